@@ -128,7 +128,8 @@ def changed_rows(
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(
         # No row is ahead of its commit here: a row that was written anew has a later commit than it had before.
-        FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, until, input=source.number, version=version)
+        # Rows that can't be used lie in no interval, so those of all times are compared.
+        FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
         for came, file in listed
     )
     read = _Read(source, files)
@@ -147,12 +148,12 @@ def changed_rows(
     number_gone = len(gone)
     went = GoneRows.of_no_tables(gone) if held is None else held.separated(gone, read.of_rows, names)
     is_usable = pc.equal(came[STATUS], USABLE)
-    usable, rejected = came.filter(is_usable), came.filter(pc.invert(is_usable))
+    usable, rejected = _before(came.filter(is_usable), until), came.filter(pc.invert(is_usable))
     dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
     gone_dropped, came_dropped = _surplus_of(*dropped)
     events = [name for name in names if name not in (STATUS, PARTITION)]
     return ChangedRows(
-        gone=went.usable.select(events),
+        gone=_before(went.usable, until).select(events),
         came=usable.select(events),
         files=files,
         rejected=rejected.select([FILE, PLACE, STATUS]),
@@ -199,14 +200,11 @@ class _Read:
         return list(dict.fromkeys([*columns.names, *by]))
 
     def events(self, judged: JudgedRows) -> pa.Table:
-        """Return the rows that are usable and in the interval of their part, and all rejected rows."""
-        part = self.files.parts[judged.number]
+        """Return all rows, with the reason for which a row is rejected."""
         statuses = np.full(len(judged.times), USABLE, np.int8)
         for reason, flags in judged.rejected.items():
             statuses[flags] = rejects.REASONS.index(reason)
-        inside = (statuses != USABLE) | ((judged.times >= part.since) & (judged.times < part.until))
-        rows = self._rows(judged.table, judged.times, statuses, judged.number, judged.places)
-        return rows if inside.all() else rows.filter(pa.array(inside))
+        return self._rows(judged.table, judged.times, statuses, judged.number, judged.places)
 
     def of_rows(self, rows: pa.Table, statuses: Sequence[int]) -> pa.Table:
         """Return rows with all columns of the source, with the given statuses."""
@@ -237,6 +235,11 @@ class _Read:
             times, timely = columns.timely(columns.derive(dropped, [columns.timestamp])[columns.timestamp], None)
             tables.append(dropped.filter(pa.array(~timely | (times < until))))
         return tables
+
+
+def _before(rows: pa.Table, until: Millis) -> pa.Table:
+    """Return the rows before a time."""
+    return rows if until == LAST_TIME else rows.filter(pc.less(rows[TIME], until))
 
 
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
