@@ -29,9 +29,11 @@ from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.sources.held_rows import HeldRows
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.counters import ROWS_GONE
+from tidegate.pipelines.tables.departed import write_departed
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
@@ -130,8 +132,10 @@ def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int
             f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
             f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
         )
-    rows = changed_rows(source, log.changed(after, until), until, source.rejected_ahead(head.manifest), end)
-    first = FirstRun.of(PipelineTables(source.warehouse, pipeline.name))
+    tables = PipelineTables(source.warehouse, pipeline.name)
+    held = HeldRows(tables, source.bound, head.manifest)
+    rows = changed_rows(source, log.changed(after, until), until, held, end)
+    first = FirstRun.of(tables)
     return rows.since(FIRST_TIME if first is None else first.start)
 
 
@@ -177,6 +181,9 @@ def _run(
     driver.lease.check()
     epoch = plan.windows.epoch
     rejected = [] if not len(changed.rejected) else [_written(epoch, changed.rejected_rows())]
+    departed = {
+        table: write_departed(epoch.tables, table, rows, epoch.epoch) for table, rows in changed.departed.items()
+    }
     totals = {
         "events_in": changed.number_came,
         "rejected": len(changed.rejected),
@@ -184,7 +191,7 @@ def _run(
         ROWS_GONE: changed.number_gone,
     }
     seconds = round(perf_counter() - began, 3)
-    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, seconds)
+    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, departed, seconds)
     driver.tell("committed")
     driver.publish(manifest)
     return manifest

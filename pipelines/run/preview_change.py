@@ -74,7 +74,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     if not versions:
         return None
     changed = changed_since(source, head, position)
-    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.gone, changed.came))
+    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_gone, changed.came))
     intervals = []
     for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
         start, end = run.interval.start, run.interval.end

@@ -22,6 +22,9 @@ ERASING = frozenset({"forget", "prune"})
 
 _SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.OF_SHARDS)])
 
+DEPARTED = "departed"
+_DEPARTED = pa.struct([(name, pa.int64()) for name in ("epoch", "late", "reopened", "rejected")])
+
 _COUNTED = {
     counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
 }
@@ -50,6 +53,7 @@ SCHEMA = pa.schema(
         _COUNTED[counters.VERSIONS_SKIPPED],
         _COUNTED[counters.ROWS_GONE],
         _COUNTED[counters.TAKEN_BACK],
+        column(DEPARTED, pa.list_(_DEPARTED), "rows that left late and rejects, by the epoch that counted them"),
     ]
 )
 
