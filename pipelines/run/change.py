@@ -75,7 +75,8 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
 def changed_since(source: OpenInput, head: Snapshot, position: Position) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    return _changed(source, head, position.version, source.log.head, end)
+    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    return _changed(source, head, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:

@@ -226,13 +226,14 @@ class SourceLog:
         """Return the files in which two versions differ; see `ChangingSource`."""
         actions = ((version, self._actions(version)) for version in range(after + 1, until + 1))
         changed = changed_files(actions, self._path_of, partial(self._adds, after) if self._facts.partitions else dict)
-        self._check_present(
-            until,
-            (*changed.gone, *changed.came),
-            f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Pass over the "
-            "change with changes='ignore' in the pipeline's DeltaSource, and set it back after a run; or start a new "
-            "pipeline with a backfill of the table as it is now",
-        )
+        for version, files in ((after, changed.gone), (until, changed.came)):
+            self._check_present(
+                version,
+                tuple(files),
+                f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Pass over the "
+                "change with changes='ignore' in the pipeline's DeltaSource, and set it back after a run; or start a "
+                "new pipeline with a backfill of the table as it is now",
+            )
         return changed
 
     def settled(self, version: int) -> int:
