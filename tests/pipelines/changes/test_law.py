@@ -51,6 +51,12 @@ def backfilled(folder: Path, name: str, seed: str) -> None:
                 walk.happen()
             list(backfill(walk.driver, cut(DAY0 + hour * HOUR, DAY0 + (hour + 1) * HOUR, None)))
             walk.check()
+            if walk.changing.draw.random() < 0.3:
+                walk.happen()
+                again = DAY0 + walk.changing.draw.randrange(hour + 1) * HOUR
+                walk.happened.append(f"again {again:%H:%M}")
+                list(backfill(walk.driver, cut(again, again + HOUR, None), and_following=True))
+                walk.check()
         walk.changing.delete_a_user()
         walk.changing.settle()
         list(backfill(walk.driver, cut(DAY0, DAY0 + HOUR, None)))
