@@ -150,7 +150,7 @@ def corrected(manifest: Manifest) -> str:
     counters = manifest.counters
     return (
         f"{counters[ROWS_GONE]} gone ({counters[TAKEN_BACK]} from windows), {counters['events_in']} came "
-        f"({filtered(counters)} filtered), {counters[RETRACTED]} panes retracted, {fired(counters)} fired"
+        f"({filtered(counters)} filtered), {counters[RETRACTED]} retracted, {fired(counters)} fired"
     )
 
 
