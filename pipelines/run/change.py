@@ -66,12 +66,20 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     )
 
 
-def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest | None:
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
     """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
 
     All rows before the end of its event time that came since are taken into their windows: none of them is late.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        appended: True to take rows in also if versions only added rows.
     """
-    if not has_changes(source, position := source.position_of(head.manifest)):
+    position = source.position_of(head.manifest)
+    is_behind = appended and source.log.settled(position.version) < source.log.head
+    if not (is_behind or has_changes(source, position)):
         return None
     head = _migrated(driver, source, head)
     changed = changed_since(source, head, position)
@@ -82,7 +90,8 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
 def changed_since(source: OpenInput, head: Snapshot, position: Position) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    return _changed(source, head, position.version, source.log.head, end)
+    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    return _changed(source, head, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:

@@ -64,7 +64,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     """
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     head = read_snapshot(tables)
-    if head is None or getattr(pipeline.source, "changes", None) != "correct":
+    if head is None or not pipeline.inputs[0].corrects:
         return None
     source = OpenInput.open(cast("SparkSession", _Settings(config)), tables, pipeline)
     position = source.position_of(head.manifest)
