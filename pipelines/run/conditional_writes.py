@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import uuid
 
+from tidegate.pipelines.config import RESERVED
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse, is_local
-
-FOLDER = "_tidegate"
-"""Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
 
 _MARKER = "store.json"
 _UNSAFE = "allow_unsafe_rename"
@@ -37,7 +35,7 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
             "exists (If-None-Match) need no option"
         )
     address = {"uri": warehouse.uri, "endpoint": options.get("aws_endpoint_url", options.get("endpoint"))}
-    folder = warehouse.path(FOLDER)
+    folder = warehouse.path(RESERVED)
     if _noted(warehouse, folder) == address:
         return
     if not warehouse.refuses_to_write_twice(folder, f"probe-{uuid.uuid4().hex}"):

@@ -19,9 +19,10 @@ from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
+from tidegate.pipelines.config import RESERVED
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.failures import is_from_beneath
-from tidegate.pipelines.run.conditional_writes import FOLDER, check_conditional_writes
+from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import state
@@ -37,7 +38,7 @@ def test_a_store_is_probed_once_for_each_warehouse_and_nothing_of_the_probe_stay
     warehouse: Warehouse, proxy: Proxy, server: S3Server, bucket: str
 ) -> None:
     check_conditional_writes(warehouse)
-    assert server.keys(bucket) == [f"wh/{FOLDER}/store.json"]
+    assert server.keys(bucket) == [f"wh/{RESERVED}/store.json"]
     proxy.requests()
     check_conditional_writes(warehouse)
     assert proxy.counted() == {"GET": 1}
