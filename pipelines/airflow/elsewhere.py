@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.airflow.process import ProcessHandle, Run
 from tidegate.pipelines.airflow.run_files import CopyOfRun, RunState, copies_below
 from tidegate.pipelines.config import load_config
-from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.run.holder import Holder
 from tidegate.pipelines.stores.artifacts import artifacts_of
 
 if TYPE_CHECKING:
     from tidegate.pipelines.config import Config
-    from tidegate.pipelines.run.lease import LeaseRow
     from tidegate.pipelines.stores.artifacts import Artifacts
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _RUNS = "runs"
 
@@ -54,7 +53,7 @@ class Hosts:
 
     def run_of(self, handle: ProcessHandle) -> Run:
         """Return the run of a handle."""
-        return Run(handle, self.artifacts, lambda state: self._driver(handle, state) is not None)
+        return Run(handle, self.artifacts, lambda state: self._is_driving(handle, state))
 
     def running_try(self, task: str) -> Run | None:
         """Return the run of an earlier try of a task that is still running on another host, if there is one.
@@ -79,41 +78,28 @@ class Hosts:
             run.follow(lambda line: None)
         return None
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run, number: int) -> None:
         """Ask for the end of a command: its supervisor, and by the lease the command itself if that is gone.
 
-        By the lease a command ends after its present epoch.
+        By the lease a command ends after its present epoch. If a later try follows the command, it goes on: Airflow
+        ends the task of a worker that it gave up as soon as that worker reaches it again.
+
+        Args:
+            run: the run of the command.
+            number: the try that is ended.
         """
+        if run.files.claimed_by() > number:
+            return
         run.end()
-        if run.is_supervised() or self.pipeline is None:
-            return
-        tables = self._tables()
-        if tables is None or self._driver(run.handle, run.files.state()) is None:
-            return
-        from tidegate.pipelines.run.driver import system_clock
-        from tidegate.pipelines.run.lease import request_stop
+        if not run.is_supervised() and (holder := self._holder(run.handle, run.files.state())) is not None:
+            holder.stop()
 
-        request_stop(tables, system_clock())
+    def _is_driving(self, handle: ProcessHandle, state: RunState) -> bool:
+        holder = self._holder(handle, state)
+        return holder is not None and holder.is_driving()
 
-    def _driver(self, handle: ProcessHandle, state: RunState) -> LeaseRow | None:
-        """Return the lease that the command of a run holds; None if it holds none, or the lease can't be read."""
-        tables = self._tables()
-        if tables is None or "process" not in state.about:
+    def _holder(self, handle: ProcessHandle, state: RunState) -> Holder | None:
+        """Return the command of a run, which may hold the lease; None if its process is not known."""
+        if self.config is None or self.pipeline is None or "process" not in state.about:
             return None
-        from tidegate.pipelines.run.driver import system_clock
-        from tidegate.pipelines.run.lease import read_lease
-
-        try:
-            row = read_lease(tables)
-        except TidegateError:
-            return None
-        is_of_run = row is not None and (row.host, row.process) == (handle.host, state.about["process"])
-        return row if is_of_run and row is not None and row.is_alive(system_clock()) else None
-
-    def _tables(self) -> PipelineTables | None:
-        if self.config is None or self.pipeline is None:
-            return None
-        from tidegate.pipelines.storage import warehouse_of
-        from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-
-        return PipelineTables(warehouse_of(self.config), self.pipeline)
+        return Holder(self.config, self.pipeline, handle.host, state.about["process"])

@@ -97,6 +97,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.note = note
         self.operator_extra_links = tuple(links)
         self._run: process.Run | None = None
+        self._try = 0
         self._hosts: Hosts | None = None
 
     def execute(self, context: Context) -> Any:
@@ -106,6 +107,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
         if self.partitions is not None:
             self.arguments += self.partitions.arguments(context)
+        self._try = context["ti"].try_number
         result = self.execute_resumable(context)
         notes = [self.note(result)]
         if self.partitions is not None:
@@ -176,6 +178,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             CommandFailed: the command failed otherwise.
         """
         run = self._run_of(external_id)
+        run.files.claim(self._try)
         ended = run.follow(self.log.info)
         for link in self.operator_extra_links:
             # Airflow gives the instance itself for the key, too.
@@ -206,7 +209,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     def on_kill(self) -> None:
         """End the process and its children with the task, also if they run on another host."""
         if self._run is not None:
-            self.hosts.end(self._run)
+            self.hosts.end(self._run, self._try)
 
     @property
     def hosts(self) -> Hosts:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 PART = 256 << 10
 """Size of a part of the copied log in bytes."""
 
-_STATE, _RESULT, _END = "state.json", "result.json", "end"
+_STATE, _RESULT, _END, _FOLLOWER = "state.json", "result.json", "end", "follower"
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What the files tell of a run at one moment.
+    """State of a run at one moment, as its files tell it.
 
     Args:
         exit_code: None while there is none.
@@ -64,6 +64,12 @@ class RunFiles(Protocol):
 
     def is_ending(self) -> bool:
         """Return True if somebody asked the supervisor to end the command."""
+
+    def claim(self, number: int) -> None:
+        """Note that try `number` of the task follows the run."""
+
+    def claimed_by(self) -> int:
+        """Return the number of the newest try that noted that it follows the run; 0 if only its own does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +133,16 @@ class FolderOfRun:
     def is_ending(self) -> bool:
         return (self.folder / _END).exists()
 
+    def claim(self, number: int) -> None:
+        (self.folder / _FOLLOWER).write_text(str(number))
+
+    def claimed_by(self) -> int:
+        file = self.folder / _FOLLOWER
+        return int(file.read_text() or 0) if file.exists() else 0
+
     def clear(self) -> None:
         """Remove the files of an earlier run but its log."""
-        for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT):
+        for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT, _FOLLOWER):
             (self.folder / left).unlink(missing_ok=True)
 
 
@@ -191,9 +204,15 @@ class CopyOfRun:
     def is_ending(self) -> bool:
         return self.artifacts.written_at(self._name(_END)) is not None
 
+    def claim(self, number: int) -> None:
+        self._write(_FOLLOWER, str(number).encode())
+
+    def claimed_by(self) -> int:
+        return int(self.artifacts.read(self._name(_FOLLOWER)) or 0)
+
     def clear(self) -> None:
         """Remove the files of an earlier run but its log, which the copy of the new log replaces."""
-        for name in (_STATE, _END, _RESULT):
+        for name in (_STATE, _END, _RESULT, _FOLLOWER):
             self.artifacts.delete(self._name(name))
 
     def _name(self, name: str) -> str:
