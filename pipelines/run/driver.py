@@ -168,10 +168,10 @@ def drive(
     """
     config.make_folders()
     clean_work(config.work_folder, config.retain_work_days, clock())
-    if not config.shares_work:
-        clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with Lease(tables, command, clock, wait) as lease:
+        if not config.shares_work:
+            clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
         # Only a driver of the same pipeline, of an older version, could be at work in one of them.
         remove_checkpoints(config.work_folder, pipeline.name)
         session = spark
