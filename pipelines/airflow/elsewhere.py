@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.airflow.process import ProcessHandle, Run
 from tidegate.pipelines.airflow.run_files import CopyOfRun, RunState, copies_below
 from tidegate.pipelines.config import load_config
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import StoreFailed, UsageError
 from tidegate.pipelines.run.holder import Holder
 from tidegate.pipelines.stores.artifacts import artifacts_of
 
@@ -88,11 +88,22 @@ class Hosts:
             run: the run of the command.
             number: the try that is ended.
         """
-        if run.files.claimed_by() > number:
+        if self._claimed_by(run) > number:
             return
         run.end()
         if not run.is_supervised() and (holder := self._holder(run.handle, run.files.state())) is not None:
             holder.stop()
+
+    def _claimed_by(self, run: Run) -> int:
+        """Return the newest try that follows a run, from this host or from another one."""
+        place, here = run.handle.place, run.files.claimed_by()
+        if place is None or self.artifacts is None:
+            return here
+        try:
+            return max(here, CopyOfRun(self.artifacts, place).claimed_by())
+        except StoreFailed:
+            # A command that is to end must not go on because its store fails.
+            return here
 
     def _is_driving(self, handle: ProcessHandle, state: RunState) -> bool:
         holder = self._holder(handle, state)

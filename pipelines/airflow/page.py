@@ -18,12 +18,12 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import StoreFailed, UsageError
 from tidegate.pipelines.inspect.overview import docs_page, pipeline_names, pipeline_overview, report_page
 from tidegate.pipelines.report.look import look
 
@@ -42,6 +42,12 @@ _NO_SCRIPT = {
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
 
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.exception_handler(StoreFailed)
+def store_failed(request: Request, error: StoreFailed) -> JSONResponse:
+    """Answer 503 if the object store of reports and Data Docs does not answer."""
+    return JSONResponse({"detail": str(error)}, 503, headers=_NO_STORE)
 
 
 def config_file() -> Path:

@@ -68,9 +68,9 @@ class ProcessHandle:
         """Return True if the command runs on this host."""
         return self.host == this_host()
 
-    def to_dict(self) -> dict[str, str | int | float | None]:
-        """Return the handle as plain values."""
-        return asdict(self)
+    def to_dict(self) -> dict[str, str | int | float]:
+        """Return the handle as plain values; older versions know no place, so it is left out where there is none."""
+        return {name: value for name, value in asdict(self).items() if name != "place" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)

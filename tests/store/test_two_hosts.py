@@ -28,12 +28,14 @@ from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused, T
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle, Run
 from tidegate.pipelines.airflow.run_files import PART, CopyOfRun, FolderOfRun
 from tidegate.pipelines.config import load_config
+from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease
+from tidegate.pipelines.run.requests import Answer, answer_to, ask, forget_request, serve
 from tidegate.pipelines.run.stopping import stop_driver
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores.artifacts import ArtifactsInStore
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import REQUESTS, PipelineTables
 
 ROOT = Path(__file__).parents[2]
 TASK = "visits__stream/manual__1/stream"
@@ -53,6 +55,16 @@ def project(folder: Path, bucket: str, endpoint: str) -> Path:
 def here(tmp_path: Path, bucket: str, server: S3Server) -> Path:
     """The project on this host."""
     return project(tmp_path / "here", bucket, server.endpoint)
+
+
+@pytest.fixture(params=["store", "mount"])
+def sharing(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The project on this host; its artifacts are in the bucket, or in a folder that the hosts share."""
+    if request.param == "store":
+        file: Path = request.getfixturevalue("here")
+        return file
+    (tmp_path / "tidegate.toml").write_text('artifacts = "mount"\n')
+    return tmp_path / "tidegate.toml"
 
 
 class FarRun:
@@ -82,8 +94,8 @@ class FarRun:
         self.copying.beat(code)
 
 
-def test_a_run_on_another_host_is_followed_line_by_line_to_its_outcome(here: Path, tmp_path: Path) -> None:
-    far = FarRun(here, tmp_path / "away")
+def test_a_run_on_another_host_is_followed_line_by_line_to_its_outcome(sharing: Path, tmp_path: Path) -> None:
+    far = FarRun(sharing, tmp_path / "away")
     steps: Iterator[Callable[[], None]] = iter(
         (
             lambda: far.write("first\nsecond\nthi"),
@@ -202,6 +214,40 @@ def test_a_request_to_end_comes_to_the_supervisor_through_the_store_unless_a_lat
     far.copying.beat()
     assert ended == ["asked"]
     assert far.run.is_ending()
+
+
+def test_a_task_that_airflow_gave_up_ends_no_command_of_its_host_that_a_task_on_another_host_follows(
+    here: Path, interpreter: str
+) -> None:
+    """Airflow ends it as soon as its worker, which was cut off, reaches it again."""
+    task = operator(here, interpreter, "stream", "wait")
+    task._try = 1
+    run = task._run_of(task.submit_job(in_airflow(1)))
+    try:
+        wait_until(run.is_alive, "the command")
+        copy = task.hosts.copy_of(f"{TASK}/1")
+        assert copy is not None
+        copy.claim(2)
+        task.on_kill()
+        assert not run.is_ending()
+        copy.claim(1)
+        task.on_kill()
+        assert run.is_ending()
+    finally:
+        run.stop()
+
+
+def test_a_request_to_reopen_comes_to_a_stream_on_another_host(here: Path, tmp_path: Path, bucket: str) -> None:
+    """The request and its answer are in the warehouse, and each host has its own copy of the project."""
+    shutil.copytree(here.parent, tmp_path / "there")
+    asking, streaming = lease_of(here), lease_of(tmp_path / "there" / "tidegate.toml")
+    request = ask(asking, Selection(key=("ann",)))
+    asked: list[Selection] = []
+    serve(streaming, lambda selection: (asked.append(selection), (None, 0))[1])
+    assert asked == [Selection(key=("ann",))]
+    assert answer_to(asking, request) == Answer()
+    forget_request(asking, request)
+    assert asking.warehouse.names(asking.path(REQUESTS)) == {}
 
 
 @pytest.fixture
