@@ -8,6 +8,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,10 +67,14 @@ def test_what_is_written_is_read_listed_and_removed(artifacts: Artifacts) -> Non
 def test_changes_that_two_hosts_make_at_the_same_moment_both_stay(artifacts: Artifacts) -> None:
     together = threading.Barrier(2)
 
+    def added(entry: bytes, content: bytes | None) -> bytes:
+        return (content or b"") + entry
+
     def add(host: int) -> None:
         for number in range(4):
             together.wait()
-            artifacts.change("list", lambda content, number=number: (content or b"") + f"{host}{number} ".encode())
+            entry = f"{host}{number} ".encode()
+            artifacts.change("list", partial(added, entry))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(add, range(2)))

@@ -243,7 +243,12 @@ def test_a_request_to_reopen_comes_to_a_stream_on_another_host(here: Path, tmp_p
     asking, streaming = lease_of(here), lease_of(tmp_path / "there" / "tidegate.toml")
     request = ask(asking, Selection(key=("ann",)))
     asked: list[Selection] = []
-    serve(streaming, lambda selection: (asked.append(selection), (None, 0))[1])
+
+    def reopen(selection: Selection) -> tuple[None, int]:
+        asked.append(selection)
+        return None, 0
+
+    serve(streaming, reopen)
     assert asked == [Selection(key=("ann",))]
     assert answer_to(asking, request) == Answer()
     forget_request(asking, request)
