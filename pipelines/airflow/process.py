@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from tidegate.pipelines.airflow.environment import without_airflow
+
 _POLL_SECONDS = 0.5
 _STALE_SECONDS = 60.0
 """A heartbeat as old as this means that the host is gone; clocks of hosts may differ by less, as for the lease."""
@@ -95,13 +97,14 @@ def start(
     Args:
         command: its arguments; no shell reads them.
         folder: folder for its log, result and exit code; files of an earlier run are removed, but its log is kept.
-        environment: variables added to those of this process; one that is None is left out.
+        environment: variables added to those of this process, of which Airflow's own are left out; one that is None is
+            left out too.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for left in ("exit", "end", "alive", "result.json"):
         (folder / left).unlink(missing_ok=True)
-    variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
+    variables = {**without_airflow(os.environ), **(environment or {}), "PYTHONUNBUFFERED": "1"}
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [
