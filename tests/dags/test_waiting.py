@@ -26,7 +26,6 @@ from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 
 
-
 def restored() -> QualityLake:
     """A lake whose newest epoch only went back to an older one."""
     lake = session_lake()
