@@ -1,7 +1,7 @@
-"""The environment of processes that run pipeline code: without Airflow's own settings, which are secrets and their places.
+"""The environment of processes that run pipeline code: without Airflow's own variables.
 
-Airflow gives its processes the Fernet key, the address of its database with the password, the keys that sign its tokens,
-and connections, all by variables that begin with AIRFLOW. A command needs none of them. This module imports nothing of
+Airflow's processes have the Fernet key, the address of its database with the password, the keys that sign its tokens,
+and connections in variables that begin with AIRFLOW. A command needs none of them. This module imports nothing of
 Airflow. docs/operations/security.md says against whom this helps, and against whom it does not.
 """
 

@@ -200,7 +200,7 @@ def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it_away_from
 
 
 def test_a_listener_that_fails_is_named_and_the_alarm_is_noted_all_the_same(tmp_path: Path) -> None:
-    with pytest.raises(TidegateError, match="on_failure of sessions failed: .*the pager is away"):
+    with pytest.raises(TidegateError, match=r"on_failure of sessions failed: .*the pager is away"):
         failed_task(tmp_path, "refuse")
     assert (tmp_path / ".work" / "alarms.jsonl").exists()
 

@@ -136,9 +136,8 @@ def test_a_key_makes_no_element_of_a_report_or_of_data_docs(tmp_path: Path, caps
         elements = Elements(text)
         assert not {"script", "img", "iframe", "object", "embed", "b"} & set(elements.begun), name
         assert not {name for name in elements.attributes if name.startswith("on")}, name
-        assert {tag: elements.begun[tag] - elements.ended[tag] for tag in ("td", "tr", "table", "svg", "div")} == {
-            tag: 0 for tag in ("td", "tr", "table", "svg", "div")
-        }, name
+        for tag in ("td", "tr", "table", "svg", "div"):
+            assert elements.begun[tag] == elements.ended[tag], (name, tag)
         assert COMMANDS.search(text) is None, name
     assert "&lt;script&gt;alert(1)" in pages["check"] + pages["epoch"], "the key is there, as text"
 

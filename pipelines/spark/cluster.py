@@ -1,0 +1,50 @@
+"""Protection of the connections between Spark's processes on a standalone cluster: on, unless a project switches it off.
+
+Whoever reaches a master without authentication runs code on its workers. The secret that all processes share comes from
+their environment, under the name that Spark itself uses, so no file and no command line has it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tidegate.pipelines.errors import UsageError
+
+SECRET = "_SPARK_AUTH_SECRET"
+"""Variable with the secret; Spark gives it to the executors, too."""
+
+_STANDALONE = "spark://"
+_AUTHENTICATE = "spark.authenticate"
+_OTHER_PLACES = ("spark.authenticate.secret", "spark.authenticate.secret.file", "spark.authenticate.secret.driver.file")
+_PROTECTION: dict[str, str | int | bool] = {
+    _AUTHENTICATE: True,
+    "spark.network.crypto.enabled": True,
+    "spark.network.crypto.authEngineVersion": 2,
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": False,
+    # What executors spill to their disks.
+    "spark.io.encryption.enabled": True,
+}
+
+
+def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str, str | int | bool]:
+    """Return the settings that protect the connections of a project's cluster; none without a standalone master.
+
+    Args:
+        settings: Spark settings of the project.
+        file: the file that has them, for messages.
+
+    Raises:
+        UsageError: the secret is missing.
+    """
+    master = str(settings.get("spark.master", ""))
+    if not master.startswith(_STANDALONE) or str(settings.get(_AUTHENTICATE, True)).lower() == "false":
+        return {}
+    if not os.environ.get(SECRET) and not any(settings.get(name) for name in _OTHER_PLACES):
+        raise UsageError(
+            f"spark.master = {master!r} in {file}: set {SECRET} to the secret of the cluster, the same for its master, "
+            f'its workers and this process. For a cluster without authentication, set "{_AUTHENTICATE}" = false: then '
+            "whoever reaches the cluster runs code on it"
+        )
+    return dict(_PROTECTION)
