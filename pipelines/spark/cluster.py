@@ -1,4 +1,4 @@
-"""Protection of the connections between Spark's processes on a standalone cluster: on, unless a project switches it off.
+"""Protection of the connections between the processes of a standalone cluster, on unless a project switches it off.
 
 Whoever reaches a master without authentication runs code on its workers. The secret that all processes share comes from
 their environment, under the name that Spark itself uses, so no file and no command line has it.
@@ -48,3 +48,8 @@ def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str,
             "whoever reaches the cluster runs code on it"
         )
     return dict(_PROTECTION)
+
+
+def secret() -> dict[str, str]:
+    """Return the setting with the secret of the environment, for the JVM of a driver alone: it reads no variable."""
+    return {_OTHER_PLACES[0]: os.environ[SECRET]} if os.environ.get(SECRET) else {}

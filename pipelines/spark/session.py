@@ -18,7 +18,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.class_archive import java_options
-from tidegate.pipelines.spark.cluster import protection
+from tidegate.pipelines.spark.cluster import protection, secret
 from tidegate.pipelines.spark.connect import is_connect, remote_of, start_connect
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.spark.java import check_java
@@ -97,6 +97,8 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     if jvm.is_running():
         # The JVM of an earlier session is still running, and no longer reads a properties file.
         ours, given = ours | given, {}
+    elif protected:
+        given = secret() | given
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)

@@ -23,7 +23,9 @@ PATHS = ("/", "/links.js", "/pipelines", "/pipelines/sessions", "/pipelines/sess
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Airflow's simple auth manager, without a database of revoked tokens."""
     monkeypatch.setenv("TIDEGATE_CONFIG", str(write_project(tmp_path)))
-    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "a secret of this test, long enough for any signature: 0123456789")
+    monkeypatch.setenv(
+        "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of this test, long enough for any signature: 0123456789"
+    )
     monkeypatch.setattr(base_auth_manager.RevokedToken, "is_revoked", lambda token: False)
     purge_cached_app()
     manager = create_auth_manager()

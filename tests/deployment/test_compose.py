@@ -6,14 +6,22 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tidegate.pipelines.spark.cluster import protection
+
 ROOT = Path(__file__).parent.parent.parent
-SECRETS = {"POSTGRES_PASSWORD": "one", "AIRFLOW_JWT_SECRET": "two", "AIRFLOW_FERNET_KEY": "three"}
+SECRETS = {
+    "POSTGRES_PASSWORD": "pass-one",
+    "AIRFLOW_JWT_SECRET": "jwt-two",
+    "AIRFLOW_FERNET_KEY": "fernet-three",
+    "SPARK_AUTH_SECRET": "spark-four",
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +104,47 @@ def test_only_airflows_page_is_published_and_only_on_this_machine(services: dict
     ports = {name: service["ports"] for name, service in services.items() if service.get("ports")}
     assert set(ports) == {"airflow-api-server"}
     assert "127.0.0.1" in str(ports["airflow-api-server"])
+
+
+def test_processes_that_run_pipelines_have_none_of_airflows_secrets_and_do_not_reach_its_database(
+    services: dict[str, Any],
+) -> None:
+    spark = [service for name, service in services.items() if name.startswith("spark-")]
+    assert len(spark) == 3
+    for service in spark:
+        assert list(service["environment"]) == ["_SPARK_AUTH_SECRET"]
+        assert set(service["networks"]) == {"spark"}
+    for name in ("postgres", "airflow-init", "airflow-api-server", "airflow-dag-processor", "airflow-triggerer"):
+        assert set(services[name]["networks"]) == {"airflow"}, name
+        assert "spark-four" not in str(services[name]), name
+    assert set(services["airflow-scheduler"]["networks"]) == {"airflow", "spark"}
+
+
+def test_airflow_starts_no_server_of_logs(services: dict[str, Any]) -> None:
+    for name in ("scheduler", "triggerer"):
+        assert "--skip-serve-logs" in services[f"airflow-{name}"]["command"]
+    health = services["airflow-scheduler"]["environment"]["AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_HOST"]
+    assert health == "127.0.0.1"
+
+
+def test_sparks_processes_ask_for_the_secret_and_take_nothing_at_port_6066() -> None:
+    lines = (ROOT / "deployment" / "spark.conf").read_text().splitlines()
+    settings = dict(line.split() for line in lines if not line.startswith("#"))
+    assert settings["spark.authenticate"] == settings["spark.network.crypto.enabled"] == "true"
+    assert settings["spark.master.rest.enabled"] == settings["spark.ui.killEnabled"] == "false"
+    drivers = protection({"spark.master": "spark://there:7077", "spark.authenticate.secret": "s"}, "tidegate.toml")
+    both = settings.keys() & drivers.keys()
+    assert {name: settings[name] for name in both} == {name: str(drivers[name]).lower() for name in both} | {
+        "spark.network.crypto.cipher": drivers["spark.network.crypto.cipher"]
+    }
+    assert len(both) == len(drivers)
+    clean = {name: text for name, text in os.environ.items() if name != "_SPARK_AUTH_SECRET"}
+    environment = {**clean, "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}
+    done = subprocess.run(
+        [str(ROOT / "deployment" / "spark"), "master"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 2
+    assert "set _SPARK_AUTH_SECRET" in done.stderr
 
 
 def test_what_the_image_copies_is_there_and_not_ignored() -> None:

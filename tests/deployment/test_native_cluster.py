@@ -34,6 +34,7 @@ from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, load_f
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import read_lease
 from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.spark.cluster import SECRET
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -98,6 +99,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres.url,
                 "TIDEGATE_CONFIG": str(config.file),
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                SECRET: spark.secret,
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             },
         ) as airflow:
