@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.report.plain_text import plain
 from tidegate.pipelines.stores.credentials import masked
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
         }
     except TidegateError as error:
         # One pipeline whose tables can't be trusted must not hide the others.
-        return {"pipeline": pipeline, "error": plain(masked(str(error)))}
+        return {"pipeline": pipeline, "error": masked(str(error))}
 
 
 def report_file(config_file: str | Path, pipeline: str, epoch: int) -> Path | None:

@@ -35,5 +35,5 @@ def plain_value(value: Any) -> Any:
     return plain(value) if type(value) is str else value
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -97,8 +97,8 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     if jvm.is_running():
         # The JVM of an earlier session is still running, and no longer reads a properties file.
         ours, given = ours | given, {}
-    elif protected:
-        given = secret() | given
+    else:
+        given = secret(config.spark) | given
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)

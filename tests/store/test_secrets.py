@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -17,10 +18,11 @@ from tests.recovery.arrivals import source_of
 from tests.store.lives import Life, upload, without_a_jvm
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
+from tidegate.pipelines import airflow
 from tidegate.pipelines.airflow import connections, process
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores import credentials
@@ -38,6 +40,7 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(credentials, "_connections", [])
     monkeypatch.setattr(credentials, "_secrets", set())
+    monkeypatch.setattr(credentials, "_maskers", [])
 
 
 def with_the_secret(server: S3Server, bucket: str, folder: Path) -> Iterator[str]:
@@ -93,6 +96,19 @@ def test_errors_of_a_store_show_no_secret(
 def test_a_message_with_a_secret_is_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     complete({"AWS_SECRET_ACCESS_KEY": SECRET, "aws_session_token": TOKEN, "azure_storage_sas_token": "sv=1&sig=x"})
     assert masked(f"signed {SECRET}, {TOKEN}; sv=1&sig=x, {KEY}") == f"signed ***, ***; ***, {KEY}"
+
+
+def test_airflows_logs_and_fields_show_no_secret_of_tidegate_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a task that reads tables itself: Airflow knows only the secrets of its connections otherwise."""
+    masked_by_airflow: list[str] = []
+    monkeypatch.setattr("airflow.sdk.log.mask_secret", masked_by_airflow.append)
+    importlib.reload(airflow)
+    options = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "aws_region": "eu-central-1"}
+    for _ in range(2):
+        warehouse_of(Config(root=tmp_path, warehouse="s3://bucket/here", storage_options=options))
+    assert masked_by_airflow == [SECRET]
 
 
 def test_credentials_of_the_environment_sign_every_request_and_tidegate_toml_needs_none(
