@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.config import Config, load_config
-from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError
+from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
@@ -110,7 +111,10 @@ def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
     Raises:
         TidegateError: the function failed, or did not end in time.
     """
-    variables = {**without_airflow(os.environ), **environment_of(str(config.file))}
+    variables: dict[str, str | None] = dict(without_airflow(os.environ))
+    # The function hears of a connection that is gone, too.
+    with suppress(UsageError):
+        variables |= environment_of(str(config.file))
     failed = f"on_failure of {pipeline}"
     try:
         done = subprocess.run(

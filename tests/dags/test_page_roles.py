@@ -19,10 +19,16 @@ from tidegate.pipelines.stores.credentials import remember
 PATHS = ("/", "/links.js", "/pipelines", "/pipelines/sessions", "/pipelines/sessions/reports/2")
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tidegate.toml of a project with one pipeline; no test changes it."""
+    return write_project(tmp_path_factory.mktemp("project"))
+
+
 @pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def manager(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Airflow's simple auth manager, without a database of revoked tokens."""
-    monkeypatch.setenv("TIDEGATE_CONFIG", str(write_project(tmp_path)))
+    monkeypatch.setenv("TIDEGATE_CONFIG", str(project))
     monkeypatch.setenv(
         "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of this test, long enough for any signature: 0123456789"
     )

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,9 @@ def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> sub
     )
 
 
-@pytest.fixture
-def services(compose: list[str], tmp_path: Path) -> dict[str, Any]:
-    done = configured(compose, tmp_path, SECRETS)
+@pytest.fixture(scope="module")
+def services(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    done = configured(compose, tmp_path_factory.mktemp("compose"), SECRETS)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
     return found
@@ -138,13 +137,29 @@ def test_sparks_processes_ask_for_the_secret_and_take_nothing_at_port_6066() -> 
         "spark.network.crypto.cipher": drivers["spark.network.crypto.cipher"]
     }
     assert len(both) == len(drivers)
-    clean = {name: text for name, text in os.environ.items() if name != "_SPARK_AUTH_SECRET"}
-    environment = {**clean, "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}
-    done = subprocess.run(
-        [str(ROOT / "deployment" / "spark"), "master"], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 2
-    assert "set _SPARK_AUTH_SECRET" in done.stderr
+
+
+def test_a_process_of_spark_starts_with_the_secret_only_and_at_the_address_that_others_reach(tmp_path: Path) -> None:
+    """With a Spark that only shows how it is called."""
+    (tmp_path / "bin").mkdir()
+    for name, script in (("spark-class", 'echo "$SPARK_LOCAL_IP $@"'), ("python", f"echo {tmp_path}")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def called(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join((str(tmp_path / "bin"), os.environ["PATH"]))
+        command = [str(ROOT / "deployment" / "spark"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={"PATH": path, **environment}, check=False)
+
+    refused = called("master")
+    assert (refused.returncode, "set _SPARK_AUTH_SECRET" in refused.stderr) == (2, True)
+    settings = f"--properties-file {ROOT / 'deployment' / 'spark.conf'}"
+    worker = called("worker", "--cores", "2", "spark://m:7077", _SPARK_AUTH_SECRET="hush").stdout
+    assert worker.startswith(f"127.0.0.1 org.apache.spark.deploy.worker.Worker {settings} --host ")
+    assert worker.endswith(" --cores 2 spark://m:7077\n")
+    master = called("master", "--host", "here", _SPARK_AUTH_SECRET="hush", SPARK_LOCAL_IP="10.0.0.1").stdout
+    assert master == f"10.0.0.1 org.apache.spark.deploy.master.Master {settings} --host here\n"
+    assert "hush" not in worker + master
 
 
 def test_what_the_image_copies_is_there_and_not_ignored() -> None:
