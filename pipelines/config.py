@@ -140,6 +140,8 @@ class Config(BaseModel):
     """Folder for logs and reports; relative as above."""
     retain_work_days: int = Field(default=30, ge=0)
     """Days after which logs and reports in it are removed if nothing was written to them; 0 keeps all."""
+    backups: str | None = None
+    """Folder or URI of the backups, on other storage than the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
     connection: str | None = None
@@ -160,7 +162,15 @@ class Config(BaseModel):
     @property
     def warehouse_uri(self) -> str:
         """Return the warehouse as an absolute path or URI."""
-        return self.warehouse if "://" in self.warehouse else str((self.root / self.warehouse).absolute())
+        return self._place(self.warehouse)
+
+    @property
+    def backups_uri(self) -> str | None:
+        """Return the place of the backups as an absolute path or URI; None if there is none."""
+        return None if self.backups is None else self._place(self.backups)
+
+    def _place(self, given: str) -> str:
+        return given if "://" in given else str((self.root / given).absolute())
 
     @property
     def work_folder(self) -> Path:

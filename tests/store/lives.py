@@ -47,7 +47,7 @@ MARKS = {
         "phases",
     ),
     *("path", "report", "docs", "timing", "at", "committed_at", "created_at", "checked_at"),
-    *("quiet", "size", "bytes", "files", "time"),
+    *("quiet", "size", "bytes", "files", "time", "check_id"),
 }
 """Fields of answers that tell of the run and not of the data."""
 
