@@ -6,10 +6,12 @@ not cleaned here: each check removes old pages itself.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -17,12 +19,16 @@ import psutil
 from tidegate.windowing.time import Millis
 
 DAY: Millis = 86_400_000
+_HOUR: Millis = 3_600_000
+
+_log = logging.getLogger(__name__)
 
 
 def clean_work(folder: Path, days: int, now: Millis) -> int:
     """Remove files that nothing was written to for some days, and return their number.
 
-    A run at work writes a heartbeat every few seconds, and Spark's log stays as long as its process.
+    A run at work writes a heartbeat every few seconds, Spark's log stays as long as its process, and the newest report
+    of each pipeline stays.
 
     Args:
         folder: the work folder.
@@ -49,6 +55,36 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
     return gone
 
 
+@dataclass(slots=True)
+class HourlyCleaning:
+    """The cleaning of the work folder by a run that lasts for months.
+
+    Args:
+        folder: the work folder.
+        days: age of the files to remove; 0 removes nothing.
+    """
+
+    folder: Path
+    days: int
+    _next: Millis = field(default=0, init=False)
+
+    def clean_if_due(self, now: Millis) -> int:
+        """Clean at the first call and then once an hour, and return the number of files that were removed.
+
+        Args:
+            now: the present time, int64 epoch milliseconds.
+        """
+        if now < self._next:
+            return 0
+        self._next = now + _HOUR
+        try:
+            return clean_work(self.folder, self.days, now)
+        except OSError as error:
+            # No epoch needs the cleaning.
+            _log.warning("old files in %s can't be removed: %s. The stream tries again in an hour", self.folder, error)
+            return 0
+
+
 def remove_checkpoints(folder: Path, pipeline: str) -> None:
     """Remove the checkpoints of Spark that killed streams of older versions left. The caller holds the lease.
 
@@ -73,8 +109,10 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
     for parent, _, names in os.walk(folder / "runs"):
         if names:
             yield [Path(parent, name) for name in names]
-    for report in (folder / "reports").glob("*/epoch-*.html"):
-        yield [report]
+    for reports in (folder / "reports").glob("*"):
+        # Links lead to the newest report, so it is never too old. A number has six digits or more.
+        by_epoch = sorted(reports.glob("epoch-*.html"), key=lambda report: (len(report.name), report.name))
+        yield from ([report] for report in by_epoch[:-1])
 
 
 def _is_alive(process: str) -> bool:
