@@ -154,11 +154,13 @@ class Warehouse:
             return text
 
     def refuses_to_write_twice(self, path: str, name: str) -> bool:
-        """Write a file twice on the condition that there is none, remove it, and return True if that was refused."""
+        """Write a file twice on the condition that there is none, remove it, and return True if that was refused.
+
+        A store that is busy may refuse the first request. One that ignores the condition refuses neither.
+        """
         files, key = self._objects(path)
         try:
-            files.create(f"{key}/{name}", b"first")
-            return not files.create(f"{key}/{name}", b"second")
+            return not all([files.create(f"{key}/{name}", content) for content in (b"first", b"second")])
         finally:
             files.delete_file(f"{key}/{name}")
 

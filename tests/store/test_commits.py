@@ -63,6 +63,15 @@ def test_a_store_that_ignores_the_condition_is_refused_and_nothing_changes(
     assert server.keys(bucket) == []
 
 
+def test_a_store_that_refuses_the_first_of_both_requests_keeps_the_condition(
+    warehouse: Warehouse, proxy: Proxy
+) -> None:
+    proxy.set(Plan(fault=Fault.PRECONDITION_FAILED, kind="PUT", pattern="probe-"))
+    check_conditional_writes(warehouse)
+    proxy.requests()
+    assert len(proxy.failed) == 1
+
+
 def test_an_option_that_turns_the_condition_off_is_refused(warehouse: Warehouse) -> None:
     unsafe = replace(warehouse, options={**warehouse.options, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
     with pytest.raises(Refused, match="storage option allow_unsafe_rename is on"):
