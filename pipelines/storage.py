@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -160,9 +161,10 @@ class Warehouse:
         """
         files, key = self._objects(path)
         try:
-            return not all([files.create(f"{key}/{name}", content) for content in (b"first", b"second")])
+            return not all(files.create(f"{key}/{name}", content) for content in (b"first", b"second"))
         finally:
-            files.delete_file(f"{key}/{name}")
+            with suppress(FileNotFoundError):
+                files.delete_file(f"{key}/{name}")
 
     def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
         files, key = self._objects(path)
