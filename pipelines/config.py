@@ -126,6 +126,8 @@ class PipelineEntry(BaseModel):
     """Number of retries of a task that failed in a way that a retry may mend."""
     retry_delay_seconds: float = Field(default=30, ge=0)
     """Seconds before a retry."""
+    max_minutes: float | None = Field(default=None, gt=0)
+    """Longest time of one try of a task in minutes; then its command is ended. A continuous stream has no limit."""
     tags: tuple[str, ...] = ()
 
 

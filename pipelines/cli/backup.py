@@ -44,15 +44,15 @@ def create(screen: Screen, pipeline: str, name: str | None, keep: int | None) ->
     tables, place = _both(screen, pipeline)
     with Lease(place, "backup", system_clock):
         now = system_clock()
-        made, copied = create_backup(
+        copy, copied = create_backup(
             tables, place, name or f"at-{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}", now
         )
         old = [each.name for each in list_backups(place)[keep:]] if keep else []
         if old:
             delete_backups(place, old)
     screen.show(
-        {**asdict(made), "copied": copied, "deleted": old},
-        f"backup {made.name} of {pipeline}: epoch {made.epoch}, {made.size} bytes, {copied} of them copied now, in "
+        {**asdict(copy), "copied": copied, "deleted": old},
+        f"backup {copy.name} of {pipeline}: epoch {copy.epoch}, {copy.size} bytes, {copied} of them copied now, in "
         f"{place.warehouse.path(pipeline)}",
         *([f"removed: {', '.join(old)}"] if old else []),
     )
@@ -81,12 +81,12 @@ def restore(screen: Screen, pipeline: str, name: str) -> None:
     The pipeline must have no tables. An interrupted restore is continued by the same command.
     """
     tables, place = _both(screen, pipeline)
-    found = find_backup(place, name)
+    chosen = find_backup(place, name)
     with Lease(tables, "backup restore", system_clock):
-        copied = restore_backup(tables, place, found)
+        copied = restore_backup(tables, place, chosen)
     screen.show(
-        {**asdict(found), "copied": copied},
-        f"{pipeline} is at epoch {found.epoch} again, from backup {found.name} of {show_millis(found.created_at)} UTC; "
+        {**asdict(chosen), "copied": copied},
+        f"{pipeline} is at epoch {chosen.epoch} again, from backup {chosen.name} of {show_millis(chosen.created_at)} UTC; "
         "the next run goes on from there",
     )
 

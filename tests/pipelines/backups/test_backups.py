@@ -198,6 +198,23 @@ def _opens_not(tables: PipelineTables) -> bool:
     return False
 
 
+@pytest.mark.parametrize(("versions", "told"), [(3, "read up to version 3"), (2, "read into version 2")])
+def test_a_source_that_is_older_than_the_backup_is_refused(
+    runs: Runs, lake: Lake, place: PipelineTables, tmp_path: Path, versions: int, told: str
+) -> None:
+    """Also if the newest commit that it does not have was read by half."""
+    if versions == 3:
+        run(NoSpark(), lake)
+    made = back_up(lake, place)
+    older = copy_of(runs.source, tmp_path / "older")
+    for gone in sorted(Path(older.path("events"), "_delta_log").glob("*.json"))[versions:]:
+        gone.unlink()
+    restore_backup(older.tables(PIPELINE), place, made)
+    with pytest.raises(Refused, match=told):
+        run(NoSpark(), older)
+    assert older.snapshot(PIPELINE).manifest.epoch == made.epoch
+
+
 def test_tables_that_exist_are_not_written_over(lake: Lake, place: PipelineTables) -> None:
     made = back_up(lake, place)
     with pytest.raises(Refused, match="only where the pipeline has no tables"):
