@@ -86,8 +86,8 @@ def restore(screen: Screen, pipeline: str, name: str) -> None:
         copied = restore_backup(tables, place, chosen)
     screen.show(
         {**asdict(chosen), "copied": copied},
-        f"{pipeline} is at epoch {chosen.epoch} again, from backup {chosen.name} of {show_millis(chosen.created_at)} UTC; "
-        "the next run goes on from there",
+        f"{pipeline} is at epoch {chosen.epoch} again, from backup {chosen.name} "
+        f"({show_millis(chosen.created_at)} UTC); the next run goes on from there",
     )
 
 

@@ -37,7 +37,7 @@ def sql(postgres: Postgres, text: str) -> str:
 
 def database(postgres: Postgres, verb: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run the script."""
-    command = [ROOT / "deployment" / "database", *verb.split()]
+    command = [str(ROOT / "deployment" / "database"), *verb.split()]
     return subprocess.run(
         command, env={**postgres.environment, "LOCK_TIMEOUT": "100ms"}, input=given, capture_output=True, check=False
     )

@@ -22,13 +22,14 @@ from tidegate.pipelines.backups.backup import (
     find_backup,
     list_backups,
 )
+from tidegate.pipelines.backups.cut import Cut
 from tidegate.pipelines.backups.restored import restore_backup
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Clearing, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import state
@@ -131,7 +132,8 @@ def test_a_clean_up_that_removes_files_meanwhile_leads_to_a_new_cut(
     lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = lake.tables(PIPELINE)
-    copy, cleaned = backups.copy_all, []
+    copy = backups.copy_all
+    cleaned: list[Clearing] = []
 
     def copy_while_others_clean_up(*arguments: object) -> None:
         if not cleaned:
@@ -150,7 +152,7 @@ def test_a_clean_up_that_removes_files_meanwhile_leads_to_a_new_cut(
 def test_a_backup_that_clean_ups_always_disturb_is_given_up(
     lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backups.Cut, "is_whole", lambda cut, tables: False)
+    monkeypatch.setattr(Cut, "is_whole", lambda cut, tables: False)
     with pytest.raises(TidegateError, match="no backup was made") as caught:
         back_up(lake, place)
     assert caught.value.exit_code == 1, "Airflow tries again"
