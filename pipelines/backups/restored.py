@@ -41,7 +41,9 @@ def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup
 def _check_free(tables: PipelineTables, rows: pa.Table, names: list[str]) -> None:
     """Refuse to write over tables that exist, unless an interrupted call left them."""
     for name in (*names, state.NAME):
-        present = tables.warehouse.names(f"{tables.path(name)}/{FOLDER}")
+        listed = tables.warehouse.names(f"{tables.path(name)}/{FOLDER}")
+        # A process that was killed may have left the beginning of a file.
+        present = {file: size for file, size in listed.items() if not file.endswith(".tmp")}
         expected = {row["name"]: row["size"] for row in _of(rows, name, is_log=True).to_pylist()}
         complete = expected.items() <= present.items()
         if not present.items() <= expected.items() or (name == state.NAME and complete):

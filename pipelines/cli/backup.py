@@ -99,9 +99,11 @@ def delete(screen: Screen, pipeline: str, name: str) -> None:
     """Remove backup NAME of PIPELINE, and the files that no other backup has."""
     _, place = _both(screen, pipeline)
     with Lease(place, "backup delete", system_clock):
-        gone = delete_backups(place, [find_backup(place, name).name])
+        deleted = find_backup(place, name).name
+        gone = delete_backups(place, [deleted])
     screen.show(
-        {"pipeline": pipeline, "deleted": name, "files": gone}, f"backup {name} of {pipeline} is deleted, {gone} files"
+        {"pipeline": pipeline, "deleted": deleted, "files": gone},
+        f"backup {deleted} of {pipeline} is deleted, with {gone} files",
     )
 
 

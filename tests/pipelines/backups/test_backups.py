@@ -178,6 +178,8 @@ def test_an_interrupted_restore_is_continued_and_no_command_takes_it_for_complet
             written: list[str] = written,
         ) -> None:
             if len(written) == number:
+                Path(path).mkdir(parents=True, exist_ok=True)
+                Path(path, f"{name}.tmp").write_bytes(content[:10])
                 raise Crash
             written.append(name)
             put(warehouse, path, name, content)
