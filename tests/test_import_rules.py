@@ -51,7 +51,10 @@ NEEDS_NO = {
     | {"deltalake"},
     "tidegate.pipelines.inspect.status": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
+    "tidegate.pipelines.run.holder": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
+    "tidegate.pipelines.stores.artifacts": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    | {"deltalake", "obstore", "pyarrow"},
     "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
 """Packages that the import of a module must not load: Airflow parses DAGs, and people wait for help."""
@@ -199,7 +202,10 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.inspect.overview",
         "tidegate.pipelines.inspect.status",
         "tidegate.pipelines.report.look",
+        "tidegate.pipelines.run.holder",
+        "tidegate.pipelines.run.host",
         "tidegate.pipelines.run.stopping",
+        "tidegate.pipelines.stores.artifacts",
         "tidegate.pipelines.stores.credentials",
     }
     broken = [

@@ -1,4 +1,4 @@
-"""Alarms: a task that failed for good adds a line to the alarms file and calls the project's `on_failure`."""
+"""Alarms: a task that failed for good adds a line to the alarms of the project and calls the project's `on_failure`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE
+from tidegate.pipelines.stores.artifacts import artifacts_of
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
 
-FILE_NAME = "alarms.jsonl"
+JOURNAL = "alarms"
+"""Name of the alarms among the artifacts: in a folder file `alarms.jsonl`, in an object store an object for each."""
 
 MEANINGS = {
     OTHER: "an unexpected error; the retries failed too",
@@ -44,7 +46,7 @@ class Alarm:
     pipeline: str
 
     def __call__(self, context: Any) -> None:
-        """Log the failed task of a context, note it in the alarms file, and call the project's `on_failure`."""
+        """Log the failed task of a context, note it among the alarms, and call the project's `on_failure`."""
         alarm = describe(context, self.pipeline)
         _log.error("alarm: %s", json.dumps(alarm))
         config = load_config(Path(self.config))
@@ -83,10 +85,6 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
     }
 
 
-def note(config: Config, alarm: dict[str, Any]) -> Path:
-    """Add an alarm to the alarms file of a project, and return the file."""
-    file = config.work_folder / FILE_NAME
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as lines:
-        lines.write(json.dumps(alarm) + "\n")
-    return file
+def note(config: Config, alarm: dict[str, Any]) -> str:
+    """Add an alarm to those of a project, and return the address of the file that has it."""
+    return artifacts_of(config).add_line(JOURNAL, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))

@@ -109,7 +109,7 @@ def stream(
     upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
-    cleaning = HourlyCleaning(config.work_folder, config.retain_work_days)
+    cleaning = HourlyCleaning(config)
 
     def on_epoch(manifest: Manifest) -> None:
         line = log.write(manifest, run.plan_seconds)

@@ -1,4 +1,4 @@
-"""Cleaning of the work folder: old files of runs are removed. No later run needs them.
+"""Cleaning of the work folder and of the artifacts: old files of runs are removed. No later run needs them.
 
 They are logs of Spark's processes, folders of runs that Airflow started, and run reports. The pages of checks are
 not cleaned here: each check removes old pages itself.
@@ -9,19 +9,45 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
+from tidegate.pipelines.errors import StoreFailed, TidegateError
+from tidegate.pipelines.stores.artifacts import artifacts_of
 from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.config import Config
+    from tidegate.pipelines.stores.artifacts import Artifacts
 
 DAY: Millis = 86_400_000
 _HOUR: Millis = 3_600_000
 
 _log = logging.getLogger(__name__)
+
+_CLEANED = "cleaned"
+"""File of the artifacts that is written at each cleaning of them."""
+
+
+def clean(config: Config, now: Millis) -> int:
+    """Remove old files from the work folder of a project, and from its artifacts; return their number.
+
+    Args:
+        config: the project.
+        now: the present time, int64 epoch milliseconds.
+
+    Raises:
+        UsageError: the credentials of the artifacts' object store can't be had.
+    """
+    gone = clean_work(config.work_folder, config.retain_work_days, now)
+    if config.shares_work:
+        return gone
+    return gone + clean_artifacts(artifacts_of(config), config.retain_work_days, now)
 
 
 def clean_work(folder: Path, days: int, now: Millis) -> int:
@@ -55,17 +81,49 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
     return gone
 
 
-@dataclass(slots=True)
-class HourlyCleaning:
-    """The cleaning of the work folder by a run that lasts for months.
+def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
+    """Remove copies of runs, and reports, as `clean_work` does, and return the number of files.
+
+    It lists them all, which takes requests, so it does so once a day for all hosts together.
 
     Args:
-        folder: the work folder.
+        artifacts: artifacts of the project.
         days: age of the files to remove; 0 removes nothing.
+        now: the present time, int64 epoch milliseconds.
+    """
+    if not days:
+        return 0
+    oldest = (now - days * DAY) / 1000
+    gone = 0
+    # A store that fails, or lets nothing be removed, must not end the command.
+    with suppress(StoreFailed, OSError):
+        cleaned_at = artifacts.written_at(_CLEANED)
+        if cleaned_at is not None and now / 1000 - cleaned_at < DAY / 1000:
+            return 0
+        artifacts.write(_CLEANED, b"")
+        groups: dict[str, dict[str, float]] = {}
+        for name, at in artifacts.names("runs").items():
+            groups.setdefault(name.rpartition("/")[0], {})[name] = at
+        reports = artifacts.names("reports")
+        newest = _newest_reports(reports)
+        groups |= {name: {name: at} for name, at in reports.items() if name not in newest}
+        for group in groups.values():
+            if max(group.values()) < oldest:
+                for name in group:
+                    artifacts.delete(name)
+                    gone += 1
+    return gone
+
+
+@dataclass(slots=True)
+class HourlyCleaning:
+    """The cleaning of the work folder and of the artifacts by a run that lasts for months.
+
+    Args:
+        config: the project.
     """
 
-    folder: Path
-    days: int
+    config: Config
     _next: Millis = field(default=0, init=False)
 
     def clean_if_due(self, now: Millis) -> int:
@@ -78,10 +136,10 @@ class HourlyCleaning:
             return 0
         self._next = now + _HOUR
         try:
-            return clean_work(self.folder, self.days, now)
-        except OSError as error:
+            return clean(self.config, now)
+        except (OSError, TidegateError) as error:
             # No epoch needs the cleaning.
-            _log.warning("old files in %s can't be removed: %s. The stream tries again in an hour", self.folder, error)
+            _log.warning("old files can't be removed: %s. The stream tries again in an hour", error)
             return 0
 
 
@@ -109,10 +167,18 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
     for parent, _, names in os.walk(folder / "runs"):
         if names:
             yield [Path(parent, name) for name in names]
-    for reports in (folder / "reports").glob("*"):
-        # Links lead to the newest report, so it is never too old. A number has six digits or more.
-        by_epoch = sorted(reports.glob("epoch-*.html"), key=lambda report: (len(report.name), report.name))
-        yield from ([report] for report in by_epoch[:-1])
+    reports = {str(report): report for report in (folder / "reports").glob("*/epoch-*.html")}
+    newest = _newest_reports(reports)
+    yield from ([report] for name, report in reports.items() if name not in newest)
+
+
+def _newest_reports(names: Iterable[str]) -> set[str]:
+    """Return the newest report of each folder: links lead to it, so it is never too old."""
+    newest: dict[str, str] = {}
+    # A number has six digits or more.
+    for name in sorted(names, key=lambda name: (len(name), name)):
+        newest[name.rpartition("/")[0]] = name
+    return set(newest.values())
 
 
 def _is_alive(process: str) -> bool:

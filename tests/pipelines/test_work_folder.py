@@ -9,6 +9,7 @@ import pytest
 
 from tests.lake import Lake, hourly_pipeline
 from tests.recovery.without_spark import NoSpark
+from tidegate.pipelines.config import Config
 from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.work_folder import DAY, HourlyCleaning, clean_work
 
@@ -57,17 +58,17 @@ def test_the_newest_report_of_each_pipeline_stays_however_old(tmp_path: Path) ->
 def test_a_run_that_lasts_cleans_once_an_hour_and_goes_on_where_it_can_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cleaning = HourlyCleaning(tmp_path, 30)
+    cleaning = HourlyCleaning(Config(root=tmp_path, work="."))
     write(tmp_path, OLD[0], days=31)
     assert cleaning.clean_if_due(NOW) == 1
     write(tmp_path, OLD[0], days=31)
     assert cleaning.clean_if_due(NOW + HOUR - 1) == 0
     assert cleaning.clean_if_due(NOW + HOUR) == 1
 
-    def fail(folder: Path, days: int, now: int) -> int:
+    def fail(config: Config, now: int) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(work_folder, "clean_work", fail)
+    monkeypatch.setattr(work_folder, "clean", fail)
     assert cleaning.clean_if_due(NOW + 2 * HOUR) == 0
     assert "Permission denied. The stream tries again in an hour" in caplog.text
 

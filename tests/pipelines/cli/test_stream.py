@@ -14,6 +14,7 @@ import pytest
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.config import Config
 from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease, read_lease
@@ -185,11 +186,11 @@ def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
 def test_a_stream_that_lasts_removes_old_logs_between_its_epochs(
     streaming: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end(folder: Path, days: int, now: int) -> int:
-        assert (folder, days) == (tmp_path / "work", 30)
+    def end(config: Config, now: int) -> int:
+        assert config.work_folder == tmp_path / "work"
         os.kill(os.getpid(), signal.SIGTERM)
         return 0
 
-    monkeypatch.setattr(work_folder, "clean_work", end)
+    monkeypatch.setattr(work_folder, "clean", end)
     code, told = streaming.tidegate("stream", "sessions", "--interval", "100ms")
     assert (code, "epoch 1:" in told) == (0, True), told
