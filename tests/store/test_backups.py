@@ -11,9 +11,10 @@ from tests.recovery import arrivals
 from tests.recovery.arrivals import PIPELINE, differences, outcome, source_of
 from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
-from tests.store.proxy import Proxy
+from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
-from tidegate.pipelines.backups.backup import create_backup
+from tests.store.test_commits import run_until_done
+from tidegate.pipelines.backups.backup import create_backup, find_backup
 from tidegate.pipelines.backups.restored import restore_backup
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -55,6 +56,32 @@ def test_a_stream_over_a_bucket_goes_on_from_a_backup(
     arrivals.run(NoSpark(), lake)
     arrivals.run(NoSpark(), disk)
     assert differences(outcome(lake), outcome(disk)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_over_a_store_that_fails_at_random_commands_are_repeated_until_they_succeed(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, seed: int
+) -> None:
+    disk = source_of(tmp_path / "disk", commits=1)
+    quick = {"timeout": "1s", "max_retries": "3", "retry_timeout": "10s", "backoff_config.init_backoff": "10ms"}
+    lake = begun(server, proxy, bucket, disk, tmp_path, epoch=2)
+    lake.options |= quick
+    tables = lake.tables(PIPELINE)
+    place = PipelineTables(Warehouse(f"s3://{bucket}/backups", tables.warehouse.options), PIPELINE.name)
+    before = objects(server, bucket)
+    names = (f"try-{number}" for number in range(100))
+    proxy.set(Plan(seed=seed, share=0.1, hold=1.2))
+    run_until_done(lambda: create_backup(tables, place, next(names), lake.clock()))
+    proxy.set(Plan())
+    newest = find_backup(place, "latest")
+    tables.warehouse.delete_folder(tables.warehouse.path(PIPELINE.name))
+    proxy.set(Plan(seed=seed, share=0.1, hold=1.2))
+    run_until_done(lambda: restore_backup(tables, place, newest))
+    proxy.set(Plan())
+    proxy.requests()
+    assert proxy.failed
+    assert objects(server, bucket) == before
 
 
 def begun(server: S3Server, proxy: Proxy, bucket: str, disk: Lake, folder: Path, epoch: int) -> Lake:
