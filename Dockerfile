@@ -29,7 +29,7 @@ COPY expectations expectations
 RUN uv pip install --python /opt/venv/bin/python --no-deps --no-build-isolation --no-cache .
 
 COPY dags dags
-COPY deployment/spark deployment/spark
+COPY deployment/spark deployment/spark.conf deployment/
 # The image's own project takes the place of the example's: cluster paths and the master's address.
 COPY deployment/tidegate.toml tidegate.toml
 

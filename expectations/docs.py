@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader
 
 from tidegate.pipelines.report.look import look
+from tidegate.pipelines.report.plain_text import plain_value
 from tidegate.pipelines.stores.artifacts import docs_folder
 from tidegate.windowing.time import show_millis
 
@@ -108,7 +109,11 @@ def _parsed(listed: bytes | None) -> list[dict[str, Any]]:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=plain_value,
     )
     environment.filters["number"] = lambda value: f"{value:,}"
     environment.globals["look"] = look()

@@ -39,6 +39,15 @@ _BATCH = 65_536
 """Number of rows that are read at a time."""
 
 
+def _check_in_folder(path: str, name: str) -> None:
+    """Raise Refused if a name, which a log may have from somebody else, leads out of the folder of its table."""
+    if name.startswith("/") or "://" in name or ".." in name.split("/"):
+        raise Refused(
+            f"the log of table {path} names a file outside of the table's folder, {name!r}: somebody else wrote it. "
+            "Go on from a snapshot before it: `tidegate snapshot list` names them"
+        )
+
+
 @dataclass(frozen=True)
 class Warehouse:
     """A folder or URI that holds tables.
@@ -243,8 +252,9 @@ class Warehouse:
         """Copy a file from one table's folder to another's.
 
         Raises:
-            Refused: the file does not exist.
+            Refused: the file does not exist, or its name leads out of the folder.
         """
+        _check_in_folder(source, name)
         reading, read_root = self.filesystem(source)
         writing, write_root = self.filesystem(target)
         original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"
@@ -267,7 +277,12 @@ class Warehouse:
             ) from error
 
     def delete_file(self, path: str, name: str) -> None:
-        """Remove a file from a table's folder; no version of the table may list it any more."""
+        """Remove a file from a table's folder; no version of the table may list it any more.
+
+        Raises:
+            Refused: its name leads out of the folder.
+        """
+        _check_in_folder(path, name)
         filesystem, root = self.filesystem(path)
         filesystem.delete_file(f"{root}/{name}" if root else name)
 

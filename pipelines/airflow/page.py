@@ -18,6 +18,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
+from airflow.models.dag import DagModel
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
@@ -33,11 +34,13 @@ _LOOK = "/* look */"
 
 _LINKS = Path(__file__).parent / "links.js"
 _NO_STORE = {"Cache-Control": "no-store"}
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
+_NO_GUESSES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 # Reports and Data Docs have no script of their own, and text from the data must not bring one.
-_NO_SCRIPT = {
-    **_NO_STORE,
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
-}
+_NO_SCRIPT = {**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _POLICY}
 
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
 
@@ -64,8 +67,7 @@ def config_file() -> Path:
 
 def may_read(pipeline: str, user: Any) -> bool:
     """Return True if a user may read the DAGs of a pipeline."""
-    manager = get_auth_manager()
-    return manager.is_authorized_dag(method="GET", details=DagDetails(id=f"{pipeline}__stream"), user=user)
+    return get_auth_manager().is_authorized_dag(method="GET", details=_stream_of(pipeline), user=user)
 
 
 def may_restart(pipeline: str, user: Any) -> bool:
@@ -73,9 +75,16 @@ def may_restart(pipeline: str, user: Any) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="POST",
         access_entity=DagAccessEntity.RUN,
-        details=DagDetails(id=f"{pipeline}__stream"),
+        details=_stream_of(pipeline),
         user=user,
     )
+
+
+def _stream_of(pipeline: str) -> DagDetails:
+    """Return the DAG that stands for a pipeline, with its team if Airflow has teams: other teams may not see it."""
+    dag = f"{pipeline}__stream"
+    has_teams = conf.getboolean("core", "multi_team", fallback=False)
+    return DagDetails(id=dag, team_name=DagModel.get_team_name(dag) if has_teams else None)
 
 
 def readable(pipeline: Name, user: GetUserDep) -> str:
@@ -98,13 +107,13 @@ Readable = Annotated[str, Depends(readable)]
 def page() -> HTMLResponse:
     """Serve the page; its script asks for the data."""
     text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
-    return HTMLResponse(text, headers={**_NO_STORE, "Content-Security-Policy": _page_policy()})
+    return HTMLResponse(text, headers={**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _page_policy()})
 
 
 @app.get("/links.js")
 def links() -> FileResponse:
     """Serve the script that makes the page's links open in Airflow's window."""
-    return FileResponse(_LINKS, media_type="text/javascript", headers=_NO_STORE)
+    return FileResponse(_LINKS, media_type="text/javascript", headers={**_NO_STORE, **_NO_GUESSES})
 
 
 @app.get("/pipelines")
@@ -142,5 +151,4 @@ def _page_policy() -> str:
     """Return the page's Content-Security-Policy: the page runs its own script and no other."""
     script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    rest = "style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-    return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"
+    return f"{_POLICY}; script-src 'sha256-{digest}'; connect-src 'self'"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun, RunFiles, RunState
 from tidegate.pipelines.run.host import this_host
 
@@ -204,8 +205,8 @@ def start(
     Args:
         command: its arguments; no shell reads them.
         folder: folder for its log, result and exit code; files of an earlier run are removed, but its log is kept.
-        environment: variables added to those of this process; one that is None is left out. With a copy,
-            TIDEGATE_CONFIG among them names the project.
+        environment: variables added to those of this process, of which Airflow's own are left out; one that is None is
+            left out too. With a copy, TIDEGATE_CONFIG among them names the project.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
         copy: the copy of these files that other hosts see; None if they see the folder itself.
     """
@@ -214,7 +215,7 @@ def start(
     if copy is not None:
         # The supervisor would remove a request to end that comes before it is at work.
         copy.clear()
-    variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
+    variables = {**without_airflow(os.environ), **(environment or {}), "PYTHONUNBUFFERED": "1"}
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder, report_name
+from tidegate.pipelines.stores.credentials import masked
 
 if TYPE_CHECKING:
     from tidegate.pipelines.config import Config
@@ -54,7 +55,7 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
         }
     except TidegateError as error:
         # One pipeline whose tables can't be trusted must not hide the others.
-        return {"pipeline": pipeline, "error": str(error)}
+        return {"pipeline": pipeline, "error": masked(str(error))}
 
 
 def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | None:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.report.plain_text import plain_value
 from tidegate.pipelines.report.plots import lag, plots
 from tidegate.pipelines.report.run import RunReport, read_run
 from tidegate.pipelines.storage import warehouse_of
@@ -49,7 +50,11 @@ def render(run: RunReport, now: datetime | None = None) -> str:
         now: printed as the time of drawing.
     """
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=plain_value,
     )
     environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
     environment.filters["moment"] = _moment

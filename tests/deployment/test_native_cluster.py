@@ -24,7 +24,8 @@ from tests.airflow.dag_runs import begin, end_of, run_of, states, unpause, wait_
 from tests.deployment.fleet import fleet
 from tests.deployment.native import ROOT, Postgres, SparkCluster, postgres_programs
 from tests.running_airflow import DAG_FILE
-from tests.store.server import KEY, SECRET, S3Server, running_server
+from tests.store.server import KEY, S3Server, running_server
+from tests.store.server import SECRET as STORE_SECRET
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import Config, load_config
@@ -35,6 +36,7 @@ from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, load_f
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import read_lease
 from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.spark.cluster import SECRET
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -88,7 +90,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     postgres_programs()
     folder = tmp_path_factory.mktemp("cluster")
-    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": STORE_SECRET}
     # Spark's processes have no key of the store: tasks get it with their work.
     with (
         Postgres() as postgres,
@@ -111,6 +113,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres.url,
                 "TIDEGATE_CONFIG": str(config.file),
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                SECRET: spark.secret,
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             },
         ) as airflow:
