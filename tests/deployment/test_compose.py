@@ -104,6 +104,11 @@ def test_every_process_has_limits(services: dict[str, Any]) -> None:
         assert {"mem_limit", "cpus", "pids_limit"} <= service.keys(), name
 
 
+def test_the_script_of_backups_is_in_the_container_of_the_database(services: dict[str, Any]) -> None:
+    assert any(str(ROOT / "deployment" / "database") in str(volume) for volume in services["postgres"]["volumes"])
+    assert os.access(ROOT / "deployment" / "database", os.X_OK)
+
+
 def test_every_image_has_its_version(services: dict[str, Any]) -> None:
     """The images that are built here begin with others, which are named in their own files."""
     pulled = {service["image"] for service in services.values() if not service["image"].endswith(":local")}
