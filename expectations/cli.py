@@ -44,7 +44,7 @@ def quality(
     from tidegate.expectations.suites import suites
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.run.driver import system_clock
-    from tidegate.pipelines.run.work_folder import DAY, clean_work
+    from tidegate.pipelines.run.work_folder import DAY, clean
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
     from tidegate.pipelines.tables import quality as outcomes
@@ -63,7 +63,7 @@ def quality(
     run = run_suites(suites(pinned, suite), pinned, tables, artifacts)
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
-    clean_work(config.work_folder, config.retain_work_days, now)
+    clean(config, now)
     readers_know = None if since is None else Mark.parse(since)
     changed = None if unit is None or run.is_critical else changed_partitions(pinned, unit, readers_know)
     report = None

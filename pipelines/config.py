@@ -129,6 +129,8 @@ class PipelineEntry(BaseModel):
     """Number of retries of a task that failed in a way that a retry may mend."""
     retry_delay_seconds: float = Field(default=30, ge=0)
     """Seconds before a retry."""
+    max_minutes: float | None = Field(default=None, gt=0)
+    """Longest time of one try of a task in minutes; then its command is ended. A continuous stream has no limit."""
     tags: tuple[str, ...] = ()
 
 
@@ -146,6 +148,8 @@ class Config(BaseModel):
     started. None takes folder `_tidegate/artifacts` of a warehouse that is a URI, else the work folder."""
     retain_work_days: int = Field(default=30, ge=0)
     """Days after which logs, runs and reports are removed if nothing was written to them; 0 keeps all."""
+    backups: str | None = None
+    """Folder or URI of the backups, on other storage than the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
     connection: str | None = None
@@ -166,7 +170,15 @@ class Config(BaseModel):
     @property
     def warehouse_uri(self) -> str:
         """Return the warehouse as an absolute path or URI."""
-        return self.warehouse if "://" in self.warehouse else str((self.root / self.warehouse).absolute())
+        return self._place(self.warehouse)
+
+    @property
+    def backups_uri(self) -> str | None:
+        """Return the place of the backups as an absolute path or URI; None if there is none."""
+        return None if self.backups is None else self._place(self.backups)
+
+    def _place(self, given: str) -> str:
+        return given if "://" in given else str((self.root / given).absolute())
 
     @property
     def work_folder(self) -> Path:
@@ -177,7 +189,7 @@ class Config(BaseModel):
     def artifacts_uri(self) -> str:
         """Return the place of the artifacts as an absolute path or URI."""
         if self.artifacts is not None:
-            return self.artifacts if "://" in self.artifacts else str((self.root / self.artifacts).absolute())
+            return self._place(self.artifacts)
         if "://" in self.warehouse:
             return f"{self.warehouse.rstrip('/')}/{RESERVED}/artifacts"
         return str(self.work_folder)

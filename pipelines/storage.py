@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -165,13 +166,16 @@ class Warehouse:
             return text
 
     def refuses_to_write_twice(self, path: str, name: str) -> bool:
-        """Write a file twice on the condition that there is none, remove it, and return True if that was refused."""
+        """Write a file twice on the condition that there is none, remove it, and return True if that was refused.
+
+        A store that is busy may refuse the first request. One that ignores the condition refuses neither.
+        """
         files, key = self._objects(path)
         try:
-            files.create(f"{key}/{name}", b"first")
-            return not files.create(f"{key}/{name}", b"second")
+            return not all(files.create(f"{key}/{name}", content) for content in (b"first", b"second"))
         finally:
-            files.delete_file(f"{key}/{name}")
+            with suppress(FileNotFoundError):
+                files.delete_file(f"{key}/{name}")
 
     def lets_rivals_write(self, path: str, name: str, size: int, rivals: int) -> bool:
         """Return True if several of some writers who write a file at once, if there is none, were told that they did.

@@ -216,6 +216,12 @@ class PipelineDags:
         """Return the arguments of a task that reads the pipeline's newest snapshot."""
         return {"config": str(self.config.file), "pipeline": self.name}
 
+    def _longest(self, kind: str) -> timedelta | None:
+        """Return the longest time of a task in a DAG of this kind; None for no limit."""
+        minutes = self.entry.max_minutes
+        is_endless = kind == "stream" and self._is_continuous
+        return None if minutes is None or is_endless else timedelta(minutes=minutes)
+
     def _dag(self, kind: str, **options: Any) -> DAG:
         shared: dict[str, Any] = {
             "dag_id": f"{self.name}__{kind}",
@@ -226,6 +232,7 @@ class PipelineDags:
             "default_args": {
                 "retries": self.entry.retries,
                 "retry_delay": timedelta(seconds=self.entry.retry_delay_seconds),
+                "execution_timeout": self._longest(kind),
                 "on_failure_callback": Alarm(**self._pipeline),
                 "pre_execute": params.known_params(options.get("params", ())),
             },

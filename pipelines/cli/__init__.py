@@ -23,6 +23,7 @@ from tidegate.pipelines.stores.credentials import masked
 
 _COMMANDS = {
     "backfill": "tidegate.pipelines.cli.backfill:backfill",
+    "backup": "tidegate.pipelines.cli.backup:backup",
     "demo": "tidegate.pipelines.cli.demo:demo",
     "explain": "tidegate.pipelines.cli.explain:explain",
     "flights": "tidegate.pipelines.cli.flights:flights",

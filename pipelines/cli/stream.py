@@ -95,12 +95,13 @@ def stream(
         value = replace(value, parallelism=parallelism)
     from tidegate.pipelines.manifest import Manifest
     from tidegate.pipelines.reopen.selection import Selection
-    from tidegate.pipelines.run.driver import drive
+    from tidegate.pipelines.run.driver import drive, system_clock
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
     from tidegate.pipelines.run.requests import serve
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
+    from tidegate.pipelines.run.work_folder import HourlyCleaning
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.snapshots.retained import Retention
 
@@ -108,6 +109,7 @@ def stream(
     upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
+    cleaning = HourlyCleaning(config)
 
     def on_epoch(manifest: Manifest) -> None:
         line = log.write(manifest, run.plan_seconds)
@@ -118,6 +120,9 @@ def stream(
         )
         if available_now:
             epochs.append(line)
+        else:
+            # A run that lasts can't leave it to the start of the next one.
+            cleaning.clean_if_due(system_clock())
 
     def on_step(step: str) -> None:
         log.hear(step)

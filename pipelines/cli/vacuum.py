@@ -9,6 +9,7 @@ import click
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.work_folder import clean
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum as run
@@ -30,7 +31,8 @@ _SPANS = 10
 def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:
     """Remove files of PIPELINE that no retained snapshot, published row or unpublished epoch needs.
 
-    Savepoints are never touched. The snapshots that `tidegate snapshot list` shows afterwards can be restored.
+    Old logs, runs and reports go too. Savepoints are never touched. The snapshots that `tidegate snapshot
+    list` shows afterwards can be restored.
     """
     tables = screen.tables(pipeline)
     retention = Retention.of(screen.config().entry(pipeline), snapshots, days)
@@ -40,6 +42,7 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
         find_snapshot(tables, "latest")
         with Lease(tables, "vacuum", system_clock) as lease:
             clearing = run(tables, retention, system_clock(), check_lease=lease.check)
+        clean(screen.config(), system_clock())
     rows = [(name, len(files), sum(files.values())) for name, files in clearing.files.items()]
     verb = "would go" if dry_run else "gone"
     screen.show(

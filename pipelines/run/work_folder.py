@@ -6,31 +6,55 @@ not cleaned here: each check removes old pages itself.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from tidegate.pipelines.errors import StoreFailed
+from tidegate.pipelines.errors import StoreFailed, TidegateError
+from tidegate.pipelines.stores.artifacts import artifacts_of
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.config import Config
     from tidegate.pipelines.stores.artifacts import Artifacts
 
 DAY: Millis = 86_400_000
+_HOUR: Millis = 3_600_000
+
+_log = logging.getLogger(__name__)
 
 _CLEANED = "cleaned"
 """File of the artifacts that is written at each cleaning of them."""
 
 
+def clean(config: Config, now: Millis) -> int:
+    """Remove old files from the work folder of a project, and from its artifacts; return their number.
+
+    Args:
+        config: the project.
+        now: the present time, int64 epoch milliseconds.
+
+    Raises:
+        UsageError: the credentials of the artifacts' object store can't be had.
+    """
+    gone = clean_work(config.work_folder, config.retain_work_days, now)
+    if config.shares_work:
+        return gone
+    return gone + clean_artifacts(artifacts_of(config), config.retain_work_days, now)
+
+
 def clean_work(folder: Path, days: int, now: Millis) -> int:
     """Remove files that nothing was written to for some days, and return their number.
 
-    A run at work writes a heartbeat every few seconds, and Spark's log stays as long as its process.
+    A run at work writes a heartbeat every few seconds, Spark's log stays as long as its process, and the newest report
+    of each pipeline stays.
 
     Args:
         folder: the work folder.
@@ -80,13 +104,43 @@ def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
         groups: dict[str, dict[str, float]] = {}
         for name, at in artifacts.names("runs").items():
             groups.setdefault(name.rpartition("/")[0], {})[name] = at
-        groups |= {name: {name: at} for name, at in artifacts.names("reports").items()}
+        reports = artifacts.names("reports")
+        newest = _newest_reports(reports)
+        groups |= {name: {name: at} for name, at in reports.items() if name not in newest}
         for group in groups.values():
             if max(group.values()) < oldest:
                 for name in group:
                     artifacts.delete(name)
                     gone += 1
     return gone
+
+
+@dataclass(slots=True)
+class HourlyCleaning:
+    """The cleaning of the work folder and of the artifacts by a run that lasts for months.
+
+    Args:
+        config: the project.
+    """
+
+    config: Config
+    _next: Millis = field(default=0, init=False)
+
+    def clean_if_due(self, now: Millis) -> int:
+        """Clean at the first call and then once an hour, and return the number of files that were removed.
+
+        Args:
+            now: the present time, int64 epoch milliseconds.
+        """
+        if now < self._next:
+            return 0
+        self._next = now + _HOUR
+        try:
+            return clean(self.config, now)
+        except (OSError, TidegateError) as error:
+            # No epoch needs the cleaning.
+            _log.warning("old files can't be removed: %s. The stream tries again in an hour", error)
+            return 0
 
 
 def remove_checkpoints(folder: Path, pipeline: str) -> None:
@@ -113,8 +167,18 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
     for parent, _, names in os.walk(folder / "runs"):
         if names:
             yield [Path(parent, name) for name in names]
-    for report in (folder / "reports").glob("*/epoch-*.html"):
-        yield [report]
+    reports = {str(report): report for report in (folder / "reports").glob("*/epoch-*.html")}
+    newest = _newest_reports(reports)
+    yield from ([report] for name, report in reports.items() if name not in newest)
+
+
+def _newest_reports(names: Iterable[str]) -> set[str]:
+    """Return the newest report of each folder: links lead to it, so it is never too old."""
+    newest: dict[str, str] = {}
+    # A number has six digits or more.
+    for name in sorted(names, key=lambda name: (len(name), name)):
+        newest[name.rpartition("/")[0]] = name
+    return set(newest.values())
 
 
 def _is_alive(process: str) -> bool:

@@ -130,6 +130,16 @@ def test_every_task_has_the_retries_and_the_alarm_of_its_pipeline(dags: dict[str
                 assert (task.retries, task.retry_delay) == (3, timedelta(seconds=5))
 
 
+@pytest.mark.parametrize(("mode", "longest"), [("available-now", timedelta(minutes=90)), ("continuous", None)])
+def test_a_task_has_the_longest_time_of_its_pipeline_but_a_stream_without_end(
+    tmp_path: Path, mode: str, longest: timedelta | None
+) -> None:
+    dags = project_dags(write_project(tmp_path, max_minutes="90", stream_mode=f'"{mode}"'))
+    assert dags["sessions__backfill"].get_task("windows").execution_timeout == timedelta(minutes=90)
+    assert dags["sessions__quality"].get_task("quality").execution_timeout == timedelta(minutes=90)
+    assert dags["sessions__stream"].get_task("stream").execution_timeout == longest
+
+
 def test_a_stream_is_replaced_only_after_its_successor_was_found_compatible(dags: dict[str, DAG]) -> None:
     dag = dags["sessions__stream"]
     order = ["before", "check", "savepoint", "stop", "after_stop", "stream"]

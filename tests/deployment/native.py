@@ -57,6 +57,12 @@ class Postgres:
         """For SQLAlchemy."""
         return f"postgresql+psycopg2://airflow:{self.password}@127.0.0.1:{self.port}/airflow"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Address and password for Postgres's own programs, which come first on the path."""
+        path = os.pathsep.join((str(postgres_programs()), os.environ["PATH"]))
+        return {**self._secret, "PATH": path, "PGHOST": "127.0.0.1", "PGPORT": str(self.port)}
+
     def __enter__(self) -> Postgres:
         (self.folder / "password").write_text(self.password)
         if self._as_user:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.lake import Lake, hourly_pipeline
 from tests.recovery.without_spark import NoSpark
-from tidegate.pipelines.run.work_folder import DAY, clean_work
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.run import work_folder
+from tidegate.pipelines.run.work_folder import DAY, HourlyCleaning, clean_work
 
 NOW = 1_000 * DAY
+HOUR = DAY // 24
 OLD = (
     "logs/spark-999999999.log",
     "runs/hours__stream/run/1/log.txt",
@@ -17,6 +22,7 @@ OLD = (
     "runs/hours__stream/run/1/result.json",
     "reports/hours/epoch-000007.html",
 )
+NEWEST = "reports/hours/epoch-000012.html"
 
 
 def write(folder: Path, name: str, days: float) -> Path:
@@ -33,11 +39,38 @@ def left(folder: Path) -> set[str]:
 
 
 def test_what_nothing_was_written_to_for_so_many_days_goes_with_its_folder(tmp_path: Path) -> None:
+    write(tmp_path, NEWEST, days=29)
     for name in OLD:
         write(tmp_path, name, days=31)
     assert clean_work(tmp_path, 30, NOW) == len(OLD)
-    assert left(tmp_path) == set()
+    assert left(tmp_path) == {NEWEST}
     assert not (tmp_path / "runs" / "hours__stream").exists()
+
+
+def test_the_newest_report_of_each_pipeline_stays_however_old(tmp_path: Path) -> None:
+    newest = (NEWEST, "reports/days/epoch-1000000.html")
+    for name in (*newest, OLD[-1], "reports/days/epoch-999999.html"):
+        write(tmp_path, name, days=400)
+    assert clean_work(tmp_path, 1, NOW) == 2
+    assert left(tmp_path) == set(newest)
+
+
+def test_a_run_that_lasts_cleans_once_an_hour_and_goes_on_where_it_can_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cleaning = HourlyCleaning(Config(root=tmp_path, work="."))
+    write(tmp_path, OLD[0], days=31)
+    assert cleaning.clean_if_due(NOW) == 1
+    write(tmp_path, OLD[0], days=31)
+    assert cleaning.clean_if_due(NOW + HOUR - 1) == 0
+    assert cleaning.clean_if_due(NOW + HOUR) == 1
+
+    def fail(config: Config, now: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(work_folder, "clean", fail)
+    assert cleaning.clean_if_due(NOW + 2 * HOUR) == 0
+    assert "Permission denied. The stream tries again in an hour" in caplog.text
 
 
 def test_what_is_younger_stays(tmp_path: Path) -> None:

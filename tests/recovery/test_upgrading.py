@@ -5,6 +5,7 @@ The same commits run by this code alone are what has to come out in the end.
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIO
 from tests.recovery.without_spark import NoSpark
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.backups.backup import create_backup
+from tidegate.pipelines.backups.restored import restore_backup
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
@@ -26,6 +29,8 @@ from tidegate.pipelines.snapshots.head import list_snapshots, published_by
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
@@ -125,6 +130,32 @@ def test_its_snapshots_and_savepoints_are_restored(
     for rows in () if goes_on_first else NEXT:
         stream(lake, rows)
     assert_good(lake, fresh, pipeline)
+
+
+@BOTH
+def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
+    lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    tables, folder = lake.tables(pipeline), Path(lake.path(pipeline.name))
+    written = contents_of_files(folder)
+    place = PipelineTables(Warehouse(str(tmp_path / "backups")), pipeline.name)
+    made, _ = create_backup(tables, place, "before-upgrade", lake.clock())
+    run(NoSpark(), lake, pipeline=pipeline)
+    shutil.rmtree(folder)
+    restore_backup(tables, place, made)
+    back = contents_of_files(folder)
+    assert back.items() <= written.items(), "the old version reads its own files"
+    left_out = {name for name in written.keys() - back.keys() if f"-{made.epoch + 1:06d}-" not in name}
+    unpublished = pipeline is SESSIONS
+    assert len(left_out) == (1 if unpublished else 0), "the entry of the epoch that was committed and not published"
+    go_on(lake)
+    assert_good(lake, fresh, pipeline)
+
+
+def contents_of_files(folder: Path) -> dict[str, bytes]:
+    """Each file below a folder, without the lease, which ends with its driver."""
+    files = (file for file in folder.rglob("*") if file.is_file() and "lease" not in file.parts)
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 @LONG_FOR_HOURS

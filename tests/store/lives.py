@@ -46,14 +46,15 @@ MARKS = {
         "run_id",
         "phases",
     ),
-    *("path", "report", "docs", "timing", "at", "committed_at", "created_at", "checked_at"),
-    *("quiet", "size", "bytes", "files", "time"),
+    *("path", "file", "report", "docs", "timing", "at", "committed_at", "created_at", "checked_at"),
+    *("quiet", "size", "bytes", "files", "time", "check_id"),
 }
 """Fields of answers that tell of the run and not of the data."""
 
 _SILENCE = re.compile(r"silent for [\d.]+ \w+")
 
 LIFE: tuple[tuple[str, ...], ...] = (
+    ("setup",),
     ("backfill", "PIPELINE", "--start", "2024-02-29", "--end", "2024-03-01T04:00:00", "--slice", "14h"),
     ("stream", "PIPELINE", "--available-now", "--max-files-per-epoch", "2"),
     ("savepoint", "create", "PIPELINE", "kept"),

@@ -5,9 +5,12 @@ Moto needs an older python-dateutil than Airflow, so `make env` builds `.venv/st
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,9 +87,41 @@ def place_of(endpoint: str) -> dict[str, str]:
     return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "eu-central-1"}
 
 
+@dataclass(frozen=True)
+class Versity(S3Server):
+    """A versitygw over a folder: a second implementation, for checks by hand (docs/operations/object-stores.md).
+
+    Args:
+        folder: holds a folder for each bucket.
+    """
+
+    folder: Path
+
+    def make_bucket(self, name: str) -> None:
+        (self.folder / name).mkdir()
+
+    def keys(self, bucket: str, prefix: str = "") -> list[str]:
+        root = self.folder / bucket
+        names = (str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
+        # It keeps parts of uploads in a folder of its own.
+        return sorted(name for name in names if name.startswith(prefix) and not name.startswith(".sgwtmp"))
+
+    def write(self, bucket: str, key: str, content: bytes) -> None:
+        file = self.folder / bucket / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def read(self, bucket: str, key: str) -> bytes:
+        return (self.folder / bucket / key).read_bytes()
+
+
 @contextmanager
 def running_server() -> Iterator[S3Server]:
-    """Start a server on a free port; it ends with the body."""
+    """Start a server on a free port; it ends with the body. TIDEGATE_TEST_VERSITYGW names a versitygw to take."""
+    if program := os.environ.get("TIDEGATE_TEST_VERSITYGW"):
+        with _running_versity(program) as versity:
+            yield versity
+        return
     assert INTERPRETER.exists(), f"there is no {INTERPRETER}: run `make env`"
     process = subprocess.Popen([INTERPRETER, MAIN], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -98,3 +133,29 @@ def running_server() -> Iterator[S3Server]:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@contextmanager
+def _running_versity(program: str) -> Iterator[Versity]:
+    # Not needed by the server that tests have otherwise.
+    from tests.airflow.dag_runs import wait_until
+    from tests.deployment.native import free_port
+
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        process = subprocess.Popen(
+            [program, "--port", f"127.0.0.1:{port}", "--region", "eu-central-1", "--quiet", "posix", folder],
+            env={**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET},
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            wait_until(lambda: _listens(port), "versitygw")
+            yield Versity(port, Path(folder))
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -65,6 +65,15 @@ def test_a_store_that_ignores_the_condition_is_refused_and_nothing_changes(
     assert server.keys(bucket) == []
 
 
+def test_a_store_that_refuses_the_first_of_both_requests_keeps_the_condition(
+    warehouse: Warehouse, proxy: Proxy
+) -> None:
+    proxy.set(Plan(fault=Fault.PRECONDITION_FAILED, kind="PUT", pattern="probe-"))
+    check_conditional_writes(warehouse)
+    proxy.requests()
+    assert len(proxy.failed) == 1
+
+
 def test_a_store_that_looks_and_then_writes_is_refused(
     warehouse: Warehouse, server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

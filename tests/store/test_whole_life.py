@@ -18,8 +18,8 @@ from tests.store.server import SECRET, S3Server, options_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SLOW_COMMANDS = ("quality", "report")
-"""Commands that import much: they are in the long form."""
+SLOW_COMMANDS = ("setup", "quality", "report")
+"""Commands that import much or ask Java: they are in the long form."""
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,11 @@ def check_position(path: str, identity: str, head: int, position: Position) -> N
             f"version {position.version} ({read}). Put the old table back; or go on with this one, `tidegate source "
             "reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this one"
         )
-    if position.version > head:
+    # Of a later version, `files` first files are read; another version in its place would lose as many files.
+    newest = position.version + (position.files > 0)
+    if newest > head:
+        part = "into" if position.files else "up to"
         raise Refused(
-            f"source table {path} is at version {head}, and was read up to version {position.version}: it was put back "
-            "to an older state. Put the newer one back, or start a new pipeline with a backfill"
+            f"source table {path} is at version {head}, and was read {part} version {newest}: it was put back to an "
+            "older state. Put the newer one back, or start a new pipeline with a backfill"
         )

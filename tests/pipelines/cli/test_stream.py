@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease, read_lease
 from tidegate.pipelines.spark import session
@@ -178,3 +181,16 @@ def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
         code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", patience)
     assert (code, f"({holder})" in told, len(slept)) == (4, True, looks), told
     assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}
+
+
+def test_a_stream_that_lasts_removes_old_logs_between_its_epochs(
+    streaming: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(config: Config, now: int) -> int:
+        assert config.work_folder == tmp_path / "work"
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr(work_folder, "clean", end)
+    code, told = streaming.tidegate("stream", "sessions", "--interval", "100ms")
+    assert (code, "epoch 1:" in told) == (0, True), told

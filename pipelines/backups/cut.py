@@ -1,0 +1,175 @@
+"""The part of a pipeline's tables that belongs to a backup: all of them as of one epoch, read while a driver works.
+
+An epoch is committed to table `state` first and published to the other tables one after the other. So each table is
+cut at its last version that holds no later epoch. Files and log entries never change, hence the cut needs no lease. A
+clean-up may remove some of them meanwhile; `is_whole` notices it, and the backup makes a new cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from tidegate.pipelines.delta_log import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    checkpoint_files,
+    checkpoint_versions,
+    entry_versions,
+    version_of,
+)
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.published import require_published
+from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
+from tidegate.pipelines.snapshots.savepoint import list_savepoints
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import quality, state
+from tidegate.pipelines.tables.files import epoch_of
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+
+_SIDECARS = "_sidecars"
+"""Folder in a log with parts of checkpoints of Delta's second format."""
+
+
+class CutMoved(TidegateError):
+    """A clean-up removed a part of the cut while it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCut:
+    """One table up to a version.
+
+    Args:
+        name: its folder below the pipeline's folder, such as `state` or `savepoints/NAME`.
+        version: the last version that belongs to the cut.
+        log: content of each file of its log, by name.
+        files: size in bytes of each data file, by name.
+    """
+
+    name: str
+    version: int
+    log: dict[str, bytes] = field(repr=False)
+    files: dict[str, int] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All tables of a pipeline as of one epoch.
+
+    Args:
+        manifest: manifest of the epoch.
+        tables: the tables; `state`, by which commands recognise a pipeline that has run, comes last.
+    """
+
+    manifest: Manifest
+    tables: tuple[TableCut, ...]
+
+    def is_whole(self, tables: PipelineTables) -> bool:
+        """Return True if no log lost an entry since: a clean-up removes entries before it removes their files."""
+        return all(set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name) for cut in self.tables)
+
+
+def cut_now(tables: PipelineTables) -> Cut:
+    """Return the tables as of the newest epoch that every table has.
+
+    Raises:
+        Refused: there is no such epoch, or a data file of a table is missing.
+        CutMoved: a clean-up is at work, so a later try may succeed.
+    """
+    # Checks are cut first, so none of them is about a later epoch.
+    has_checks = tables.warehouse.exists(tables.path(quality.NAME))
+    checks = [_table(tables, quality.NAME, tables.look(quality.NAME).version())] if has_checks else []
+    snapshot = require_published(tables, require_snapshot(tables))
+    epoch = snapshot.manifest.epoch
+    published = [_table(tables, name, _version_with(tables, name, epoch), epoch) for name in PUBLISHED]
+    savepoints = []
+    for entry in list_savepoints(tables):
+        version = tables.warehouse.open(entry.path).version()
+        savepoints.append(_table(tables, f"{SAVEPOINTS}/{entry.name}", version))
+    return Cut(
+        snapshot.manifest,
+        (*savepoints, *checks, *published, _table(tables, state.NAME, snapshot.version, epoch)),
+    )
+
+
+def _version_with(tables: PipelineTables, table: str, epoch: int) -> int:
+    """Return the last version of a published table before the first epoch that is later than this one."""
+    log, last = tables.warehouse.log(tables.path(table)), tables.look(table).version()
+    for version in range(last, -1, -1):
+        try:
+            transactions = [action["txn"] for action in log.actions(version) if "txn" in action]
+        except FileNotFoundError:
+            break
+        epochs = [each["version"] for each in transactions if each["appId"] == tables.application]
+        if epochs and max(epochs) <= epoch:
+            break
+        if epochs:
+            last = version - 1
+    return last
+
+
+def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = None) -> TableCut:
+    """Read the log of a table up to a version, and list its data files.
+
+    Args:
+        tables: the pipeline's tables.
+        name: folder of the table.
+        version: the last version.
+        epoch: files of later epochs are left out; None takes all files.
+    """
+    path = tables.path(name)
+    log, noted = tables.warehouse.log(path), f"{path}/{FOLDER}"
+    names = _log_names(tables, name)
+    wanted = {each for each in names if (of := version_of(each)) is None or of <= version}
+    _check_opens(path, wanted, version)
+    try:
+        content = {each: log.read(each) for each in sorted(wanted)}
+    except FileNotFoundError:
+        raise CutMoved(f"a clean-up removed entries in the log of table {path}") from None
+    if tables.warehouse.sizes(noted, [LAST_CHECKPOINT])[LAST_CHECKPOINT] is not None:
+        hint = log.read(LAST_CHECKPOINT)
+        if json.loads(hint)["version"] <= version:
+            content[LAST_CHECKPOINT] = hint
+    files = {
+        each: size
+        for each, size in tables.warehouse.names(path).items()
+        if each.endswith(".parquet") and (epoch is None or (epoch_of(each) or 0) <= epoch)
+    }
+    cut = TableCut(name, version, content, files)
+    _check_files(tables, cut)
+    return cut
+
+
+def _log_names(tables: PipelineTables, name: str) -> set[str]:
+    """Return the files of a table's log that belong to a version, and those that such files refer to."""
+    folder = f"{tables.path(name)}/{FOLDER}"
+    entries = {each for each in tables.warehouse.names(folder) if version_of(each) is not None}
+    second_format = any(".checkpoint." in each and not each.endswith(".checkpoint.parquet") for each in entries)
+    sidecars = tables.warehouse.names(f"{folder}/{_SIDECARS}") if second_format else {}
+    return entries | {f"{_SIDECARS}/{each}" for each in sidecars}
+
+
+def _check_opens(path: str, names: Collection[str], version: int) -> None:
+    """Raise CutMoved if the files of a log don't lead to a version."""
+    checkpoints = [older for older in checkpoint_versions(names) if checkpoint_files(names, older)]
+    if set(range(max(checkpoints, default=-1) + 1, version + 1)) - set(entry_versions(names)):
+        raise CutMoved(f"a clean-up removed entries in the log of table {path}")
+
+
+def _check_files(tables: PipelineTables, cut: TableCut) -> None:
+    path = tables.path(cut.name)
+    active = {
+        str(file["path"]): int(file["size_bytes"]) for file in active_files(tables.warehouse.open(path, cut.version))
+    }
+    for name, size in active.items():
+        if cut.files.get(name) != size:
+            if not set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name):
+                raise CutMoved(f"a clean-up removed files of table {path}")
+            fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
+            raise Refused(
+                f"file {name} of table {path} {fault}: a backup of it would not be complete. Older backups stay; "
+                "docs/operations/recovery.md says what to do for each table"
+            )
