@@ -71,8 +71,8 @@ def run_suites(
     now = datetime.now(UTC)
     check_id = uuid.uuid4().hex
     versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
-    context = gx_context()
-    outcomes_by_suite = [(suite, _validate(context, suite)) for suite in suites]
+    batch = any_rows()
+    outcomes_by_suite = [(suite, validate(batch, suite)) for suite in suites]
     checks = [
         QualityRow(
             check_id,
@@ -100,20 +100,29 @@ def run_suites(
     return replace(run, checks=tuple(checks), docs=docs)
 
 
-def gx_context() -> Any:
-    """Return a context of Great Expectations that stores neither suites nor pages."""
+def any_rows() -> Any:
+    """Return a batch definition that takes any rows, in a context that stores neither suites nor pages.
+
+    All suites use it: Great Expectations writes its configuration again with each part of a definition, which takes as
+    long as a third of a check if each suite has its own.
+    """
     config = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(),
         progress_bars={"globally": False},
         analytics_enabled=False,
     )
-    return gx.get_context(mode="ephemeral", project_config=config)
+    context = gx.get_context(mode="ephemeral", project_config=config)
+    asset = context.data_sources.add_pandas("tables").add_dataframe_asset("rows")
+    return asset.add_batch_definition_whole_dataframe("part")
 
 
-def _validate(context: Any, suite: TableSuite) -> list[Outcome]:
-    """Return the outcome of each expectation of a suite over all parts of its rows."""
-    asset = context.data_sources.add_pandas(suite.table).add_dataframe_asset("rows")
-    batch = asset.add_batch_definition_whole_dataframe("part")
+def validate(batch: Any, suite: TableSuite) -> list[Outcome]:
+    """Return the outcome of each expectation of a suite over all parts of its rows.
+
+    Args:
+        batch: a batch definition, from `any_rows`.
+        suite: the suite.
+    """
     outcomes: list[Outcome] = []
     for rows in suite.parts():
         # Great Expectations lets an expectation belong to one suite only, and each part needs a new suite.

@@ -268,6 +268,8 @@ def _next(config: Config) -> Any:
         ("", ""),
         [
             (f"{command} results {PIPELINE} --sort air_minutes {option}", "the windows"),
+            (f"{command} runs {PIPELINE} {option}", "its epochs: a day each, then what changed afterwards"),
+            (f"{command} report {PIPELINE} {option}", "a page with pictures of the run"),
             (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one a run"),
             (f"{command} snapshot show {PIPELINE} {option}", "what is open: windows and their timers"),
             (f"{command} demo --serve", "the same, with Airflow's page kept open"),
