@@ -7,7 +7,7 @@ after the other, or again, and a task that dies costs time only.
 
 from __future__ import annotations
 
-import os
+import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ import pyarrow as pa
 from tidegate.pipelines.epoch.exchange import Placing
 from tidegate.pipelines.sources.file_slice import FileSlice
 
+_PREFIX, _LOCK = "tidegate-shared-", "driver.lock"
 _BUNDLES_PER_TASK = 5
 """Tasks rarely end at once; with this many bundles, the files that two tasks read are few."""
 _ROWS = range(100_000, 1_000_000)
@@ -120,11 +121,26 @@ def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReadin
     if tasks < 2 or len(bundles) < 2 * tasks:
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix=f"tidegate-{os.getpid()}-"))
-    try:
-        yield SharedReading(folder, bundles)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove_abandoned()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield SharedReading(folder, bundles)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned() -> None:
+    """Remove folders of drivers that were killed: nobody holds their locks any more."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            with path.open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+        except OSError:
+            # Its driver is at work, another has just removed it, or it belongs to another user.
+            continue
 
 
 def _bundles(rows: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,22 @@ def test_events_outlive_the_folder(files: Files) -> None:
     assert not shared.folder.exists()
     assert rows(tables) == expected([1, 2])
     assert not files.read
+
+
+def test_folders_of_killed_drivers_are_removed_and_those_of_others_at_work_stay(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / "tidegate-shared-killed"
+    killed.mkdir()
+    (killed / "driver.lock").touch()
+    with shared_reading(files, 2) as first:  # type: ignore[arg-type]
+        assert first is not None
+        assert [*tmp_path.iterdir()] == [first.folder]
+        with shared_reading(files, 2) as second:  # type: ignore[arg-type]
+            assert second is not None
+            assert {*tmp_path.iterdir()} == {first.folder, second.folder}
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("number", "tasks"), [(12, 1), (3, 2), (0, 2)])
