@@ -139,7 +139,7 @@ def count_cores(session: SparkSession) -> int:
 
 def runs_here(session: SparkSession) -> bool:
     """Return True if all tasks of a session run on this machine."""
-    return not is_connect(session) and session.sparkContext.master.startswith("local")
+    return not is_connect(session) and (session.sparkContext.master or "").startswith("local")
 
 
 def keep_alive(session: SparkSession, timer: Callable[[], float] = time.monotonic) -> None:

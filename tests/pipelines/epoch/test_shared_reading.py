@@ -128,7 +128,7 @@ def test_a_full_disk_makes_each_task_read_all_files(files: Files, monkeypatch: p
 
     with shared_reading(files, 2) as shared:  # type: ignore[arg-type]
         assert shared is not None
-        monkeypatch.setattr(module.pa, "OSFile", full)
+        monkeypatch.setattr(pa, "OSFile", full)
         assert read(shared, files, 0) == expected([0])
         assert read(shared, files, 1, 2) == expected([1, 2])
         assert sorted(files.read) == sorted([*range(files.number)] * 2)
