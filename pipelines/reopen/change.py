@@ -100,8 +100,9 @@ def plan_change(
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
         state = of_keys(open_rows(tables, key, head, reopening), touched, key)
         others = [late_spans, spans_of(state, key.names)]
-        gap = windows.assigner.gap_of_every_element or 0
-        near, everything = NearPanes.of_sessions(tables.warehouse, handle, key, touched, others, margin, gap)
+        # Most sessions end within a few gaps.
+        ahead = 3 * (windows.assigner.gap_of_every_element or 0)
+        near, everything = NearPanes.of_sessions(tables.warehouse, handle, key, touched, others, margin, ahead)
         published = to_retract(everything, key.names, windows)
         closed = spans_of(published, key.names)
         # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.

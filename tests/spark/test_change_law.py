@@ -41,12 +41,13 @@ class SparkChanging(Changing):
         """The table in SQL."""
         return f"delta.`{self.lake.path('events')}`"
 
-    def create(self, properties: str = "") -> None:
+    def create(self, **properties: str) -> None:
         self.spark.conf.set("spark.sql.session.timeZone", "UTC")
+        given = {"enableDeletionVectors": "true", "enableChangeDataFeed": "true", **properties}
+        listed = ", ".join(f"'delta.{name}' = '{value}'" for name, value in given.items())
         self.spark.sql(
             f"CREATE TABLE {self.name} (user STRING, at TIMESTAMP, value BIGINT, hour INT) USING delta PARTITIONED BY "
-            f"(hour) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
-            f"{properties})"
+            f"(hour) TBLPROPERTIES ({listed})"
         )
         self.settle()
         self.append()
@@ -143,16 +144,25 @@ def test_after_each_commit_of_a_longer_search_too(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("properties", ["", ", 'delta.columnMapping.mode' = 'name'"], ids=["plain", "mapped"])
+@pytest.mark.parametrize(
+    ("properties", "least"),
+    [
+        # With deletion vectors, Spark leaves most commits to the vectors, which are compared in both ways.
+        ({}, 1),
+        ({"enableDeletionVectors": "false"}, 3),
+        ({"enableDeletionVectors": "false", "columnMapping.mode": "name"}, 3),
+    ],
+    ids=["with vectors", "plain", "mapped"],
+)
 def test_the_feed_that_spark_writes_tells_what_the_files_tell(
-    spark: SparkSession, tmp_path: Path, properties: str
+    spark: SparkSession, tmp_path: Path, properties: dict[str, str], least: int
 ) -> None:
-    changing = SparkChanging(Lake(tmp_path, Clock(to_millis(DAY0))), random.Random(properties), spark=spark)
-    changing.create(properties)
+    changing = SparkChanging(Lake(tmp_path, Clock(to_millis(DAY0))), random.Random(str(properties)), spark=spark)
+    changing.create(**properties)
     fed = 0
-    for act in (changing.update, changing.merge, changing.delete, *[changing.happen] * 8):
+    for act in (changing.update, changing.merge, changing.delete, *[changing.happen] * 4):
         before = changing.version
         act()
         fed += check(changing.lake, before, changing.version)
-    fed += check(changing.lake, 1, changing.version)
-    assert fed > 2
+    check(changing.lake, 1, changing.version)
+    assert fed >= least

@@ -28,6 +28,15 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
     assert any("columns value" in step["does"] for step in told["steps"])
 
 
+def test_it_says_by_which_ways_changed_rows_are_told(project: Project) -> None:
+    assert not any("change feed" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    project.rewrite(
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    )
+    (step,) = [step for step in project.data("explain", "sessions")["steps"] if "change feed" in step["does"]]
+    assert step["where"] == "driver"
+
+
 @pytest.mark.parametrize(
     ("features", "where", "told"),
     [
