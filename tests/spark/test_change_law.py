@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.lake import DAY0, EVENTS, Clock, Lake
-from tests.pipelines.changes.walks import PIPELINES, Walk, operator
+from tests.pipelines.changes.pipelines import PIPELINES
+from tests.pipelines.changes.walks import Walk, operator
 from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tidegate.pipelines.run.stream import Stream

@@ -12,19 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, EVENTS, Clock, Lake, conserved, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, EVENTS, Clock, Lake, conserved
+from tests.pipelines.changes.pipelines import PIPELINES
 from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run import lease
@@ -38,62 +38,11 @@ from tidegate.pipelines.tables import late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,
-    Count,
-    EventTimeSessionWindows,
-    GapColumn,
-    Max,
     SlidingEventTimeWindows,
-    Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-    Windows,
 )
 from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.time import to_millis
 
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-CORRECTING = DeltaSource("events", timestamp="at", changes="correct")
-SUMS: dict[str, Any] = {"aggregate": {"events": Count(), "total": Sum("value"), "largest": Max("value")}}
-OPTIONS: dict[str, Any] = {
-    "source": CORRECTING,
-    "max_ahead": timedelta(days=99),
-    "watermark": WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE),
-    "parallelism": 2,
-    # Commits are an hour apart. An epoch of the clock between any two of them would take time and show nothing.
-    "checkpoint_interval": timedelta(days=99),
-}
-
-
-def windows(assigner: Any, **options: Any) -> Pipeline:
-    return hourly_pipeline(compute=Windows(assigner, **SUMS, **options), **OPTIONS)
-
-
-HOURS = TumblingEventTimeWindows.of(HOUR)
-PIPELINES = {
-    "hours": windows(HOURS),
-    "hours with lateness": windows(HOURS, allowed_lateness=2 * HOUR),
-    "hours, discarding": windows(HOURS, accumulation=Accumulation.DISCARDING),
-    "hours, discarding, with lateness": windows(HOURS, allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING),
-    "hours, retracting": windows(HOURS, allowed_lateness=HOUR, accumulation=Accumulation.RETRACTING),
-    "sliding": windows(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE)),
-    "sliding with gaps": windows(SlidingEventTimeWindows.of(20 * MINUTE, 30 * MINUTE), allowed_lateness=HOUR),
-    "sessions": session_pipeline(12 * MINUTE, **OPTIONS),
-    "sessions with lateness": session_pipeline(12 * MINUTE, allowed_lateness=2 * HOUR, **OPTIONS),
-    "sessions, retracting": windows(
-        EventTimeSessionWindows.with_gap(25 * MINUTE), allowed_lateness=HOUR, accumulation=Accumulation.RETRACTING
-    ),
-    "gaps with lateness": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")), allowed_lateness=HOUR),
-    "sessions, discarding": windows(
-        EventTimeSessionWindows.with_gap(12 * MINUTE), accumulation=Accumulation.DISCARDING
-    ),
-    "sessions, discarding, with lateness": windows(
-        EventTimeSessionWindows.with_gap(12 * MINUTE), allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING
-    ),
-    "gaps": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))),
-    "by user": replace(windows(HOURS), watermark_by="user"),
-    "no key": replace(windows(HOURS), key=()),
-    "where": replace(windows(HOURS), where="value > 700000", columns={"value": "value * 2"}),
-}
 HISTORIES = int(os.environ.get("TIDEGATE_TEST_HISTORIES", "16"))
 """Number of histories after which a walk ends.
 
