@@ -34,7 +34,7 @@ from tidegate.pipelines.sources.changed_rows import ChangedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.departed import Departing
-from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.key_groups import key_groups, key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.compute import Windows
@@ -97,7 +97,9 @@ def plan_change(
     if windows.assigner.forms_sessions:
         touched = pa.concat_tables([_session_spans(side, windows, key) for side in (gone, came)])
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
-        state = open_rows(tables, key, head, reopening)
+        # What a key's rows touch depends on the sessions of that key alone.
+        groups = key_groups(touched, key.names, bound.pipeline.max_parallelism).unique()
+        state = open_rows(tables, key, head, reopening, groups=groups)
         others = [late_spans, spans_of(state, key.names)]
         near = NearPanes.of_sessions(tables.warehouse, handle, touched, others, key.names, margin)
         everything = near.read(key.names)

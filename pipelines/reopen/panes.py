@@ -36,11 +36,29 @@ UNTIL = "__until"
 
 
 def open_rows(
-    tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening, near: NearPanes | None = None
+    tables: PipelineTables,
+    key: KeySchema,
+    head: Snapshot,
+    reopening: Reopening,
+    near: NearPanes | None = None,
+    groups: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the state rows of open windows, of one key if the reopening names one, and near some panes if given."""
+    """Return the state rows of open windows.
+
+    Args:
+        tables: the pipeline's tables.
+        key: the key columns.
+        head: the snapshot.
+        reopening: names one key, or all.
+        near: panes near which the windows lie; None for all windows.
+        groups: key groups of the windows; None for all.
+    """
     chosen = (pc.field("namespace") == WINDOW) & pc.field("in_flight")
-    rows = state_rows(tables.warehouse, head, chosen if near is None else chosen & near.overlap)
+    if near is not None:
+        chosen = chosen & near.overlap
+    if groups is not None:
+        chosen = chosen & pc.field("key_group").isin(groups)
+    rows = state_rows(tables.warehouse, head, chosen)
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 
 

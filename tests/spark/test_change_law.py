@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-COMMITS = 5
-
 
 @dataclass
 class SparkChanging(Changing):
@@ -114,14 +112,14 @@ class SparkChanging(Changing):
         self.spark.sql(f"REORG TABLE {self.name} APPLY (PURGE)")
 
 
-def walked(spark: SparkSession, folder: Path, name: str, seed: int) -> None:
+def walked(spark: SparkSession, folder: Path, name: str, seed: int, commits: int) -> None:
     clock = Clock(to_millis(DAY0) + 3_600_000)
     changing = SparkChanging(Lake(folder, clock), random.Random(f"{name} {seed}"), spark=spark)
     changing.create()
-    kind = changing.draw.choice(["columnar", "row"])
+    kind = changing.draw.choice(["columnar", "row", "both"])
     with operator(kind), changing.lake.driver(NO_SPARK, PIPELINES[name]) as driver:
         walk = Walk(PIPELINES[name], changing, driver)
-        for _ in range(COMMITS):
+        for _ in range(commits):
             walk.happen()
             Stream(driver, lambda manifest: None).run_available()
             walk.check()
@@ -132,10 +130,10 @@ def walked(spark: SparkSession, folder: Path, name: str, seed: int) -> None:
 def test_after_each_commit_of_spark_the_windows_are_those_of_a_backfill(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    walked(spark, tmp_path, name, 0)
+    walked(spark, tmp_path, name, 0, commits=3)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["hours", "sessions", "sliding", "hours, discarding", "gaps", "by user"])
 def test_after_each_commit_of_a_longer_search_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    walked(spark, tmp_path, name, 1)
+    walked(spark, tmp_path, name, 1, commits=6)
