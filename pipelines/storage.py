@@ -7,7 +7,9 @@ warehouse is a folder may read a source in a bucket, and the reverse.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -170,6 +172,32 @@ class Warehouse:
             return not files.create(f"{key}/{name}", b"second")
         finally:
             files.delete_file(f"{key}/{name}")
+
+    def lets_rivals_write(self, path: str, name: str, size: int, rivals: int) -> bool:
+        """Return True if several of some writers who write a file at once, if there is none, were told that they did.
+
+        Args:
+            path: a folder.
+            name: name of the file, which is removed afterwards.
+            size: size of the file in bytes; the longer the writes take, the more they overlap.
+            rivals: number of writers.
+        """
+        files, key = self._objects(path)
+        together, content = threading.Barrier(rivals), bytes(size)
+
+        def write(number: int) -> bool:
+            together.wait()
+            try:
+                return files.create(f"{key}/{name}", content)
+            except StoreFailed:
+                # Some stores refuse by cutting the connection.
+                return False
+
+        try:
+            with ThreadPoolExecutor(rivals) as pool:
+                return sum(pool.map(write, range(rivals))) > 1
+        finally:
+            files.remove(f"{key}/{name}")
 
     def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
         files, key = self._objects(path)

@@ -1,4 +1,4 @@
-"""Alarms: a task that failed for good adds a line to the alarms file and calls the project's `on_failure`."""
+"""Alarms: a task that failed for good adds a line to the alarms of the project and calls the project's `on_failure`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
+from tidegate.pipelines.stores.artifacts import artifacts_of
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
 
-FILE_NAME = "alarms.jsonl"
+JOURNAL = "alarms"
+"""Name of the alarms among the artifacts: in a folder file `alarms.jsonl`, in an object store an object for each."""
 
 _ON_FAILURE = "tidegate.pipelines.definition.on_failure"
 _ON_FAILURE_SECONDS = 300.0
@@ -54,7 +56,7 @@ class Alarm:
     pipeline: str
 
     def __call__(self, context: Any) -> None:
-        """Log the failed task of a context, note it in the alarms file, and call the project's `on_failure`.
+        """Log the failed task of a context, note it among the alarms, and call the project's `on_failure`.
 
         Raises:
             TidegateError: `on_failure` failed, or did not end in time.
@@ -96,13 +98,9 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
     }
 
 
-def note(config: Config, alarm: dict[str, Any]) -> Path:
-    """Add an alarm to the alarms file of a project, and return the file."""
-    file = config.work_folder / FILE_NAME
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as lines:
-        lines.write(json.dumps(alarm) + "\n")
-    return file
+def note(config: Config, alarm: dict[str, Any]) -> str:
+    """Add an alarm to those of a project, and return the address of the file that has it."""
+    return artifacts_of(config).add_line(JOURNAL, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
 
 
 def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:

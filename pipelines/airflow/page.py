@@ -19,13 +19,13 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
 from airflow.models.dag import DagModel
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
-from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.inspect.overview import docs_file, pipeline_names, pipeline_overview, report_file
+from tidegate.pipelines.errors import StoreFailed, UsageError
+from tidegate.pipelines.inspect.overview import docs_page, pipeline_names, pipeline_overview, report_page
 from tidegate.pipelines.report.look import look
 
 _PAGE = Path(__file__).parent / "page.html"
@@ -45,6 +45,12 @@ _NO_SCRIPT = {**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _POLICY}
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
 
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.exception_handler(StoreFailed)
+def store_failed(request: Request, error: StoreFailed) -> JSONResponse:
+    """Answer 503 if the object store of reports and Data Docs does not answer."""
+    return JSONResponse({"detail": str(error)}, 503, headers=_NO_STORE)
 
 
 def config_file() -> Path:
@@ -123,21 +129,21 @@ def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
 
 
 @app.get("/pipelines/{pipeline}/reports/{epoch}")
-def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> FileResponse:
+def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HTMLResponse:
     """Serve the run report of an epoch."""
-    file = report_file(config_file(), pipeline, epoch)
-    if file is None:
+    text = report_page(config_file(), pipeline, epoch)
+    if text is None:
         raise HTTPException(404, f"no report of epoch {epoch}: `tidegate report {pipeline} --epoch {epoch}` writes it")
-    return FileResponse(file, media_type="text/html", headers=_NO_SCRIPT)
+    return HTMLResponse(text, headers=_NO_SCRIPT)
 
 
 @app.get("/pipelines/{pipeline}/checks/{page}")
-def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> FileResponse:
+def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> HTMLResponse:
     """Serve a page of the Data Docs: `index.html`, or the page of one check."""
-    file = docs_file(config_file(), pipeline, page)
-    if file is None:
+    text = docs_page(config_file(), pipeline, page)
+    if text is None:
         raise HTTPException(404, f"no such page: `tidegate quality {pipeline}` writes one for each check")
-    return FileResponse(file, media_type="text/html", headers=_NO_SCRIPT)
+    return HTMLResponse(text, headers=_NO_SCRIPT)
 
 
 @cache

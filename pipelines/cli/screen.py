@@ -123,6 +123,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         title_justify="left",
         title_style="bold",
         header_style="bold",
+        # Columns without names need no line for them.
+        show_header=any(columns),
         box=None,
         pad_edge=False,
         # A title is broken to the width of its table, however narrow that is.

@@ -22,6 +22,7 @@ from tidegate.pipelines.reopen.panes import (
     emitted_spans,
     may_come_again,
     newest_panes,
+    of_keys,
     open_rows,
     open_spans,
     to_retract,
@@ -33,6 +34,7 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.changed_rows import ChangedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.departed import Departing
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -87,16 +89,19 @@ def plan_change(
     assert isinstance(windows, Windows)
     gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
     is_open = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
-    late_rows = rows.keyed(read_table(tables.warehouse, tables.look(late.NAME), where=is_open))
+    late_rows = read_table(tables.warehouse, tables.look(late.NAME), where=is_open)
+    if (departed := changed.departed.get(late.NAME)) is not None:
+        late_rows = late_rows.filter(pa.array(Departing(departed).stay(late_rows)))
+    late_rows = rows.keyed(late_rows)
     handle = tables.look(results.NAME)
     reopening = _NONE.model_copy(update={"epoch": epoch.epoch})
     if windows.assigner.forms_sessions:
         touched = pa.concat_tables([_session_spans(side, windows, key) for side in (gone, came)])
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
-        state = open_rows(tables, key, head, reopening)
+        state = of_keys(open_rows(tables, key, head, reopening), touched, key)
         others = [late_spans, spans_of(state, key.names)]
-        near = NearPanes.of_sessions(tables.warehouse, handle, touched, others, key.names, margin)
-        everything = near.read(key.names)
+        gap = windows.assigner.gap_of_every_element or 0
+        near, everything = NearPanes.of_sessions(tables.warehouse, handle, key, touched, others, margin, gap)
         published = to_retract(everything, key.names, windows)
         closed = spans_of(published, key.names)
         # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
@@ -115,15 +120,15 @@ def plan_change(
         touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in (gone, came)])
         wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, touched)
         reopening = reopening.model_copy(update={"also": _starts_of(late_rows.filter(pa.array(with_late)), key)})
-        near = NearPanes.of_windows(tables.warehouse, handle, wanted)
-        everything = near.read(key.names)
+        near = NearPanes.of_windows(tables.warehouse, handle, key, wanted)
+        everything = near.read()
         published = to_retract(everything, key.names, windows)
         existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening, near)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
         inside = are_in(spans_of(published, key.names), wanted, key.names)
     meant = late.is_meant(late_rows, key.names, reopening)
     ids = published.filter(pa.array(inside))["window_id"].unique()
-    panes = to_retract(near.read(where=pc.field("window_id").isin(ids)), key.names, windows)
+    panes = published.filter(pc.is_in(published["window_id"], value_set=ids))
     plan = ReopenPlan(
         epoch,
         wanted,

@@ -1,6 +1,6 @@
 """Epochs of kind `change`: a version of the source changed rows, and the windows that they touch are corrected.
 
-    stream      one epoch for each such version; a further epoch moves the watermark if rows came
+    stream      one epoch for each such version; a further epoch moves the watermark if rows came that are ahead of it
     backfill    one epoch from the version that was read to the newest one, before an interval is run
 
 A correction reads the newer version. So it never asks what the rows in between were.
@@ -29,17 +29,22 @@ from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.sources.held_rows import HeldRows
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.counters import ROWS_GONE
+from tidegate.pipelines.tables.departed import write_departed
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
+
+_DAY = 86_400_000
 
 
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
     """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
 
-    If rows came, the position stays within the version: its next epoch moves the watermark by them.
+    If the rows that came move the watermark, the position stays within the version: its next epoch moves it.
     """
     head = _migrated(driver, source, head)
     source.position_of(head.manifest)
@@ -47,24 +52,34 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     # The versions between the position and this one are maintenance, which may have written the same rows anew.
     changed = _changed(source, head, version - 1, version)
     moved: dict[str, object] = {}
+    positions = source.position(source.log.settled(version))
     if changed.largest:
         times = EventTimes.of(source.bound.pipeline, head.manifest)
-        step = times.step(source.number, changed.largest, commit.time, complete=False)
+        step = times.step(source.number, changed.largest, commit.time)
+        if step.watermark > head.manifest.watermark:
+            times = EventTimes.of(source.bound.pipeline, head.manifest)
+            step = times.step(source.number, changed.largest, commit.time, complete=False)
+            positions = source.position(version - 1, files=len(commit.files))
         moved = {"partitions": times.partitions, "processing_time": step.clock}
-        positions = source.position(version - 1, files=len(commit.files))
-    else:
-        positions = source.position(source.log.settled(version))
     return _run(
         driver, source, head, changed, source.position(version)[source.table], {**moved, "positions": positions}
     )
 
 
-def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest | None:
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
     """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
 
     All rows before the end of its event time that came since are taken into their windows: none of them is late.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        appended: True to take rows in also if versions only added rows.
     """
-    if not has_changes(source, position := source.position_of(head.manifest)):
+    position = source.position_of(head.manifest)
+    is_behind = appended and source.log.settled(position.version) < source.log.head
+    if not (is_behind or has_changes(source, position)):
         return None
     head = _migrated(driver, source, head)
     changed = changed_since(source, head, position)
@@ -75,12 +90,32 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
 def changed_since(source: OpenInput, head: Snapshot, position: Position) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    return _changed(source, head, position.version, source.log.head, end)
+    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    return _changed(source, head, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:
     """Return True if a version of an input after a position changed rows, and is to be corrected."""
     return bool(changing_versions(source, position))
+
+
+def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
+    """Return a time before which no row changed after a position, and what came since as one commit.
+
+    The time is known by the statistics of the files in which the versions differ, also of files that are gone. None if
+    a file lacks them.
+    """
+    log, columns = source.log, source.columns
+    if columns.time_in_files is None or not isinstance(log, ChangingSource):
+        return None
+    changed = log.differing(position.version, columns.time_in_files)
+    oldest = [file.oldest for file in (*changed.gone, *changed.came)]
+    recorded = [time for time in oldest if time is not None]
+    if len(recorded) < len(oldest):
+        return None
+    # A wall-clock time of a zone is at most a day from UTC.
+    first = min(recorded, default=LAST_TIME) - (0 if columns.zone is None else _DAY)
+    return first, SourceCommit(log.head, log.time_of(log.head), changed.came, changes=True)
 
 
 def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
@@ -106,8 +141,10 @@ def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int
             f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
             f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
         )
-    rows = changed_rows(source, log.changed(after, until), until, source.rejected_ahead(head.manifest), end)
-    first = FirstRun.of(PipelineTables(source.warehouse, pipeline.name))
+    tables = PipelineTables(source.warehouse, pipeline.name)
+    held = HeldRows(tables, source.bound, head.manifest)
+    rows = changed_rows(source, log.changed(after, until), until, held, end)
+    first = FirstRun.of(tables)
     return rows.since(FIRST_TIME if first is None else first.start)
 
 
@@ -153,6 +190,9 @@ def _run(
     driver.lease.check()
     epoch = plan.windows.epoch
     rejected = [] if not len(changed.rejected) else [_written(epoch, changed.rejected_rows())]
+    departed = {
+        table: write_departed(epoch.tables, table, rows, epoch.epoch) for table, rows in changed.departed.items()
+    }
     totals = {
         "events_in": changed.number_came,
         "rejected": len(changed.rejected),
@@ -160,7 +200,7 @@ def _run(
         ROWS_GONE: changed.number_gone,
     }
     seconds = round(perf_counter() - began, 3)
-    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, seconds)
+    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, departed, seconds)
     driver.tell("committed")
     driver.publish(manifest)
     return manifest

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tidegate.pipelines.config import load_config
 from tidegate.pipelines.spark.cluster import protection
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,6 +21,9 @@ SECRETS = {
     "AIRFLOW_JWT_SECRET": "jwt-two",
     "AIRFLOW_FERNET_KEY": "fernet-three",
     "SPARK_AUTH_SECRET": "spark-four",
+    "AIRFLOW_API_SECRET_KEY": "api-five",
+    "STORE_ACCESS_KEY": "access-six",
+    "STORE_SECRET_KEY": "secret-seven",
 }
 
 
@@ -59,7 +63,7 @@ def services(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> di
 
 def test_the_cluster_has_all_its_processes(services: dict[str, Any]) -> None:
     airflow = {f"airflow-{name}" for name in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
-    assert set(services) == airflow | {"postgres", "spark-master", "spark-worker-1", "spark-worker-2"}
+    assert set(services) == airflow | {"postgres", "store", "spark-master", "spark-worker-1", "spark-worker-2"}
 
 
 def test_every_process_that_stays_is_watched_and_started_again(services: dict[str, Any]) -> None:
@@ -69,9 +73,52 @@ def test_every_process_that_stays_is_watched_and_started_again(services: dict[st
             assert service["restart"] == "unless-stopped", name
 
 
-def test_tables_are_on_storage_that_drivers_and_executors_share(services: dict[str, Any]) -> None:
-    for name in ("airflow-scheduler", "airflow-api-server", "airflow-triggerer", "spark-worker-1", "spark-worker-2"):
-        assert any("shared" in str(volume) for volume in services[name]["volumes"]), name
+def test_no_two_containers_share_a_disk_and_only_the_store_has_the_tables(services: dict[str, Any]) -> None:
+    users: dict[str, list[str]] = {}
+    for name, service in services.items():
+        for volume in service.get("volumes", []):
+            users.setdefault(str(volume).split(":")[0], []).append(name)
+    assert {volume: names for volume, names in users.items() if len(names) > 1} == {}
+    assert users["lake"] == ["store"]
+    config = load_config(ROOT / "deployment" / "tidegate.toml")
+    assert (config.warehouse_uri, config.shares_work) == ("s3://lake/warehouse", False)
+    assert config.storage_options["aws_endpoint_url"] == "http://store:7070", "the service and the port of the store"
+    assert "7070" in (ROOT / "deployment" / "store" / "Dockerfile").read_text()
+
+
+def test_only_airflow_has_the_keys_of_the_store(services: dict[str, Any]) -> None:
+    """Executors get them from the driver, with their work."""
+    keys = {name for name, service in services.items() if "secret-seven" in service.get("environment", {}).values()}
+    assert keys == {name for name in services if name.startswith("airflow")} | {"store"}
+
+
+def test_logs_of_tasks_are_served_by_a_host_that_the_page_can_name(services: dict[str, Any]) -> None:
+    for name in ("airflow-scheduler", "airflow-triggerer"):
+        assert services[name]["hostname"] == name
+        assert services[name]["environment"]["AIRFLOW__API__SECRET_KEY"] == "api-five"
+    assert services["airflow-api-server"]["environment"]["AIRFLOW__API__SECRET_KEY"] == "api-five"
+
+
+def test_every_process_has_limits(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert {"mem_limit", "cpus", "pids_limit"} <= service.keys(), name
+
+
+def test_every_image_has_its_version(services: dict[str, Any]) -> None:
+    """The images that are built here begin with others, which are named in their own files."""
+    pulled = {service["image"] for service in services.values() if not service["image"].endswith(":local")}
+    for file in ("Dockerfile", "deployment/store/Dockerfile"):
+        pulled.update(re.findall(r"^FROM (\S+)", (ROOT / file).read_text(), re.MULTILINE))
+    assert len(pulled) == 3
+    for image in pulled:
+        assert re.search(r":v?\d+\.\d+", image), f"{image} names no version but the newest of its day"
+
+
+def test_the_store_keeps_a_condition_for_writers_at_the_same_moment() -> None:
+    """Versions of versitygw before 1.8 look for an object, and write it afterwards: commits would be lost."""
+    version = re.search(r"versitygw:v(\d+)\.(\d+)", (ROOT / "deployment" / "store" / "Dockerfile").read_text())
+    assert version is not None
+    assert (int(version[1]), int(version[2])) >= (1, 8)
 
 
 @pytest.mark.parametrize("missing", SECRETS)
@@ -92,9 +139,10 @@ def test_no_file_holds_a_secret() -> None:
 
 
 def test_nothing_runs_as_root(services: dict[str, Any]) -> None:
-    users = re.findall(r"^USER (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert users
-    assert users[-1] not in ("root", "0")
+    for file in ("Dockerfile", "deployment/store/Dockerfile"):
+        users = re.findall(r"^USER (\S+)", (ROOT / file).read_text(), re.MULTILINE)
+        assert users
+        assert users[-1].partition(":")[0] not in ("root", "0")
     assert services["postgres"]["user"] == "postgres"
     assert not any(service.get("privileged") or service.get("user") in ("root", "0") for service in services.values())
 
@@ -119,9 +167,7 @@ def test_processes_that_run_pipelines_have_none_of_airflows_secrets_and_do_not_r
     assert set(services["airflow-scheduler"]["networks"]) == {"airflow", "spark"}
 
 
-def test_airflow_starts_no_server_of_logs(services: dict[str, Any]) -> None:
-    for name in ("scheduler", "triggerer"):
-        assert "--skip-serve-logs" in services[f"airflow-{name}"]["command"]
+def test_the_scheduler_answers_health_checks_to_its_own_container_only(services: dict[str, Any]) -> None:
     health = services["airflow-scheduler"]["environment"]["AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_HOST"]
     assert health == "127.0.0.1"
 

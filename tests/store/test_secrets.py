@@ -222,13 +222,13 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
         environment,
     )
     lines, deadline = [], time.monotonic() + 60
-    while process.exit_code(handle) is None and time.monotonic() < deadline:
+    while process.Run(handle).exit_code() is None and time.monotonic() < deadline:
         for each in process.members(handle):
             try:
                 lines.append(" ".join(each.cmdline()))
             except psutil.Error:
                 continue
-    assert process.exit_code(handle) == 0, handle.log.read_text()
+    assert process.Run(handle).exit_code() == 0, handle.log.read_text()
     assert any("tidegate.pipelines.cli runs hours" in line for line in lines)
     assert SECRET not in " ".join([*lines, *shown, str(handle.to_dict())])
     assert list(with_the_secret(server, bucket, tmp_path)) == []
