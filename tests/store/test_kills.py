@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "100"))
 LONGEST_DELAY = 400
 """Milliseconds between a step and the kill: it falls into the next steps, too."""
+
+IMPORTED_LATE = (
+    "obstore.store",
+    "pyarrow.dataset",
+    "tidegate.pipelines.sources.delta.changes",
+    "tidegate.pipelines.sources.delta.reader",
+    "tidegate.pipelines.stores.object_files",
+    "tidegate.pipelines.tables.checksum",
+)
+"""Modules that a stream imports on its way."""
 
 QUICK = {"timeout": "1s", "max_retries": "3", "retry_timeout": "10s", "backoff_config.init_backoff": "10ms"}
 
@@ -130,6 +141,8 @@ def fork_victims() -> None:
 
     This process itself opens no table, so no thread of a library is lost in a child.
     """
+    for name in IMPORTED_LATE:
+        import_module(name)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
