@@ -6,6 +6,7 @@ end belongs into docs/operations/versions.md.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -103,22 +104,28 @@ def run(pair: Pair, tests: Sequence[str]) -> Outcome:
 def make_environment(pair: Pair) -> None:
     """Make a virtual environment with what requirements.lock pins, but with the Spark and Delta of a pair.
 
+    An environment that was made from the same lock file stays.
+
     Raises:
         Failed: they can't be installed together.
     """
-    made = pair.folder / "made"
-    if made.exists():
+    made, lock = pair.folder / "made", (ROOT / "requirements.lock").read_text()
+    if made.exists() and made.read_text() == digest(lock):
         return
     step("uv venv", [UV, "venv", "--quiet", "--clear", "--python", sys.executable, str(pair.folder)])
     pinned = pair.folder / "requirements.txt"
-    lock = (ROOT / "requirements.lock").read_text().splitlines(keepends=True)
-    pinned.write_text("".join(without(lock, ("pyspark", "delta-spark", "py4j"))))
+    pinned.write_text("".join(without(lock.splitlines(keepends=True), ("pyspark", "delta-spark", "py4j"))))
     python = ("--quiet", "--python", str(pair.folder / "bin" / "python"))
     step("uv pip sync", [UV, "pip", "sync", *python, str(pinned)])
     step("uv pip install", [UV, "pip", "install", *python, f"pyspark=={pair.spark}", f"delta-spark=={pair.delta}"])
     # Without its own requirements, which may exclude the pair.
     step("uv pip install", [UV, "pip", "install", *python, "--no-deps", "--no-build-isolation", "--editable", "."])
-    made.touch()
+    made.write_text(digest(lock))
+
+
+def digest(lock: str) -> str:
+    """Return the text by which an environment knows the lock file that it was made from."""
+    return hashlib.sha256(lock.encode()).hexdigest()
 
 
 def without(lock: Iterable[str], packages: Sequence[str]) -> Iterable[str]:

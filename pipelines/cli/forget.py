@@ -24,6 +24,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     from the source yourself: rows that are still there come back with a backfill.
     """
     from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.run.unread_changes import check_read_before_forgetting
 
     tables = screen.tables(pipeline)
     value = load_pipeline(screen.config(), pipeline)
@@ -31,6 +32,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     if not yes:
         _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
     with Lease(tables, "forget", system_clock):
+        check_read_before_forgetting(tables, value)
         forgotten = run(tables, value, key, system_clock())
     held = forgotten.epoch is not None
     title = f"erased by epoch {forgotten.epoch} of {pipeline}" if held else f"nothing of {pipeline} was changed"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.report.plain_text import plain, plain_cell
@@ -92,10 +93,19 @@ def with_screen(command: F) -> F:
 
 
 class _PlainConsole(Console):
-    """A console that shows control characters in a text as escapes; texts with a style are only ours."""
+    """A console that shows control characters in a text as escapes; `table` does it for the cells of a table."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(plain(shown) if isinstance(shown, str) else shown for shown in objects), **options)
+        super().print(*map(_without_commands, objects), **options)
+
+
+def _without_commands(shown: Any) -> Any:
+    if isinstance(shown, str):
+        return plain(shown)
+    # A text with styles loses them if there is something to escape in it.
+    if isinstance(shown, Text) and (text := plain(shown.plain)) != shown.plain:
+        return text
+    return shown
 
 
 def plain_console() -> Console:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.exchange import Placing
+from tidegate.pipelines.epoch.shared_reading import SharedReading
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import NextPane, Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -29,7 +30,7 @@ class ShardJob:
     """Everything that each task of an epoch needs; this value travels to the executors.
 
     `old_format` is the format of the state rows if they must be migrated, else None. `next_panes` number the panes of
-    sessions that come again; see `epoch.next_panes`.
+    sessions that come again; see `epoch.next_panes`. `shared` is None if each task reads all files of the slice.
     """
 
     warehouse: Warehouse
@@ -54,6 +55,7 @@ class ShardJob:
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
     next_panes: tuple[NextPane, ...] = ()
+    shared: SharedReading | None = None
 
     @property
     def placing(self) -> Placing:
@@ -62,7 +64,11 @@ class ShardJob:
 
     def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
         """Read the events of the given shards from the files of the slice; a shard without events has no entry."""
-        return {} if self.files is None else self.placing.select(self.files.events(), shards)
+        if self.files is None:
+            return {}
+        if self.shared is not None:
+            return self.shared.read(self.files, self.placing, shards)
+        return self.placing.select(self.files.events(), shards)
 
     @property
     def windows(self) -> Windows:

@@ -1,9 +1,9 @@
 """Step 2 of an epoch: one Spark job moves the events to their shards, where the operator runs.
 
 Events reach a shard in one of two ways. If the files are small, each task reads all of them and keeps the events
-of its shards: one stage, without a shuffle. Otherwise tasks read the files, pack the events by shard, and Spark
-shuffles the packs. One marker row for each shard is part of the data. Without markers, Spark's optimiser would run no
-task for an empty slice, and no timer would fire.
+of its shards: one stage, without a shuffle. Tasks of one machine share what they read. Otherwise tasks read the files,
+pack the events by shard, and Spark shuffles the packs. One marker row for each shard is part of the data. Without
+markers, Spark's optimiser would run no task for an empty slice, and no timer would fire.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, is_exc
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, run_shard
+from tidegate.pipelines.epoch.shared_reading import shared_reading
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.slice_rows import run_over, tasks_of
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.spark.connect import count_cores
+from tidegate.pipelines.spark.connect import count_cores, runs_here
 from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import to_delta
@@ -45,11 +46,17 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     """
     job = job_of(plan)
     began = perf_counter()
-    reports = _exchanged(spark, plan, job) if _must_exchange(spark, plan) else _in_place(spark, plan, job)
-    if (unusable := plan.rows.unusable) is not None:
-        write = partial(write_rejects, job, unusable)
-        reports = reports.unionByName(run_over(spark, unusable, write, RESULT_SCHEMA))
-    outcomes = [ShardOutcome.from_json(row["info"]) for row in reports.collect()]
+    must_exchange = _must_exchange(spark, plan)
+    tasks = min(len(plan.shards), tasks_of(spark))
+    with shared_reading(job.files, 1 if must_exchange or not runs_here(spark) else tasks) as shared:
+        if must_exchange:
+            reports = _exchanged(spark, plan, job)
+        else:
+            reports = _in_place(spark, plan, replace(job, shared=shared), tasks)
+        if (unusable := plan.rows.unusable) is not None:
+            write = partial(write_rejects, job, unusable)
+            reports = reports.unionByName(run_over(spark, unusable, write, RESULT_SCHEMA))
+        outcomes = [ShardOutcome.from_json(row["info"]) for row in reports.collect()]
     _check_complete(plan, outcomes)
     for outcome in outcomes:
         outcome.seconds["job"] = perf_counter() - began
@@ -64,13 +71,12 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
     return is_exchange_cheaper(plan.counts.usable, len(plan.shards), count_cores(spark))
 
 
-def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
-    """Let each task read all files of the slice, and keep the events of its shards.
+def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob, tasks: int) -> DataFrame:
+    """Let each task read the files of the slice, and keep the events of its shards.
 
     A task costs more than a shard without events, so each task runs several shards, one after the other.
     """
     markers = markers_of(plan)
-    tasks = min(len(markers), tasks_of(spark))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

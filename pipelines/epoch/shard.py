@@ -134,7 +134,9 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     changed = marker.rewrite or any(counters[name] for name in CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
-        for table, table_rows in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
+        # An interval of a backfill is short enough as it is.
+        published = run.results() if job.order is not None else results.by_window(run.results())
+        for table, table_rows in ((results.NAME, published), (late.NAME, run.late()), (state.NAME, run.state())):
             prefix = f"{table}-{job.epoch:06d}-{marker.shard:05d}"
             if file := write_file(job.warehouse, job.paths[table], prefix, table_rows):
                 outcome.files[table] = file

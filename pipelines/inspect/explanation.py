@@ -122,8 +122,8 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]
         steps.append(
             Step(
                 "Python task",
-                f"few rows: every shard reads all of them and keeps those of its {group}; many rows: the reading "
-                f"task packs them by it, and Spark moves the packs: {shards}",
+                f"few rows: every shard reads them, on one machine once for all, and keeps those of its {group}; "
+                f"many rows: the reading task packs them by it, and Spark moves the packs: {shards}",
             )
         )
     if any(choice.files_by_spark is not None for choice in choices or asked):

@@ -35,7 +35,7 @@ from tidegate.pipelines.sources.changed_rows import ChangedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.departed import Departing
-from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.key_groups import key_groups, key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.compute import Windows
@@ -98,10 +98,13 @@ def plan_change(
     if windows.assigner.forms_sessions:
         touched = pa.concat_tables([_session_spans(side, windows, key) for side in (gone, came)])
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
-        state = of_keys(open_rows(tables, key, head, reopening), touched, key)
+        # What a key's rows touch depends on the sessions of that key alone.
+        groups = key_groups(touched, key.names, bound.pipeline.max_parallelism).unique()
+        state = of_keys(open_rows(tables, key, head, reopening, groups=groups), touched, key)
         others = [late_spans, spans_of(state, key.names)]
-        gap = windows.assigner.gap_of_every_element or 0
-        near, everything = NearPanes.of_sessions(tables.warehouse, handle, key, touched, others, margin, gap)
+        # Most sessions end within a few gaps.
+        ahead = 3 * (windows.assigner.gap_of_every_element or 0)
+        near, everything = NearPanes.of_sessions(tables.warehouse, handle, key, touched, others, margin, ahead)
         published = to_retract(everything, key.names, windows)
         closed = spans_of(published, key.names)
         # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.

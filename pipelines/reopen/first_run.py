@@ -39,7 +39,9 @@ class FirstRun:
     def of(cls, tables: PipelineTables) -> FirstRun | None:
         """Return the first run of a pipeline; None if it began as a stream, or nothing is recorded of a backfill."""
         columns = ["epoch", "parent", "kind", "interval_start", "source_version"]
-        rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale"))
+        # Of other epochs, nothing is looked at: the statistics of their files show it.
+        chosen = pc.field("interval_start").is_valid() | (pc.field("kind") == "reset")
+        rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale") & chosen)
         runs = rows.filter(rows["interval_start"].is_valid())
         if not len(runs):
             return None

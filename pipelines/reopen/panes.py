@@ -37,14 +37,32 @@ UNTIL = "__until"
 
 
 def open_rows(
-    tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening, near: NearPanes | None = None
+    tables: PipelineTables,
+    key: KeySchema,
+    head: Snapshot,
+    reopening: Reopening,
+    near: NearPanes | None = None,
+    groups: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the keys and bounds of open windows, of one key if the reopening names one, near some panes if given."""
+    """Return the keys and bounds of open windows.
+
+    Args:
+        tables: the pipeline's tables.
+        key: the key columns.
+        head: the snapshot.
+        reopening: names one key, or all.
+        near: panes near which the windows lie; None for all windows.
+        groups: key groups of the windows; None for all.
+    """
     chosen = (pc.field("namespace") == WINDOW) & pc.field("in_flight")
+    if near is not None:
+        chosen = chosen & near.overlap
+    if groups is not None:
+        chosen = chosen & pc.field("key_group").isin(groups)
     # Only sessions keep the panes that they have emitted.
     wanted, stored = (*key.names, "window_start", "window_end", "emitted"), arrow_schema(head.handle).names
     columns = [name for name in wanted if name in stored]
-    rows = state_rows(tables.warehouse, head, chosen if near is None else chosen & near.overlap, columns)
+    rows = state_rows(tables.warehouse, head, chosen, columns)
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 
 

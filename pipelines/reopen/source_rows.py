@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +49,7 @@ class SourceRows:
         head: the snapshot.
         tables: the pipeline's tables.
         position: the position up to which rows are read; None for that of the snapshot.
+        first_run: returns the first run of the pipeline; None reads it.
 
     Raises:
         Refused: the version that the snapshot has read can't be read any more.
@@ -61,11 +62,13 @@ class SourceRows:
         head: Snapshot,
         tables: PipelineTables,
         position: Position | None = None,
+        first_run: Callable[[], FirstRun | None] | None = None,
     ) -> None:
         self._spark = spark
         self._tables = tables
         self._source = source
         self._head = head
+        self._first_run = first_run or (lambda: FirstRun.of(tables))
         self._position = source.settled(position or source.whole(source.position_of(head.manifest)))
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
@@ -111,7 +114,7 @@ class SourceRows:
         parts: list[FilePart] = []
         if position.version >= 0:
             parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
-            if (first := FirstRun.of(self._tables)) is not None:
+            if (first := self._first_run()) is not None:
                 parts = first.without_unread(source, parts, position.version)
         if position.files:
             (commit,) = source.commits(position.version, position.version + 1)

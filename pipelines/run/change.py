@@ -50,7 +50,8 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     source.position_of(head.manifest)
     version = commit.version
     # The versions between the position and this one are maintenance, which may have written the same rows anew.
-    changed = _changed(source, head, version - 1, version)
+    first = FirstRun.of(driver.tables)
+    changed = _changed(source, head, first, version - 1, version)
     moved: dict[str, object] = {}
     positions = source.position(source.log.settled(version))
     if changed.largest:
@@ -61,9 +62,8 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
             step = times.step(source.number, changed.largest, commit.time, complete=False)
             positions = source.position(version - 1, files=len(commit.files))
         moved = {"partitions": times.partitions, "processing_time": step.clock}
-    return _run(
-        driver, source, head, changed, source.position(version)[source.table], {**moved, "positions": positions}
-    )
+    position = source.position(version)[source.table]
+    return _run(driver, source, head, changed, first, position, {**moved, "positions": positions})
 
 
 def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
@@ -82,16 +82,17 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: b
     if not (is_behind or has_changes(source, position)):
         return None
     head = _migrated(driver, source, head)
-    changed = changed_since(source, head, position)
+    first = FirstRun.of(driver.tables)
+    changed = changed_since(source, head, position, first)
     moved = source.position(source.log.head, position.frontier)
-    return _run(driver, source, head, changed, moved[source.table], {"positions": moved})
+    return _run(driver, source, head, changed, first, moved[source.table], {"positions": moved})
 
 
-def changed_since(source: OpenInput, head: Snapshot, position: Position) -> ChangedRows:
+def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
     # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
-    return _changed(source, head, source.log.settled(position.version), source.log.head, end)
+    return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:
@@ -131,7 +132,9 @@ def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
     return tuple(commit.version for commit in log.unread(position.version) if commit.changes)
 
 
-def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int = LAST_TIME) -> ChangedRows:
+def _changed(
+    source: OpenInput, head: Snapshot, first: FirstRun | None, after: int, until: int, end: int = LAST_TIME
+) -> ChangedRows:
     log, pipeline = source.log, source.bound.pipeline
     reason = pipeline.uncorrectable
     if not isinstance(log, ChangingSource):
@@ -144,7 +147,6 @@ def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int
     tables = PipelineTables(source.warehouse, pipeline.name)
     held = HeldRows(tables, source.bound, head.manifest)
     rows = changed_rows(source, log.changed(after, until), until, held, end)
-    first = FirstRun.of(tables)
     return rows.since(FIRST_TIME if first is None else first.start)
 
 
@@ -166,6 +168,7 @@ def _run(
     source: OpenInput,
     head: Snapshot,
     changed: ChangedRows,
+    first: FirstRun | None,
     position: Position,
     moved: dict[str, object],
 ) -> Manifest:
@@ -176,11 +179,12 @@ def _run(
         source: the source.
         head: the newest snapshot.
         changed: the rows.
+        first: the first run of the pipeline; None if it began as a stream.
         position: the position up to which rows are read.
         moved: fields of the manifest that change.
     """
     tables, bound, now = driver.tables, source.bound, driver.clock()
-    rows = SourceRows(driver.spark, source, head, tables, position)
+    rows = SourceRows(driver.spark, source, head, tables, position, lambda: first)
     began = perf_counter()
 
     def planned(margin: int) -> ChangePlan:

@@ -14,6 +14,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.reopen.first_run import FirstRun
 from tidegate.pipelines.run.change import changed_since, changing_versions
 from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.snapshots.head import read_snapshot
@@ -73,7 +74,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     versions = changing_versions(source, position)
     if not versions:
         return None
-    changed = changed_since(source, head, position)
+    changed = changed_since(source, head, position, FirstRun.of(tables))
     gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_gone, changed.came))
     intervals = []
     for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):

@@ -137,6 +137,11 @@ def count_cores(session: SparkSession) -> int:
     return _cores[session]
 
 
+def runs_here(session: SparkSession) -> bool:
+    """Return True if all tasks of a session run on this machine."""
+    return not is_connect(session) and (session.sparkContext.master or "").startswith("local")
+
+
 def keep_alive(session: SparkSession, timer: Callable[[], float] = time.monotonic) -> None:
     """Use a session of Connect if it was not used here for minutes, so that a stream may wait longer for data.
 

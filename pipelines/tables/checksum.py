@@ -6,6 +6,7 @@ nothing. So a file that lacks a column has the same checksum as a file in which 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,24 +19,39 @@ from tidegate.windowing.columnar.hashing import hash_values
 
 UInt64s = npt.NDArray[np.uint64]
 
-_ROWS_AT_A_TIME = 65_536
+_ROWS_AT_A_TIME = 16_384
+"""Rows whose hashes stay in the cache of a core while all columns add to them."""
 
 
 def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
-    """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64."""
-    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME)
+    """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64.
+
+    A dictionary has the checksum of its values.
+    """
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
     return add_up([int(hashes_of_rows(batch).sum(dtype=np.uint64)) for batch in batches])
 
 
 def hashes_of_rows(batch: pa.RecordBatch) -> UInt64s:
     """Return the hash of each row, over all of its columns."""
-    hashes = np.zeros(len(batch), np.uint64)
+    same, columns = np.uint64(0), []
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if column.null_count < len(column):
+        if column.null_count == len(column):
+            continue
+        seed = np.uint64(xxh64_intdigest(field.name.encode()))
+        if _is_constant(column):
             # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
-            once = column[:1] if _is_constant(column) else column
-            hashes += _hashed(once, xxh64_intdigest(field.name.encode()))
-    return _mixed(hashes)
+            (hashed,) = _HashedColumn.of(column[:1], seed).part(0, 1)
+            same = np.uint64((int(same) + int(hashed)) % 2**64)
+        else:
+            columns.append(_HashedColumn.of(column, seed))
+    hashes = np.full(len(batch), same)
+    for begin in range(0, len(batch), _ROWS_AT_A_TIME):
+        part = hashes[begin : begin + _ROWS_AT_A_TIME]
+        for column in columns:
+            part += column.part(begin, begin + len(part))
+        _mix(part)
+    return hashes
 
 
 def add_up(checksums: list[int]) -> int:
@@ -48,30 +64,64 @@ def _is_constant(column: pa.Array) -> bool:
     kind = column.type
     if column.null_count or pa.types.is_nested(kind) or pa.types.is_floating(kind) or column[0] != column[-1]:
         return False
+    if pa.types.is_dictionary(kind):
+        # Dictionaries of the operator have each value once; where a value is twice, it is hashed row by row.
+        column = column.indices
     return bool(pc.all(pc.equal(column, column[0])).as_py())
 
 
-def _hashed(column: pa.Array, seed: int) -> UInt64s:
-    """Return a hash of each value, 0 for a null."""
-    numbers = _numbers(column)
-    if numbers is None:
+@dataclass(frozen=True, slots=True)
+class _HashedColumn:
+    """A column whose values are hashed part by part.
+
+    Args:
+        values: each value as 64 bits, with any bits for a null; or the place of its hash in `of_texts`.
+        seed: hash of the column's name.
+        valid: True for each value that is not null; None if none is.
+        of_texts: hashes of the distinct values of a type with more than 64 bits; None for other types.
+    """
+
+    values: npt.NDArray[Any]
+    seed: np.uint64
+    valid: npt.NDArray[np.bool_] | None
+    of_texts: UInt64s | None
+
+    @classmethod
+    def of(cls, column: pa.Array, seed: np.uint64) -> _HashedColumn:
+        """Make the column; the name of the column is in the seed."""
+        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False)) if column.null_count else None
+        numbers = _numbers(column)
+        if numbers is not None:
+            return cls(numbers, seed, valid, None)
         # Each distinct text is hashed once: texts repeat, because a key has many windows.
-        encoded = _texts(column).dictionary_encode()
-        seeds = np.full(len(encoded.dictionary), seed, np.uint64)
-        of_texts = hash_values(encoded.dictionary, "a text", seeds)
-        hashed: UInt64s = of_texts[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
-    else:
-        hashed = _mixed(numbers + np.uint64(seed))
-    if column.null_count:
-        hashed = np.where(column.is_valid().to_numpy(zero_copy_only=False), hashed, np.uint64(0))
-    return hashed
+        encoded = column if pa.types.is_dictionary(column.type) else _texts(column).dictionary_encode()
+        texts = _texts(encoded.dictionary)
+        of_texts = hash_values(texts, "a text", np.full(len(texts), seed))
+        places = encoded.indices.fill_null(0) if encoded.indices.null_count else encoded.indices
+        return cls(places.to_numpy(zero_copy_only=False), seed, valid, of_texts)
+
+    def part(self, begin: int, end: int) -> UInt64s:
+        """Return a hash of each value of a range of rows, 0 for a null."""
+        values = self.values[begin:end]
+        hashed: UInt64s
+        if self.of_texts is not None:
+            hashed = self.of_texts[values]
+        else:
+            hashed = values + self.seed
+            _mix(hashed)
+        if self.valid is not None:
+            hashed[~self.valid[begin:end]] = 0
+        return hashed
 
 
-def _mixed(values: UInt64s) -> UInt64s:
-    """Spread each number over all bits, with the finalizer of SplitMix64."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def _mix(values: UInt64s) -> None:
+    """Spread each number over all bits in place, with the finalizer of SplitMix64."""
+    shifted = values >> np.uint64(30)
+    values ^= shifted
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= np.right_shift(values, np.uint64(27), out=shifted)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= np.right_shift(values, np.uint64(31), out=shifted)
 
 
 def _numbers(column: pa.Array) -> UInt64s | None:

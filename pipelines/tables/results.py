@@ -19,6 +19,9 @@ from tidegate.windowing.timestamps import epoch_millis
 
 NAME = "results"
 
+_MANY, _MOST_BYTES = 200_000, 1 << 30
+"""Rows from which on an order is worth its time, and bytes up to which it costs no more memory than an epoch has."""
+
 _MADE = (
     column("timeline", pa.int64(), "which line of snapshots it belongs to; a restore begins a new one", False),
     column("epoch", pa.int64(), "the epoch that put it out", False),
@@ -59,6 +62,16 @@ def schema(key: KeySchema, results: pa.StructType, leading: Sequence[pa.Field] =
 def has_panes(rows: pa.Schema) -> bool:
     """Return True if rows with these columns are panes of windows."""
     return "pane" in rows.names
+
+
+def by_window(rows: pa.Table) -> pa.Table:
+    """Return many rows in the order of the starts of their windows, and few as they are.
+
+    The file of an epoch that caught up with a long time is then read in part for a short time, and is smaller.
+    """
+    if len(rows) < _MANY or rows.nbytes > _MOST_BYTES or not has_panes(rows.schema):
+        return rows
+    return rows.take(pc.array_sort_indices(rows["window_start"].combine_chunks()))
 
 
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

@@ -15,7 +15,8 @@ from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.errors import TidegateError
 
 PATIENCE_SECONDS = 300.0
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0
+"""Each look is a request to Airflow, which works for the tests meanwhile."""
 
 
 def wait_until(found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:

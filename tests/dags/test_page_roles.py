@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from airflow.api_fastapi.app import create_auth_manager, purge_cached_app
-from airflow.api_fastapi.auth.managers import base_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.dag import DagModel
+from airflow.models.revoked_token import RevokedToken
 from fastapi.testclient import TestClient
 
 from tests.dags.project import write_project
@@ -32,7 +33,7 @@ def manager(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv(
         "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of this test, long enough for any signature: 0123456789"
     )
-    monkeypatch.setattr(base_auth_manager.RevokedToken, "is_revoked", lambda token: False)
+    monkeypatch.setattr(RevokedToken, "is_revoked", lambda token: False)
     purge_cached_app()
     manager = create_auth_manager()
     type(manager)._get_token_validator.cache_clear()
@@ -73,7 +74,7 @@ def test_a_token_that_is_not_valid_opens_nothing(path: str, manager: Any) -> Non
 
 def test_a_user_of_another_team_sees_nothing(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
-    monkeypatch.setattr(page.DagModel, "get_team_name", lambda dag: {"sessions__stream": "blue"}.get(dag))
+    monkeypatch.setattr(DagModel, "get_team_name", lambda dag: {"sessions__stream": "blue"}.get(dag))
     assert client_of(manager, "user", ["blue"]).get("/pipelines").json() == ["sessions"]
     red = client_of(manager, "user", ["red"])
     assert red.get("/pipelines").json() == []

@@ -44,7 +44,8 @@ session = start_session(Config(root=folder, spark=settings), "try")
 rows = session.range(1000, numPartitions=4).repartition(3).mapInArrow(lambda parts: parts, "id long").count()
 lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
 print("rows", rows, "jvms", sum("org.apache.spark" in line for line in lines))
-print("shown", sum(sys.stdin.readline().strip() in line for line in lines))
+secret = sys.stdin.readline().strip()
+print("shown", sum(secret in line for line in lines))
 for name in ("spark.network.crypto.enabled", "spark.network.crypto.cipher", "spark.io.encryption.enabled"):
     print(name, session.conf.get(name))
 stop_session(session)

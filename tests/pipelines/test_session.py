@@ -86,7 +86,7 @@ def test_a_driver_of_a_standalone_cluster_needs_its_secret_or_says_that_there_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SECRET, raising=False)
-    master = {"spark.master": "spark://there:7077"}
+    master: dict[str, str | int | bool] = {"spark.master": "spark://there:7077"}
     with pytest.raises(UsageError, match=f"set {SECRET} to the secret of the cluster") as refused:
         start_session(Config(root=tmp_path, spark=master), "tests")
     assert '"spark.authenticate" = false' in str(refused.value), "the way out, if the cluster has no secret"

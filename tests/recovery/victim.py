@@ -1,7 +1,8 @@
 """A process that runs a pipeline and is killed, by a signal that nothing can catch, at a step of its own choice.
 
-Usage: victim.py FOLDER RUN STEP EPOCH DELAY CLOCK: RUN is backfill or stream; SIGKILL comes DELAY milliseconds
-after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch milliseconds.
+Usage: victim.py FOLDER RUN STEP EPOCH DELAY CLOCK: RUN is backfill, stream, or change (a stream that corrects);
+SIGKILL comes DELAY milliseconds after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch
+milliseconds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tests.conftest import SPARK_SETTINGS
 from tests.lake import Clock, Lake
+from tests.pipelines.changes.lakes import HOURS
 from tests.recovery import arrivals, days
 from tests.recovery.killing import killing_after
 from tidegate.pipelines.run.backfill import backfill
@@ -22,7 +24,7 @@ def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -
     lake = Lake(Path(folder), Clock(clock))
     tell = killing_after(step, epoch, delay)
     config = lake.config.model_copy(update={"spark": SPARK_SETTINGS})
-    pipeline = days.PIPELINE if run == "backfill" else arrivals.PIPELINE
+    pipeline = {"backfill": days.PIPELINE, "stream": arrivals.PIPELINE, "change": HOURS}[run]
     with drive(config, pipeline, "victim", clock=lake.clock, tell=tell) as driver:
         if run == "backfill":
             list(backfill(driver, days.arriving(lake)))

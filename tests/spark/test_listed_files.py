@@ -37,7 +37,7 @@ def both(pipeline: Pipeline) -> tuple[Pipeline, Pipeline]:
     return replace(pipeline, name="over_list", source=list_), replace(pipeline, name="over_table", source=table)
 
 
-@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
+@pytest.mark.parametrize("make", [session_pipeline, pytest.param(hourly_pipeline, marks=pytest.mark.long)])
 def test_streams_and_backfills_over_a_list_have_the_windows_of_the_table(
     spark: SparkSession, lake: Lake, make: type[Pipeline]
 ) -> None:

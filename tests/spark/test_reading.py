@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,8 +15,10 @@ from deltalake import WriterProperties, write_deltalake
 
 from tests.lake import DAY0, Lake, assert_same_windows
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch import operate
+from tidegate.pipelines.epoch import operate, shared_reading
+from tidegate.pipelines.epoch.shared_reading import SharedReading
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing import (
     CollectList,
@@ -196,11 +199,23 @@ def test_both_give_the_same(
     assert counted[0] == counted[1]
 
 
-def test_files_are_read_by_every_shard_or_packed_and_moved_with_the_same_result(
+def test_files_are_shared_by_the_shards_or_packed_and_moved_with_the_same_result(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_deltalake(lake.path("events"), messy_rows(8).drop_columns(["User"]))
-    write_deltalake(lake.path("events"), messy_rows(9), mode="append", schema_mode="merge")
+    pieces = messy_rows(9).to_batches(max_chunksize=20)
+    for piece in pieces:
+        write_deltalake(lake.path("events"), pa.Table.from_batches([piece]), mode="append", schema_mode="merge")
+    monkeypatch.setattr(shared_reading, "_ROWS", range(1, 10))
+    sharing: list[bool] = []
+
+    @contextmanager
+    def noting(files: FileSlice | None, tasks: int) -> Iterator[SharedReading | None]:
+        with shared_reading.shared_reading(files, tasks) as shared:
+            sharing.append(shared is not None)
+            yield shared
+
+    monkeypatch.setattr(operate, "shared_reading", noting)
     options: dict[str, Any] = {"null_keys": "keep", "parallelism": 5}
     in_place, moved = pair = [pipeline_of("auto", _AT, _LISTS, name=name, **options) for name in ("in_place", "moved")]
     limits = {in_place.name: operate._ROWS_READ_AGAIN, moved.name: 0}
@@ -220,6 +235,7 @@ def test_files_are_read_by_every_shard_or_packed_and_moved_with_the_same_result(
     lake.write(messy_rows(10, rows=40))
     run(lambda pipeline: lake.stream(spark, pipeline))
     assert packing == [moved.name] * 3
+    assert sharing[:2] == [True, False]
     assert_same_rows(lake, pair)
 
 

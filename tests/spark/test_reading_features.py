@@ -234,10 +234,13 @@ LONG = {
     "partitions of every type",
     "wall-clock times of other zones",
     "CHAR and VARCHAR",
+    "widened types",
+    "a partition as key and as event time",
 }
 """Cases for make test-long. The table mapped by name has deletion vectors and a partition too; a table with checkpoints
 v2 is read as a plain one; tests/pipelines/sources/test_partition_values.py has the partition values of every type, and
-tests/pipelines/sources/test_wall_clock.py the times of all zones, test_stored_fields.py beside it CHAR and VARCHAR."""
+tests/pipelines/sources/test_wall_clock.py the times of all zones, test_stored_fields.py beside it CHAR and VARCHAR.
+tests/property/test_delta_features.py draws files of narrower types and partitions by key and by event time."""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long if case in LONG else ()) for case in CASES])

@@ -64,7 +64,7 @@ class Groups:
             sizes[-1] = self.rows - self.starts[-1]
         return sizes
 
-    @property
+    @cached_property
     def lasts(self) -> Int64s:
         """Last row of each group."""
         return np.append(self.starts[1:], self.rows)[: len(self.starts)] - 1
@@ -84,10 +84,15 @@ class Groups:
 
     def any(self, values: Bools) -> Bools:
         """Return True for each group with a true row."""
+        # One look at all rows is much cheaper than a look at each group.
+        if not values.any():
+            return np.zeros(len(self), np.bool_)
         return np.logical_or.reduceat(values, self.starts) if len(self) else values[:0]
 
     def all(self, values: Bools) -> Bools:
         """Return True for each group in which every row is true."""
+        if values.all():
+            return np.ones(len(self), np.bool_)
         return np.logical_and.reduceat(values, self.starts) if len(self) else values[:0]
 
 

@@ -87,7 +87,7 @@ class AlignedKernel:
             starts=starts[first],
             ends=ends[first],
             steps=steps[first],
-            contents=contents.accumulate(elements.columns, elements.timestamps, rows, groups)
+            contents=contents.accumulate(elements.columns, elements.timestamps[rows], rows, groups)
             if len(first)
             else contents.empty(),
             states=np.full(len(first), -1),

@@ -46,7 +46,7 @@ class Clusters(ParallelArrays):
         """Group the members by cluster."""
         return Groups.of_firsts(self.first)
 
-    @property
+    @cached_property
     def in_flight(self) -> Bools:
         """Return a flag for each member: it is a window in flight, not an element."""
         return np.asarray(self.commits == IN_FLIGHT)
@@ -73,8 +73,8 @@ class Clusters(ParallelArrays):
             gaps_vary: True if the window of a later element may end before that of an earlier one.
         """
         inside = shifted(self.reach, self.of.starts, MIN_TIMESTAMP) >= self.ends
-        mixed = self.of.min(self.commits) < self.of.max(self.commits)
-        if mixed.any():
+        mixed = None if _same(self.commits) else self.of.min(self.commits) < self.of.max(self.commits)
+        if mixed is not None and mixed.any():
             mixed_clusters = self.select(mixed)
             inside[mixed[self.of.ids]] = (
                 mixed_clusters._inside_by_member() if gaps_vary else mixed_clusters._inside_by_commit()
@@ -128,7 +128,7 @@ class Clusters(ParallelArrays):
 def cluster(
     codes: Int64s,
     starts: Int64s,
-    ends: Int64s,
+    lengths: Int64s,
     commits: Int64s,
     watermarks: Int64s,
     in_flight: InFlight,
@@ -139,7 +139,7 @@ def cluster(
     Args:
         codes: code of each element's key.
         starts: start of the window that each element opens.
-        ends: end of that window, not included.
+        lengths: length of that window, milliseconds.
         commits: commit of each element.
         watermarks: watermark that decides if the element is late.
         in_flight: windows in flight.
@@ -148,15 +148,17 @@ def cluster(
     if len(near):
         rows = np.concatenate([np.arange(len(codes)), near])
         codes = np.concatenate([codes, in_flight.codes[near]])
-        starts, ends = np.concatenate([starts, in_flight.starts[near]]), np.concatenate([ends, in_flight.ends[near]])
+        starts = np.concatenate([starts, in_flight.starts[near]])
+        lengths = np.concatenate([lengths, in_flight.ends[near] - in_flight.starts[near]])
         commits = np.concatenate([commits, np.full(len(near), IN_FLIGHT)])
         watermarks = np.concatenate([watermarks, np.zeros(len(near), np.int64)])
         order = sort_order(codes, starts, commits)
         rows = rows[order]
     else:
         order = rows = sort_order(codes, starts, commits)
-    lengths = rearranged(ends - starts, order)
-    codes, starts, commits, watermarks = (rearranged(part, order) for part in (codes, starts, commits, watermarks))
+    codes, starts, lengths, commits, watermarks = (
+        rearranged(part, order) for part in (codes, starts, lengths, commits, watermarks)
+    )
     ends = starts + lengths
     first = begins(codes)
     # Windows of one length end in the order in which they start.

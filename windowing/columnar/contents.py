@@ -53,18 +53,17 @@ class ColumnarContents:
             return None
         return cls(vectorised, result, not isinstance(bound, AggregateColumns))
 
-    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, rows: Int64s, groups: Groups) -> Contents:
+    def accumulate(self, columns: Mapping[str, pa.Array], times: Int64s, rows: Int64s, groups: Groups) -> Contents:
         """Return the contents of groups of elements.
 
         Args:
             columns: the input columns of all elements.
-            timestamps: times of all elements, int64 epoch milliseconds.
-            rows: indices of the elements, in the order of the groups.
+            times: times of the elements in the order of the groups, int64 epoch milliseconds.
+            rows: indices of the elements in the order of the groups.
             groups: groups of `rows`.
         """
         take = pa.array(rows)
         sorted_columns = {name: column.take(take) for name, column in columns.items()}
-        times = timestamps[rows]
         return [function.accumulate(sorted_columns, times, groups) for function in self.functions]
 
     def merge(self, contents: Contents, groups: Groups) -> Contents:

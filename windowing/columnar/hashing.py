@@ -28,6 +28,8 @@ _P1, _P2, _P3, _P4, _P5 = (
     )
 )
 _STRIPE = 32
+_ROWS_AT_A_TIME = 16_384
+"""Rows whose hashes stay in the cache of a core from step to step."""
 
 
 def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
@@ -57,7 +59,11 @@ def hash_values(column: pa.Array, name: str, seeds: UInt64s) -> UInt64s:
 
 def window_ids(hashes: UInt64s, starts: Int64s, ends: Int64s) -> Int64s:
     """Return the `window_identity` of each window, from the hash of its key and its bounds."""
-    return _hash_longs(ends, _hash_longs(starts, hashes)).view(np.int64)
+    ids = np.empty(len(hashes), np.uint64)
+    for begin in range(0, len(hashes), _ROWS_AT_A_TIME):
+        rows = slice(begin, begin + _ROWS_AT_A_TIME)
+        ids[rows] = _hash_longs(ends[rows], _hash_longs(starts[rows], hashes[rows]))
+    return ids.view(np.int64)
 
 
 def key_groups(hashes: UInt64s, max_parallelism: int) -> npt.NDArray[np.int32]:
@@ -150,7 +156,9 @@ def _eight(hashed: UInt64s, word: UInt64s) -> UInt64s:
 
 
 def _rotated(value: npt.NDArray[Any], bits: int) -> UInt64s:
-    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+    rotated: UInt64s = value << np.uint64(bits)
+    rotated |= value >> np.uint64(64 - bits)
+    return rotated
 
 
 def _final(hashed: UInt64s) -> UInt64s:

@@ -78,6 +78,8 @@ class Rules:
             return last
         if self.lateness >= MAX_TIMESTAMP:
             return np.full(len(ends), MAX_TIMESTAMP)
+        if not len(last) or int(last.max()) <= MAX_TIMESTAMP - self.lateness:
+            return last + self.lateness
         return np.where(last > MAX_TIMESTAMP - self.lateness, MAX_TIMESTAMP, last + self.lateness)
 
 

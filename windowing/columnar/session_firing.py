@@ -15,6 +15,7 @@ from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, t
 from tidegate.windowing.epochs.arrays import ParallelArrays, taken
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.panes import Accumulation, Timing
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,22 +48,23 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
     fires = ended.copy()
     if sessions.late.any():
         fires[sessions.late] = timeline.complete[sessions.commits[sessions.late]]
-    fired = np.flatnonzero(fires)
-    late = sessions.late[fired]
-    watermarks = sessions.watermarks[fired]
-    watermarks[~late] = timeline.firings(last[fired][~late])
-    starts, ends = sessions.starts[fired], sessions.ends[fired]
+    # In a long epoch all sessions fire in time, and copying arrays costs more than looking at them.
+    fired = sessions if fires.all() else sessions.take(np.flatnonzero(fires))
+    late = fired.late
+    watermarks = timeline.firings(np.where(late, MIN_TIMESTAMP, fired.ends - 1))
+    if late.any():
+        watermarks = np.where(late, fired.watermarks, watermarks)
     rows = PaneRows(
-        codes=sessions.codes[fired],
-        starts=starts,
-        ends=ends,
-        identity_starts=starts,
-        identity_ends=ends,
+        codes=fired.codes,
+        starts=fired.starts,
+        ends=fired.ends,
+        identity_starts=fired.starts,
+        identity_ends=fired.ends,
         panes=np.zeros(len(fired), np.int64),
         timings=np.where(late, LATE, ON_TIME),
         is_retraction=np.zeros(len(fired), np.int64),
         watermarks=watermarks,
-        results=rules.contents.results(taken(sessions.contents, fired)),
+        results=rules.contents.results(fired.contents),
     )
     output.panes.append(rows)
     output.counters.fired[Timing.LATE] += count(late)
@@ -71,7 +73,7 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
     stays = np.flatnonzero(~cleaned)
     output.counters.open_windows += len(stays)
     if len(stays):
-        emitted = rows.take(np.flatnonzero(~cleaned[fired])) if rules.retracts or rules.retract_merged else None
+        emitted = rows.take(np.flatnonzero(~cleaned[fires])) if rules.retracts or rules.retract_merged else None
         output.state.append(_state_rows(sessions, rules, stays, fires, ended, cleanups, emitted))
         if rules.accumulation is Accumulation.DISCARDING and rules.retract_merged:
             gone_out = stays[fires[stays]]

@@ -84,17 +84,22 @@ class SessionKernel:
 
     def _clusters(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Clusters:
         """Return the clusters with at least one element."""
-        with_elements = np.zeros(keys, np.bool_)
-        with_elements[codes] = True
+        near = np.empty(0, np.int64)
+        if len(in_flight):
+            with_elements = np.zeros(keys, np.bool_)
+            with_elements[codes] = True
+            near = np.flatnonzero(with_elements[in_flight.codes])
         clusters = cluster(
             codes,
             elements.timestamps,
-            elements.timestamps + self._gaps.of(elements),
+            self._gaps.of(elements),
             self._timeline.commits_of(elements.timestamps, elements.commits),
             self._timeline.seen_by(elements.timestamps, elements.commits),
             in_flight,
-            np.flatnonzero(with_elements[in_flight.codes]),
+            near,
         )
+        if not len(near):
+            return clusters
         return clusters.select(clusters.of.any(~clusters.in_flight))
 
     def _fresh(self, in_flight: InFlight) -> Bools:
@@ -111,7 +116,9 @@ class SessionKernel:
         if window.any():
             never_fired[window] = fresh[clusters.rows[window]]
         # For elements of one time with different gaps, their order decides the counts and which of them are late.
-        tied = ~begins(clusters.codes, clusters.starts, clusters.commits) & begins(clusters.ends)
+        tied = np.zeros(len(window), np.bool_)
+        if self._gaps.vary:
+            tied = ~begins(clusters.codes, clusters.starts, clusters.commits) & begins(clusters.ends)
         simple = of.all(safe & never_fired & ~tied)
         if simple.all():
             return simple
@@ -170,11 +177,11 @@ class SessionKernel:
         window = clusters.in_flight
         contents = self._rules.contents
         if not window.any():
-            return contents.accumulate(elements.columns, elements.timestamps, clusters.rows, clusters.of)
+            return contents.accumulate(elements.columns, clusters.starts, clusters.rows, clusters.of)
         cluster_ids = clusters.of.ids[~window]
-        rows = clusters.rows[~window]
+        rows, times = clusters.rows[~window], clusters.starts[~window]
         groups = Groups.of_firsts(begins(cluster_ids))
-        added = contents.accumulate(elements.columns, elements.timestamps, rows, groups)
+        added = contents.accumulate(elements.columns, times, rows, groups)
         places = clusters.rows[window]
         stored = [array.cast(kind.type) for array, kind in zip(taken(in_flight.contents, places), added, strict=True)]
         ids = np.concatenate([cluster_ids[groups.starts], clusters.of.ids[window]])

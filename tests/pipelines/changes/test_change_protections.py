@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ from tests.pipelines.looping import NO_SPARK, available
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.reopen import panes as panes_of_plans
 from tidegate.pipelines.reopen.panes import NearPanes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.run.unread_changes import check_read_before_forgetting
 from tidegate.pipelines.snapshots import publish as publish_step
+from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.snapshots.head import read_snapshot
 
@@ -87,6 +91,42 @@ def test_a_key_that_is_forgotten_before_its_deletion_is_read_does_not_come_back(
     available(lake, pipeline)
     assert b"bob" not in bytes_of(lake, pipeline)
     assert {row["user"] for row in lake.latest(pipeline).to_pylist()} == {"ann", "cem"}
+
+
+def test_forget_refuses_unread_versions_that_could_bring_the_key_back_with_a_way_on_that_works(lake: Lake) -> None:
+    tables, events = lake.tables(HOURS), DeltaTable(lake.path("events"))
+    check_read_before_forgetting(tables, HOURS)
+    available(lake, HOURS)
+    lake.append(("ann", at("21:00"), 1))
+    lake.append(("bob", at("22:00"), 1))
+    check_read_before_forgetting(tables, HOURS)
+    events.update_incremental()
+    events.update({"value": "40"}, predicate="user = 'bob'")
+    events.delete("user = 'bob'")
+    with pytest.raises(Refused, match=r"not read versions 2 to 5 of source events yet.*stream hours --available-now"):
+        check_read_before_forgetting(tables, HOURS)
+    available(lake, HOURS)
+    events.delete("user = 'cem'")
+    check_read_before_forgetting(tables, HOURS)
+    erased(lake, HOURS, "bob")
+    available(lake, HOURS)
+    assert b"bob" not in bytes_of(lake, HOURS)
+
+
+def test_forget_does_not_ask_for_a_source_that_is_gone_or_for_more_than_the_watermark(lake: Lake) -> None:
+    available(lake, HOURS)
+    overwritten(lake, ("ann", at("10:40"), 8), ("cem", at("18:00"), 7))
+    DeltaTable(lake.path("events")).delete("user = 'cem'")
+    with pytest.raises(Refused):
+        check_read_before_forgetting(lake.tables(HOURS), HOURS)
+    crashed_after(lake, HOURS, "published epochs")
+    assert lake.snapshot(HOURS).manifest.position_in("events").files
+    check_read_before_forgetting(lake.tables(HOURS), HOURS)
+    DeltaTable(lake.path("events")).delete("user = 'ann'")
+    with pytest.raises(Refused):
+        check_read_before_forgetting(lake.tables(HOURS), HOURS)
+    shutil.rmtree(lake.path("events"))
+    check_read_before_forgetting(lake.tables(HOURS), HOURS)
 
 
 def test_the_number_of_a_vanished_sessions_next_pane_is_a_trace_of_its_key(lake: Lake) -> None:
@@ -194,3 +234,23 @@ def test_a_correction_reads_the_published_panes_near_the_rows_that_changed(
     assert len(lake.rows(pipeline, "results")) > 8
     assert max(lengths) <= 2
     assert {row["total"] for row in lake.final(pipeline).to_pylist() if row["window_start"].hour == 10} == {3, 4}
+
+
+def test_a_correction_reads_the_open_sessions_of_the_keys_that_changed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append(*((f"user {number}", at("14:05"), 1) for number in range(60)))
+    available(lake, SESSIONS)
+    DeltaTable(lake.path("events")).delete("value = 6")
+    rows = list[int]()
+
+    def noted(*arguments: Any) -> Any:
+        rows.append(len(read := state_rows(*arguments)))
+        return read
+
+    monkeypatch.setattr(panes_of_plans, "state_rows", noted)
+    available(lake, SESSIONS)
+    assert 0 < max(rows) <= 6
+    lake.append(("ann", at("21:00"), 1))
+    available(lake, SESSIONS)
+    assert ("cem", 5) in {(row["user"], row["total"]) for row in lake.final(SESSIONS).to_pylist()}

@@ -1,8 +1,9 @@
 """The law of changes: whatever happens to a source, the final windows are those of one backfill of it as it is now.
 
-Sources are drawn: rows come, go, change and come back. After each commit of a drawn walk, which is a history of its
-own, the windows are compared with one backfill of the rows of the source. Rows of table late that no window holds are
-left out. No JVM runs.
+Sources are drawn: rows come, go, change and come back. After commits of a drawn walk, the windows are compared with one
+backfill of the rows of the source. Rows of table late that no window holds are left out. No JVM runs.
+
+Each run checks more than 500 histories: what happened to the rows of a user up to a check (`walks.HISTORIES`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.lake import DAY0
-from tests.pipelines.changes.walks import COMMITS, HOUR, PIPELINES, operator, walking
+from tests.pipelines.changes.pipelines import HOUR, PIPELINES
+from tests.pipelines.changes.walks import operator, walking
 from tests.pipelines.looping import Waits
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
@@ -29,28 +31,27 @@ PUTS_OUT_PARTS = "hours, discarding, with lateness"
 def streamed(folder: Path, name: str, seed: str) -> None:
     """Stream over a walk."""
     with walking(folder, name, seed) as walk:
-        draw, commits = walk.changing.draw, 0
+        draw = walk.changing.draw
 
         def happens(number: int) -> None:
-            nonlocal commits
             walk.check()
             if draw.random() < 0.1:
                 walk.go_back()
-            for _ in range(draw.choice((1, 1, 1, 2))):
+            for _ in range(draw.choice((1, 1, 1, 1, 2))):
                 walk.happen()
-            commits += 1
 
         waits = Waits(happens)
         stream = Stream(walk.driver, lambda manifest: None, pause=waits.pause, timer=waits.timer)
-        stream.run_continuously(timedelta(seconds=1), lambda: commits > COMMITS)
+        stream.run_continuously(timedelta(seconds=1), lambda: walk.is_over)
         walk.check_counts()
 
 
 def backfilled(folder: Path, name: str, seed: str) -> None:
-    """Backfill a walk interval by interval."""
+    """Backfill a walk interval by interval, also of hours without rows."""
     with walking(folder, name, seed) as walk:
-        for hour in range(walk.changing.hours + 1):
-            for _ in range(walk.changing.draw.randrange(3)):
+        hour = 0
+        while not walk.is_over:
+            for _ in range(walk.changing.draw.choice((1, 2, 3))):
                 walk.happen()
             list(backfill(walk.driver, cut(DAY0 + hour * HOUR, DAY0 + (hour + 1) * HOUR, None)))
             walk.check()
@@ -60,30 +61,31 @@ def backfilled(folder: Path, name: str, seed: str) -> None:
                 again = DAY0 + walk.changing.draw.randrange(hour + 1) * HOUR
                 walk.happened.append(f"again {again:%H:%M}")
                 list(backfill(walk.driver, cut(again, again + HOUR, None), and_following=True))
+            hour += 1
         walk.changing.delete_a_user()
         walk.changing.settle()
         list(backfill(walk.driver, cut(DAY0, DAY0 + HOUR, None)))
         walk.reopen()
-        assert walk.is_right(), walk.happened
+        walk.check()
         walk.check_counts()
 
 
-def walks(first: int) -> list[Any]:
-    """Each pipeline by both operators, one of which is long: in turns, beginning with the columnar one for 0."""
+def walks() -> list[Any]:
+    """Each pipeline by both operators in turns; by each of them alone, it is long."""
     return [
-        pytest.param(name, kind, marks=[pytest.mark.long] if (number + place + first) % 2 else [])
-        for number, name in enumerate(PIPELINES)
-        for place, kind in enumerate(("columnar", "row"))
+        pytest.param(name, kind, marks=[] if kind == "both" else [pytest.mark.long])
+        for name in PIPELINES
+        for kind in ("both", "columnar", "row")
     ]
 
 
-@pytest.mark.parametrize(("name", "kind"), walks(0))
+@pytest.mark.parametrize(("name", "kind"), walks())
 def test_a_stream_with_its_late_rows_is_a_backfill_of_the_table_as_it_is(tmp_path: Path, name: str, kind: str) -> None:
     with operator(kind):
         streamed(tmp_path, name, f"stream {name} {kind}")
 
 
-@pytest.mark.parametrize(("name", "kind"), walks(1))
+@pytest.mark.parametrize(("name", "kind"), walks())
 def test_a_backfill_by_intervals_is_a_backfill_of_the_table_as_it_is(tmp_path: Path, name: str, kind: str) -> None:
     with operator(kind):
         backfilled(tmp_path, name, f"backfill {name} {kind}")

@@ -28,6 +28,15 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
     assert any("columns value" in step["does"] for step in told["steps"])
 
 
+def test_it_says_by_which_ways_changed_rows_are_told(project: Project) -> None:
+    assert not any("change feed" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    project.rewrite(
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    )
+    (step,) = [step for step in project.data("explain", "sessions")["steps"] if "change feed" in step["does"]]
+    assert step["where"] == "driver"
+
+
 @pytest.mark.parametrize(
     ("features", "where", "told"),
     [
@@ -249,9 +258,9 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
             "Spark will read it if it has a feature or a type of Delta that only Spark reads"
         ),
         (
-            "few rows: every shard reads all of them and keeps those of its key group, pmod(xxhash64(key), 128); many "
-            "rows: the reading task packs them by it, and Spark moves the packs: 4 shards, or more if a shard would "
-            "get over 2,500,000 rows or 768 MiB"
+            "few rows: every shard reads them, on one machine once for all, and keeps those of its key group, "
+            "pmod(xxhash64(key), 128); many rows: the reading task packs them by it, and Spark moves the packs: 4 "
+            "shards, or more if a shard would get over 2,500,000 rows or 768 MiB"
         ),
         "fetch all columns of late rows from their file",
         "set aside rows with an unusable time or a null key (table rejects)",

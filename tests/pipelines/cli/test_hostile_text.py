@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.text import Text
 
 from tests.expectations.quality_lake import pane, session_lake
 from tests.lake import at
@@ -55,7 +56,7 @@ def test_a_table_on_the_screen_has_one_line_for_each_row_whatever_is_in_it(key: 
     console.file = io.StringIO()
     console.width = 4000
     console.print(table(f"of {title}", ["key", f"c{key}"], [[key, 1], ["bob", key]]))
-    console.print(f"no row of {key}")
+    console.print(f"no row of {key}", Text.assemble((key, "bold"), " runs"))
     told = console.file.getvalue()
     assert COMMANDS.search(told) is None
     lines = told.split("\n")
