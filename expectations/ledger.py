@@ -1,7 +1,8 @@
 """The ledger: the counters of each epoch beside the numbers of rows in the tables, for each range of key groups.
 
 A row that was lost or written twice, in any table, makes a difference here. Rows that `tidegate forget` and `tidegate
-late prune` removed are no loss: each of these commands makes an epoch of its own, which shows it.
+late prune` removed are no loss: each of these commands makes an epoch of its own, which shows it. Rows that left tables
+late and rejects, because they went from the source, are counted by the epoch that noticed it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.manifest import Line, Manifest
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.counters import FIRED, RETRACTED
+from tidegate.pipelines.tables.epochs import DEPARTED
 
 _PRUNED = ("late", "rejected")
 """Counters of rows that `tidegate late prune` may remove, always all of an epoch at once."""
@@ -54,6 +56,7 @@ class RowCounts:
         self._starts = {row["epoch"]: np.array([first for first, _ in self._ranges(row)]) for row in self._epochs}
         self._by_group: dict[str, bool] = {}
         self._row_counts: dict[tuple[str, int], Ints] = {}
+        self._departed = _departed_of(epochs)
 
     def take(self, what: str, epochs: Ints, groups: Ints | None) -> None:
         """Count rows by their epoch, and by their key groups if these are given."""
@@ -76,11 +79,25 @@ class RowCounts:
                 row_counts = self._row_counts.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
                 has_shards = by_group and row.get("shards")
                 counters = [shard[what] for shard in row["shards"]] if has_shards else [row[what]]
+                if departed := self._departed.get((what, row["epoch"]), 0):
+                    # The counters tell how many rows left later, for all key groups together.
+                    ranges, row_counts = [self._every], row_counts.sum(keepdims=True)
+                    counters = [sum(count or 0 for count in counters) - departed]
                 for (first, last), counted, rows in zip(ranges, counters, row_counts.tolist(), strict=True):
                     yield Entry(row["epoch"], what, first, last, counted or 0, rows)
 
     def _ranges(self, row: dict[str, Any]) -> list[tuple[int, int]]:
         return [(shard["first"], shard["last"]) for shard in row.get("shards") or ()] or [self._every]
+
+
+def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
+    """Return the numbers of counted rows that left tables late and rejects later, by counter and counting epoch."""
+    departed: dict[tuple[str, int], int] = {}
+    for counts in epochs[DEPARTED].to_pylist() if DEPARTED in epochs.column_names else ():
+        for each in counts or ():
+            for what in ("late", "reopened", "rejected"):
+                departed[what, each["epoch"]] = departed.get((what, each["epoch"]), 0) + each[what]
+    return departed
 
 
 class Erased(NamedTuple):

@@ -32,10 +32,14 @@ from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.epochs import DEPARTED
 from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.timestamps import epoch_millis
+
+_NESTED = ("phases", "shards", DEPARTED)
+"""Columns of table epochs that no suite looks at."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ def pin(
         interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,
         slices=slices,
-        epochs=_frame(epochs.drop_columns([name for name in ("phases", "shards") if name in epochs.column_names])),
+        epochs=_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
         lines=scope.lines,
         files=scope.files,
         ledger=frame_of([*entries, *of_snapshot]),

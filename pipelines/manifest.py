@@ -104,6 +104,19 @@ class Reopening(_Value):
     also: tuple[tuple[int, int, int], ...] = ()
 
 
+class Departed(_Value):
+    """Rows that leave table late or rejects, because they went from the source.
+
+    `file` has these rows with all columns of the table; equal rows leave. It stays in the table's folder, and a restore
+    to before the epoch brings its rows back. `by_epoch` counts the rows by the epoch that put them into the table, and
+    `by_reopening` those of them that a window took in after all, by the epoch that reopened them.
+    """
+
+    file: DataFile
+    by_epoch: tuple[tuple[int, int], ...]
+    by_reopening: tuple[tuple[int, int], ...] = ()
+
+
 class NextPane(_Value):
     """The number of the next pane of a session that a correction took away, and that may come again.
 
@@ -120,7 +133,8 @@ class Publish(_Value):
     """The changes of one table: files to add, and rows that are removed or become stale.
 
     `forget_keys` are hashes of keys, because a forgotten key must not be stored anywhere. `reopened` is for table
-    `late` only. `given_up` are files that are removed because they can't be read.
+    `late` only. `given_up` are files that are removed because they can't be read. `departed` are rows that went from
+    the source.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -129,19 +143,23 @@ class Publish(_Value):
     forget_keys: tuple[int, ...] = ()
     reopened: tuple[Reopening, ...] = ()
     given_up: tuple[str, ...] = ()
+    departed: tuple[Departed, ...] = ()
 
     @model_serializer(mode="wrap")
     def _left_out_where_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `given_up` out if it is empty, so that an older tidegate, which does not know it, can read the rest."""
+        """Leave newer fields out if they are empty, so that an older tidegate can read the rest."""
         fields: dict[str, Any] = serialize(self)
-        return fields if self.given_up else {name: value for name, value in fields.items() if name != "given_up"}
+        return {name: value for name, value in fields.items() if name not in ("given_up", "departed") or value}
 
     @property
     def is_empty(self) -> bool:
         """Return True if the table does not change."""
-        return not (
-            self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened or self.given_up
-        )
+        return not (self.files or self.given_up or self.rewrites)
+
+    @property
+    def rewrites(self) -> bool:
+        """Return True if rows that the table has may change."""
+        return bool(self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened or self.departed)
 
 
 class Shard(_Value):

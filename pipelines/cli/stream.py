@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.pipelines.cli.backfill import check_first_run, put_out
+from tidegate.pipelines.cli.backfill import check_first_run, corrected, put_out
 from tidegate.pipelines.cli.runs import lag
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.errors import UsageError
@@ -111,8 +111,9 @@ def stream(
 
     def on_epoch(manifest: Manifest) -> None:
         line = log.write(manifest, run.plan_seconds)
+        read = f"{line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}"
         screen.tell(
-            f"epoch {manifest.epoch}: {line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}, "
+            f"epoch {manifest.epoch}: {corrected(manifest) if manifest.kind == 'change' else read}, "
             f"{line['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
             f"lag {lag(manifest.watermark_lag)}, took {line['seconds']:.1f} s"
         )

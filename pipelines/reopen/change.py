@@ -34,6 +34,7 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.changed_rows import ChangedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.departed import Departing
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -88,7 +89,10 @@ def plan_change(
     assert isinstance(windows, Windows)
     gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
     is_open = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
-    late_rows = rows.keyed(read_table(tables.warehouse, tables.look(late.NAME), where=is_open))
+    late_rows = read_table(tables.warehouse, tables.look(late.NAME), where=is_open)
+    if (departed := changed.departed.get(late.NAME)) is not None:
+        late_rows = late_rows.filter(pa.array(Departing(departed).stay(late_rows)))
+    late_rows = rows.keyed(late_rows)
     handle = tables.look(results.NAME)
     reopening = _NONE.model_copy(update={"epoch": epoch.epoch})
     if windows.assigner.forms_sessions:

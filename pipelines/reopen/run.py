@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.manifest import DataFile, Departed, Manifest, NextPane, Publish, Shard, line_after
 from tidegate.pipelines.reopen.panes import UNTIL
 from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
 from tidegate.pipelines.reopen.selection import Selection
@@ -108,6 +109,7 @@ def commit_corrections(
     totals: Mapping[str, int],
     moved: Mapping[str, object],
     rejected: Sequence[DataFile] = (),
+    departed: Mapping[str, Departed] = MappingProxyType({}),
     seconds: float = 0.0,
 ) -> Manifest:
     """Commit the corrections of an epoch; return the manifest.
@@ -119,6 +121,7 @@ def commit_corrections(
         totals: further counters of the driver.
         moved: fields of the manifest that change, such as the positions.
         rejected: files for table rejects.
+        departed: rows that leave a table, by table.
         seconds: duration of the job.
 
     Raises:
@@ -132,9 +135,10 @@ def commit_corrections(
     files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
     work = {table: Publish() for table in PUBLISHED}
     work[results.NAME] = Publish(files=files)
-    work[rejects.NAME] = Publish(files=tuple(rejected))
     is_reopening = epoch.kind == "reopen" or any(plan.late_rows)
-    work[late.NAME] = Publish(reopened=(plan.reopening,) if is_reopening else ())
+    leave = {table: (departed[table],) if table in departed else () for table in PUBLISHED}
+    work[rejects.NAME] = Publish(files=tuple(rejected), departed=leave[rejects.NAME])
+    work[late.NAME] = Publish(reopened=(plan.reopening,) if is_reopening else (), departed=leave[late.NAME])
     line = line_after(head.manifest, epoch.epoch)
     manifest = quiet_manifest(
         head.manifest, epoch.kind, epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards

@@ -125,8 +125,8 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
     if head is not None and is_rerun:
         history = History.of(driver.tables, head)
         run, replaced = history.find(interval)
+        snapshot = None if again else history.snapshot_of(run)
         if not again:
-            snapshot = history.snapshot_of(run)
             if snapshot is None:
                 raise history.untold(run)
             history.check_source(run, head, snapshot)
@@ -140,7 +140,11 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
             and rebuilt is None
             and (run.corrected is not None or has_changes(source, source.position_of(parent.manifest)))
         ):
-            raise history.changed(run)
+            if snapshot is None or snapshot.manifest.fingerprint != source.bound.fingerprint or not source.corrects:
+                raise history.changed(run)
+            # Only rows came, so a further correction takes them in.
+            corrected = correct_since(driver, source, head, appended=True) or corrected
+            return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
     plan = plan_interval(
         source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced, rebuilt
     )

@@ -29,9 +29,11 @@ from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.sources.held_rows import HeldRows
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.counters import ROWS_GONE
+from tidegate.pipelines.tables.departed import write_departed
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
@@ -64,12 +66,20 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     )
 
 
-def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest | None:
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
     """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
 
     All rows before the end of its event time that came since are taken into their windows: none of them is late.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        appended: True to take rows in also if versions only added rows.
     """
-    if not has_changes(source, position := source.position_of(head.manifest)):
+    position = source.position_of(head.manifest)
+    is_behind = appended and source.log.settled(position.version) < source.log.head
+    if not (is_behind or has_changes(source, position)):
         return None
     head = _migrated(driver, source, head)
     changed = changed_since(source, head, position)
@@ -80,7 +90,8 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
 def changed_since(source: OpenInput, head: Snapshot, position: Position) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    return _changed(source, head, position.version, source.log.head, end)
+    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    return _changed(source, head, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:
@@ -130,8 +141,10 @@ def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int
             f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
             f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
         )
-    rows = changed_rows(source, log.changed(after, until), until, source.rejected_ahead(head.manifest), end)
-    first = FirstRun.of(PipelineTables(source.warehouse, pipeline.name))
+    tables = PipelineTables(source.warehouse, pipeline.name)
+    held = HeldRows(tables, source.bound, head.manifest)
+    rows = changed_rows(source, log.changed(after, until), until, held, end)
+    first = FirstRun.of(tables)
     return rows.since(FIRST_TIME if first is None else first.start)
 
 
@@ -177,6 +190,9 @@ def _run(
     driver.lease.check()
     epoch = plan.windows.epoch
     rejected = [] if not len(changed.rejected) else [_written(epoch, changed.rejected_rows())]
+    departed = {
+        table: write_departed(epoch.tables, table, rows, epoch.epoch) for table, rows in changed.departed.items()
+    }
     totals = {
         "events_in": changed.number_came,
         "rejected": len(changed.rejected),
@@ -184,7 +200,7 @@ def _run(
         ROWS_GONE: changed.number_gone,
     }
     seconds = round(perf_counter() - began, 3)
-    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, seconds)
+    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, departed, seconds)
     driver.tell("committed")
     driver.publish(manifest)
     return manifest

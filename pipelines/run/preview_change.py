@@ -64,7 +64,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     """
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     head = read_snapshot(tables)
-    if head is None or getattr(pipeline.source, "changes", None) != "correct":
+    if head is None or not pipeline.inputs[0].corrects:
         return None
     source = OpenInput.open(cast("SparkSession", _Settings(config)), tables, pipeline)
     position = source.position_of(head.manifest)
@@ -74,7 +74,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     if not versions:
         return None
     changed = changed_since(source, head, position)
-    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.gone, changed.came))
+    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_gone, changed.came))
     intervals = []
     for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
         start, end = run.interval.start, run.interval.end

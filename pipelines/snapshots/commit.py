@@ -139,7 +139,7 @@ def check_files(tables: PipelineTables, manifest: Manifest) -> None:
         FilesMissing: a file is missing or cut short.
     """
     for table, work in manifest.publish.items():
-        check_before_commit(tables, table, work.files, manifest.epoch)
+        check_before_commit(tables, table, (*work.files, *(each.file for each in work.departed)), manifest.epoch)
 
 
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:

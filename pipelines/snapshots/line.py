@@ -7,14 +7,15 @@ because a copy of a warehouse continues with the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import DataFile, Line, Manifest, fork_of
+from tidegate.pipelines.manifest import DataFile, Line, Manifest, Publish, fork_of, is_on
 from tidegate.pipelines.snapshots.head import (
     OtherPipeline,
     Snapshot,
@@ -27,7 +28,7 @@ from tidegate.pipelines.snapshots.losses import Losses
 from tidegate.pipelines.snapshots.publish import epoch_row
 from tidegate.pipelines.snapshots.savepoint import origin_of
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import epochs, rejects, state
+from tidegate.pipelines.tables import epochs, late, rejects, state
 from tidegate.pipelines.tables.files import epoch_of, write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
@@ -182,7 +183,7 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
         epoch
         for manifest in left
         for epoch in manifest.publish[table].remove_epochs
-        if manifest.kind == "prune" or not _is_on(line, epoch)
+        if manifest.kind == "prune" or not is_on(line, epoch)
     }
 
 
@@ -203,6 +204,62 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
     return () if file is None else (file,)
 
 
+def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
+    """Return the manifests of the epochs of kind `change` that a restore takes back: those of the head's line.
+
+    The rows that left tables late and rejects in them come back.
+    """
+    entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
+    manifests = []
+    for row in _epoch_rows(tables):
+        epoch = row["epoch"]
+        if row["kind"] != "change" or epoch <= parted or not is_on(head.line, epoch):
+            continue
+        snapshot = _readable(tables, entries[epoch].version) if epoch in entries else None
+        if snapshot is not None:
+            manifests.append(snapshot.manifest)
+        elif row.get(epochs.DEPARTED):
+            losses.add(
+                f"rows that left tables late and rejects of {tables.pipeline} in epoch {epoch}, because they went from "
+                "the source, are no longer retained"
+            )
+    return manifests
+
+
+def rows_of_departed(
+    tables: PipelineTables,
+    changes: Sequence[Manifest],
+    table: str,
+    work: Publish,
+    prunes: Mapping[int, Mapping[str, Collection[int]]],
+    losses: Losses,
+    epoch: int,
+) -> tuple[DataFile, ...]:
+    """Write the rows that come back into a table, because a restore takes back that they left; return the file.
+
+    Args:
+        tables: the pipeline's tables.
+        changes: the epochs that are taken back.
+        table: name of the table.
+        work: what else the restore changes in the table.
+        prunes: the epochs whose rows each prune removed from each table.
+        losses: takes rows that can't be read.
+        epoch: number of the restore.
+    """
+    published = newest_epochs(tables)[table]
+    listed = [each.file for change in changes if change.epoch <= published for each in change.publish[table].departed]
+    files = losses.readable(table, listed)
+    if not files:
+        return ()
+    schema, path = arrow_schema(tables.look(table)), tables.path(table)
+    rows = tables.warehouse.read_files(path, [file.path for file in files], schema)
+    pruned = {number for prune in prunes.values() for number in prune.get(table, ())}
+    gone = pa.array(sorted({*work.remove_epochs, *work.stale_epochs, *pruned}), pa.int64())
+    rows = late.with_marks(rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=gone))), (), work)
+    file = write_file(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
+    return () if file is None else (file,)
+
+
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
     """Return for each listed epoch whether a restore to it brings back all that was published up to it.
 
@@ -214,18 +271,14 @@ def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) 
     whole = {}
     for entry in entries:
         epoch = entry.manifest["epoch"]
-        while epoch is not None and epoch in parents and not _is_on(line, epoch):
+        while epoch is not None and epoch in parents and not is_on(line, epoch):
             epoch = parents[epoch]
-        whole[entry.manifest["epoch"]] = epoch is None or _is_on(line, epoch)
+        whole[entry.manifest["epoch"]] = epoch is None or is_on(line, epoch)
     return whole
 
 
-def _is_on(line: Line, epoch: int) -> bool:
-    return any(first <= epoch <= last for first, last in line)
-
-
 def _newest_on_line(entries: Collection[int], line: Line, parted: int) -> int | None:
-    return max((epoch for epoch in entries if epoch <= parted and _is_on(line, epoch)), default=None)
+    return max((epoch for epoch in entries if epoch <= parted and is_on(line, epoch)), default=None)
 
 
 def _run_ids(tables: PipelineTables, target: Snapshot) -> dict[int, str]:
@@ -281,7 +334,9 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return []
     try:
-        rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "parent", "timeline", "run_id", "kind"])
+        handle = tables.look(epochs.NAME)
+        names = ["epoch", "parent", "timeline", "run_id", "kind", epochs.DEPARTED]
+        rows = read_table(tables.warehouse, handle, [name for name in names if name in arrow_schema(handle).names])
     except Refused:
         # A file of the table is damaged: the logs alone have to suffice.
         return []

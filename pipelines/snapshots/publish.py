@@ -22,6 +22,7 @@ from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.departed import Departing, read_departed
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -80,16 +81,17 @@ def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
 
 def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
     try:
-        check_written(tables.warehouse, tables.path(table), work.files)
+        check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
     except FilesMissing as error:
         raise FilesMissing(
             f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed, but its results are "
             f"lost: {_way_back(tables, manifest)}, and run again"
         ) from error
-    files = _returning(tables, manifest, table, handle, work)
+    departing = Departing(read_departed(tables, table, work.departed)) if work.departed else None
+    files = _returning(tables, manifest, table, handle, work, departing)
     if table == epochs.NAME:
         files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
-    removes, rewritten = _rewritten(tables, manifest, table, handle, work)
+    removes, rewritten = _rewritten(tables, manifest, table, handle, work, departing)
     handle.create_write_transaction(
         [*(add_action(file) for file in (*files, *rewritten)), *removes],
         "append",
@@ -124,7 +126,7 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
     """
     for table in PUBLISHED:
         work = manifest.publish[table]
-        if not (work.remove_epochs or work.stale_epochs or work.forget_keys or work.reopened):
+        if not work.rewrites:
             continue
         handle, path = tables.look(table), tables.path(table)
         for file in _touched(handle, work):
@@ -143,13 +145,27 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
 
 
 def _rewritten(
-    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
+    tables: PipelineTables,
+    manifest: Manifest,
+    table: str,
+    handle: DeltaTable,
+    work: Publish,
+    departing: Departing | None,
 ) -> tuple[list[Any], list[DataFile]]:
-    """Return the removals of files with rows that go away, become stale or are reopened, and the files instead."""
+    """Return the removals of files with rows that go away, become stale or are reopened, and the files instead.
+
+    Args:
+        tables: the pipeline's tables.
+        manifest: the manifest to publish.
+        table: name of the table.
+        handle: the table.
+        work: the changes of the table.
+        departing: the rows that went from the source; None for none.
+    """
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
-    listed = set() if work.reopened else {file.path for file in work.files}
+    listed = set() if work.reopened or work.departed else {file.path for file in work.files}
     for file in _touched(handle, work):
         if file["path"] in listed:
             # This file of the epoch was published before, and stays.
@@ -162,6 +178,8 @@ def _rewritten(
         if work.forget_keys and key:
             forgotten = pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64()))
             goes = pc.or_(goes, forgotten)
+        if departing is not None:
+            goes = pc.or_(goes, pa.array(~departing.stay(rows)))
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
         stale = pc.or_(rows["stale"], becomes_stale)
         changed = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
@@ -176,21 +194,36 @@ def _rewritten(
 
 
 def _returning(
-    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
+    tables: PipelineTables,
+    manifest: Manifest,
+    table: str,
+    handle: DeltaTable,
+    work: Publish,
+    departing: Departing | None,
 ) -> list[DataFile]:
-    """Return the files that a manifest lists. Late rows that an epoch of the line reopened come back as reopened."""
-    if not work.reopened:
+    """Return the files that a manifest lists. Late rows that an epoch of the line reopened come back as reopened.
+
+    Rows that went from the source stay away; see `_rewritten`.
+    """
+    if not work.reopened and departing is None:
         return list(work.files)
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
-    marked = [late.with_marks(tables.warehouse.read_files(path, [file.path], schema), key, work) for file in work.files]
-    return [_write(tables, table, rows, manifest.epoch) for rows in marked]
+    returning = []
+    for file in work.files:
+        rows = late.with_marks(tables.warehouse.read_files(path, [file.path], schema), key, work)
+        if departing is not None:
+            rows = rows.filter(pa.array(departing.stay(rows)))
+        if len(rows):
+            returning.append(_write(tables, table, rows, manifest.epoch))
+    return returning
 
 
 def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
     """Yield the files whose statistics allow rows that change; every file if keys are to be forgotten."""
-    wanted = {*work.remove_epochs, *work.stale_epochs}
-    for file in active_files(handle) if wanted or work.forget_keys or work.reopened or work.given_up else ():
+    departed = {epoch for each in work.departed for epoch, _ in each.by_epoch}
+    wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
+    for file in active_files(handle) if work.rewrites or work.given_up else ():
         is_open = work.reopened and file.get("null_count.reopened") != 0
         goes_anyway = work.forget_keys or file["path"] in work.given_up
         if goes_anyway or is_open or _may_hold(file, "epoch", wanted) or _may_hold(file, "reopened", wanted):
@@ -236,6 +269,20 @@ def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Da
     return file
 
 
+def _departed(manifest: Manifest) -> list[dict[str, int]] | None:
+    """Return the numbers of rows that left tables late and rejects in an epoch, by the epochs that counted them."""
+    if manifest.kind != "change":
+        return None
+    counted: dict[int, dict[str, int]] = {}
+    for table, what in ((late.NAME, "late"), (rejects.NAME, "rejected")):
+        for each in manifest.publish[table].departed:
+            for name, pairs in ((what, each.by_epoch), (late.REOPENED, each.by_reopening)):
+                for epoch, rows in pairs:
+                    counts = counted.setdefault(epoch, {"epoch": epoch, "late": 0, "reopened": 0, "rejected": 0})
+                    counts[name] += rows
+    return [counted[epoch] for epoch in sorted(counted)] or None
+
+
 def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
     """Return the row that an epoch adds to table epochs."""
     position = next(iter(manifest.positions.values()))
@@ -256,6 +303,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "run_id": manifest.run_id,
         "started_at": manifest.started_at,
         "stale": False,
+        epochs.DEPARTED: _departed(manifest),
     }
     columns = []
     for field in schema:

@@ -28,6 +28,8 @@ from tidegate.pipelines.snapshots.line import (
     left_line,
     pruned_by,
     removed_on,
+    rows_of_departed,
+    undone_changes,
 )
 from tidegate.pipelines.snapshots.losses import Losses, damaged_files
 from tidegate.pipelines.snapshots.publish import publish
@@ -35,7 +37,7 @@ from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import unpublished
 from tidegate.pipelines.snapshots.savepoint import copy_files, origin_of
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of
-from tidegate.pipelines.tables import epochs, state
+from tidegate.pipelines.tables import epochs, late, rejects, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import Millis
@@ -196,23 +198,31 @@ def _manifest(
     erasures = erasing_epochs(tables)
     removed[epochs.NAME] -= erasures
     files[epochs.NAME] = epoch_rows(tables, left, epoch)
+    work = {
+        table: Publish(
+            files=files[table],
+            reopened=tuple(reopening for work in works[table] for reopening in work.reopened),
+            remove_epochs=tuple(sorted(removed[table])),
+            stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
+            forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
+            given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
+            departed=tuple(
+                each for manifest in left if manifest.kind == "change" for each in manifest.publish[table].departed
+            ),
+        )
+        for table in PUBLISHED
+    }
+    undone = [] if head is None else undone_changes(tables, head, parted, losses)
+    for table in (late.NAME, rejects.NAME) if undone else ():
+        back = rows_of_departed(tables, undone, table, work[table], prunes, losses, epoch)
+        work[table] = work[table].model_copy(update={"files": (*files[table], *back)})
     return quiet_manifest(
         then,
         "restore",
         epoch,
         max(0 if head is None else head.timeline, then.timeline) + 1,
         (*then.line, (epoch, epoch)),
-        {
-            table: Publish(
-                files=files[table],
-                reopened=tuple(reopening for work in works[table] for reopening in work.reopened),
-                remove_epochs=tuple(sorted(removed[table])),
-                stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
-                forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
-                given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
-            )
-            for table in PUBLISHED
-        },
+        work,
         now,
     )
 

@@ -144,7 +144,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
     for manifest in _manifests(tables, quiet):
         for table, work in manifest.publish.items():
-            needed[table] |= {file.path for file in work.files}
+            needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.departed))}
     epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
         tuple(entry.epoch for entry in entries if entry.version not in kept),

@@ -26,9 +26,9 @@ from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import input_rows
+from tidegate.pipelines.tables.multisets import texts_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-_WHOLE = 2**31 - 1
 _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])
 
 
@@ -114,10 +114,3 @@ def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
     by_spark = columns.by_spark
     names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)
     return texts_of(rows.select([name for name in rows.column_names if name in names]))
-
-
-def texts_of(rows: pa.Table) -> list[str]:
-    """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
-    whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
-    arrays = [column.combine_chunks() for column in rows.columns]
-    return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]

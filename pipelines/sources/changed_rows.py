@@ -28,20 +28,16 @@ from tidegate.pipelines.definition.event_columns import (
     VALUE_PREFIX,
     plain,
 )
-from tidegate.pipelines.sources.ahead import texts_of
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.held_rows import USABLE, GoneRows, HeldRows
 from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.sources.rules import Bools, Int64s
+from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.multisets import surplus
 from tidegate.windowing.time import Millis
-
-_LARGEST_CODE = 2**62
-
-_OK = -1
-"""Status of a usable row. The others are numbers of reasons to reject."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,14 @@ class ChangedRows:
     """Rows that went and rows that came.
 
     Args:
-        gone: usable rows that went: event time, key and used columns, named as those of events.
+        gone: usable rows that went, and that windows may hold: event time, key and used columns, named as those of
+            events.
         came: usable rows that came.
         files: the files that were compared.
         rejected: rows that came and can't be used: number of the part, place in its file, and number of the reason.
         gone_unusable: number of rows that went, and were rejected or dropped.
+        gone_late: usable rows that went, and that no window holds because they were late.
+        departed: the rows of tables late and rejects that went, by table, with all columns of the table.
         dropped: number of rows that came, and for which `where` is not true.
         largest: largest event time of rows that came and move the watermark, by source partition.
         before: usable rows that came for times before those that a pipeline reads; no window takes them.
@@ -69,6 +68,8 @@ class ChangedRows:
     largest: Mapping[str, Millis] = field(default_factory=dict)
     before: pa.Table | None = None
     by_feed: bool = False
+    gone_late: pa.Table | None = None
+    departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
         """Return the same rows, of which those before a time touch no window: the first interval began there."""
@@ -77,14 +78,19 @@ class ChangedRows:
             self,
             gone=self.gone.filter(gone),
             came=self.came.filter(came),
-            gone_unusable=self.number_gone - int(pc.sum(gone).as_py() or 0),
+            gone_unusable=self.gone_unusable + len(self.gone) - int(pc.sum(gone).as_py() or 0),
             before=self.came.filter(pc.invert(came)),
         )
 
     @property
+    def all_gone(self) -> pa.Table:
+        """All usable rows that went, also those that were late."""
+        return self.gone if self.gone_late is None else pa.concat_tables([self.gone, self.gone_late])
+
+    @property
     def number_gone(self) -> int:
         """Number of rows that went."""
-        return len(self.gone) + self.gone_unusable
+        return len(self.all_gone) + self.gone_unusable
 
     @property
     def number_came(self) -> int:
@@ -109,7 +115,7 @@ def changed_rows(
     source: OpenInput,
     changed: ChangedFiles,
     version: int,
-    rejected_ahead: pa.Table | None = None,
+    held: HeldRows | None = None,
     until: Millis = LAST_TIME,
 ) -> ChangedRows:
     """Compare the rows of the files in which two versions differ.
@@ -118,13 +124,14 @@ def changed_rows(
         source: the input; the tasks can read its files and evaluate its SQL.
         changed: the files.
         version: the newer version.
-        rejected_ahead: rows of the source that were rejected because their time was ahead of their commit.
+        held: rows of the source that are in tables late and rejects; None for none.
         until: rows with this event time or a later one are left out, unless they can't be used.
     """
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(
         # No row is ahead of its commit here: a row that was written anew has a later commit than it had before.
-        FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, until, input=source.number, version=version)
+        # Rows that can't be used lie in no interval, so those of all times are compared.
+        FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
         for came, file in listed
     )
     read = _Read(source, files)
@@ -141,24 +148,23 @@ def changed_rows(
     written = np.array([file.written for _, file in listed], np.int64)
     came = _rejecting_ahead(came, written, source.columns.max_ahead)
     number_gone = len(gone)
-    gone = gone.filter(pc.equal(gone[STATUS], _OK))
-    if rejected_ahead is not None:
-        still, _ = surplus(gone, read.of_rows(rejected_ahead), names)
-        gone = gone.filter(pa.array(still))
-    is_usable = pc.equal(came[STATUS], _OK)
-    usable, rejected = came.filter(is_usable), came.filter(pc.invert(is_usable))
+    went = GoneRows.of_no_tables(gone) if held is None else held.separated(gone, read.of_rows, names)
+    is_usable = pc.equal(came[STATUS], USABLE)
+    usable, rejected = _before(came.filter(is_usable), until), came.filter(pc.invert(is_usable))
     dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
     gone_dropped, came_dropped = _surplus_of(*dropped)
     events = [name for name in names if name not in (STATUS, PARTITION)]
     return ChangedRows(
-        gone=gone.select(events),
+        gone=_before(went.usable, until).select(events),
         came=usable.select(events),
         files=files,
         rejected=rejected.select([FILE, PLACE, STATUS]),
-        gone_unusable=number_gone - len(gone) + gone_dropped,
+        gone_unusable=number_gone - len(went.usable) - len(went.late) + gone_dropped,
         dropped=came_dropped,
         largest=_largest(usable),
         by_feed=changed.by_feed,
+        gone_late=went.late.select(events),
+        departed=went.departed,
     )
 
 
@@ -197,21 +203,18 @@ class _Read:
         return list(dict.fromkeys([*columns.names, *by]))
 
     def events(self, judged: JudgedRows) -> pa.Table:
-        """Return the rows that are usable and in the interval of their part, and all rejected rows."""
-        part = self.files.parts[judged.number]
-        statuses = np.full(len(judged.times), _OK, np.int8)
+        """Return all rows, with the reason for which a row is rejected."""
+        statuses = np.full(len(judged.times), USABLE, np.int8)
         for reason, flags in judged.rejected.items():
             statuses[flags] = rejects.REASONS.index(reason)
-        inside = (statuses != _OK) | ((judged.times >= part.since) & (judged.times < part.until))
-        rows = self._rows(judged.table, judged.times, statuses, judged.number, judged.places)
-        return rows if inside.all() else rows.filter(pa.array(inside))
+        return self._rows(judged.table, judged.times, statuses, judged.number, judged.places)
 
-    def of_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows with all columns of the source; each counts as usable."""
+    def of_rows(self, rows: pa.Table, statuses: Sequence[int]) -> pa.Table:
+        """Return rows with all columns of the source, with the given statuses."""
         columns = self.source.columns
         events = columns.derive(rows, self._names(columns))
         times, _ = columns.millis(events[columns.timestamp])
-        return self._rows(events, times, np.full(len(rows), _OK, np.int8), 0, np.zeros(len(rows), np.int64))
+        return self._rows(events, times, np.array(statuses, np.int8), 0, np.zeros(len(rows), np.int64))
 
     def _rows(
         self, table: pa.Table, times: Int64s, statuses: npt.NDArray[np.int8], number: int, places: Int64s
@@ -237,6 +240,11 @@ class _Read:
         return tables
 
 
+def _before(rows: pa.Table, until: Millis) -> pa.Table:
+    """Return the rows before a time."""
+    return rows if until == LAST_TIME else rows.filter(pc.less(rows[TIME], until))
+
+
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
     """Return rows that came, of which those are rejected whose time is ahead of the writing of their file.
 
@@ -248,7 +256,7 @@ def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.T
     if not len(came):
         return came
     numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))
-    ahead = (statuses == _OK) & (times > written[numbers] + max_ahead)
+    ahead = (statuses == USABLE) & (times > written[numbers] + max_ahead)
     reason = np.int8(rejects.REASONS.index(rejects.AHEAD))
     place = came.schema.get_field_index(STATUS)
     return came.set_column(place, came.schema.field(place), pa.array(np.where(ahead, reason, statuses).astype(np.int8)))
@@ -266,54 +274,3 @@ def _largest(rows: pa.Table) -> dict[str, Millis]:
     """Return the largest time by source partition."""
     grouped = rows.group_by(PARTITION).aggregate([(TIME, "max")])
     return dict(zip(grouped[PARTITION].to_pylist(), grouped[f"{TIME}_max"].to_pylist(), strict=True))
-
-
-def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bools, Bools]:
-    """Return True for each row of a table that the other one does not have, as multisets.
-
-    Args:
-        left: rows.
-        right: rows with the same columns.
-        names: columns to compare.
-    """
-    if not len(left) or not len(right):
-        return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
-    codes, size = np.zeros(len(left) + len(right), np.int64), 1
-    for name in names:
-        column = _comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
-        values = column.dictionary_encode(null_encoding="encode").indices
-        number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
-        width = int(number.max(initial=0)) + 1
-        if size * width > _LARGEST_CODE:
-            codes, size = _dense(codes)
-        codes, size = codes * width + number, size * width
-    codes, size = _dense(codes)
-    of_left, of_right = codes[: len(left)], codes[len(left) :]
-    counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
-    return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
-
-
-def _dense(codes: Int64s) -> tuple[Int64s, int]:
-    """Return codes from 0 on without gaps, and the number of distinct codes."""
-    distinct, dense = np.unique(codes, return_inverse=True)
-    return dense, len(distinct)
-
-
-def _ranks(codes: Int64s) -> Int64s:
-    """Return for each row how many rows before it have its code."""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    ranks = np.empty(len(codes), np.int64)
-    ranks[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
-    return ranks
-
-
-def _comparable(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as an array for a dictionary: numbers by their bits, nested values as texts."""
-    array = pa.concat_arrays(column.chunks)
-    kind = array.type
-    if pa.types.is_nested(kind):
-        return pa.array(texts_of(pa.table({"value": array})), pa.string())
-    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
-        return array.view(pa.int64() if pa.types.is_float64(kind) else pa.int32())
-    return array

@@ -22,6 +22,9 @@ ERASING = frozenset({"forget", "prune"})
 
 _SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.OF_SHARDS)])
 
+DEPARTED = "departed"
+_DEPARTED = pa.struct([(name, pa.int64()) for name in ("epoch", "late", "reopened", "rejected")])
+
 _COUNTED = {
     counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
 }
@@ -31,7 +34,7 @@ SCHEMA = pa.schema(
         column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
         column("epoch", pa.int64(), "number of the epoch; grows for ever and is never used again", False),
         column("parent", pa.int64(), "the epoch whose snapshot it started from"),
-        column("kind", pa.string(), "backfill, stream, clock, change, reopen, restore, forget or prune", False),
+        column("kind", pa.string(), "backfill, stream, clock, change, reopen, restore, forget, prune or reset", False),
         column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),
         column("interval_end", TIMESTAMP, "end of that interval, not included"),
         column("source_version", pa.int64(), "newest version of the source (of two, the left one) that was read"),
@@ -50,6 +53,7 @@ SCHEMA = pa.schema(
         _COUNTED[counters.VERSIONS_SKIPPED],
         _COUNTED[counters.ROWS_GONE],
         _COUNTED[counters.TAKEN_BACK],
+        column(DEPARTED, pa.list_(_DEPARTED), "rows that left late and rejects, by the epoch that counted them"),
     ]
 )
 

@@ -229,7 +229,8 @@ class SourceLog:
             "change with changes='ignore' in the pipeline's DeltaSource, and set it back after a run; or start a new "
             "pipeline with a backfill of the table as it is now"
         )
-        self._check_present(until, (*changed.gone, *changed.came), way_on, ChangeGone)
+        for version, files in ((after, changed.gone), (until, changed.came)):
+            self._check_present(version, tuple(files), way_on, ChangeGone)
         return changed
 
     def differing(self, after: int, timestamp: str) -> ChangedFiles:

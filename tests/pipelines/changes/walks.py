@@ -32,7 +32,7 @@ from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables import late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,
@@ -140,6 +140,7 @@ class Walk:
         if self.changing.draw.random() < 0.3 or (waits_without_late_rows(self.pipeline) and not self.is_right()):
             self.reopen()
         assert self.is_right(), self.happened
+        self.check_side_tables()
 
     def is_right(self) -> bool:
         """True if the final windows are those of a backfill of the rows as they are now, up to the watermark."""
@@ -173,6 +174,20 @@ class Walk:
     def seen(self, row: dict[str, Any]) -> Seen:
         """Return what the pipeline reads of a row: without a key, no user."""
         return row["user"] if self.pipeline.key else None, row["at"], row["value"]
+
+    def check_side_tables(self) -> None:
+        """Tables late and rejects must have no row that the source does not have, and rejects all unusable ones."""
+        rows = self.changing.rows_of(self.changing.version)
+        is_kept = derived(self.pipeline)
+        unusable = Counter(
+            self.seen(row)
+            for user, at, value in rows.elements()
+            if (at is None or (user is None and self.pipeline.key))
+            and is_kept(row := {"user": user, "at": at, "value": value})
+        )
+        assert Counter(map(self.seen, self.rows(rejects.NAME).to_pylist())) == unusable, self.happened
+        has = Counter(self.seen({"user": user, "at": at, "value": value}) for user, at, value in rows.elements())
+        assert Counter(map(self.seen, self.rows(late.NAME).to_pylist())) <= has, self.happened
 
     def check_counts(self) -> None:
         """Each row of table epochs, and the ledger with the elements in windows, must add up."""

@@ -1,0 +1,76 @@
+"""Comparison of tables as multisets: a row counts as often as it is there, and NaN equals NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+
+_LARGEST_CODE = 2**62
+_WHOLE = 2**31 - 1
+
+
+def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bools, Bools]:
+    """Return True for each row of a table that the other one does not have, as multisets.
+
+    Args:
+        left: rows.
+        right: rows with the same columns.
+        names: columns to compare.
+    """
+    if not len(left) or not len(right):
+        return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
+    codes, size = np.zeros(len(left) + len(right), np.int64), 1
+    for name in names:
+        column = _comparable(pa.chunked_array([*_plain(left[name]).chunks, *_plain(right[name]).chunks]))
+        values = column.dictionary_encode(null_encoding="encode").indices
+        number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+        width = int(number.max(initial=0)) + 1
+        if size * width > _LARGEST_CODE:
+            codes, size = _dense(codes)
+        codes, size = codes * width + number, size * width
+    codes, size = _dense(codes)
+    of_left, of_right = codes[: len(left)], codes[len(left) :]
+    counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
+    return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
+
+
+def _dense(codes: Int64s) -> tuple[Int64s, int]:
+    """Return codes from 0 on without gaps, and the number of distinct codes."""
+    distinct, dense = np.unique(codes, return_inverse=True)
+    return dense, len(distinct)
+
+
+def _ranks(codes: Int64s) -> Int64s:
+    """Return for each row how many rows before it have its code."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    ranks = np.empty(len(codes), np.int64)
+    ranks[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
+    return ranks
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as an array for a dictionary: numbers by their bits, nested values as texts."""
+    array = pa.concat_arrays(column.chunks)
+    kind = array.type
+    if pa.types.is_nested(kind):
+        return pa.array(texts_of(pa.table({"value": array})), pa.string())
+    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
+        return array.view(pa.int64() if pa.types.is_float64(kind) else pa.int32())
+    return array
+
+
+def texts_of(rows: pa.Table) -> list[str]:
+    """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
+    whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
+    arrays = [column.combine_chunks() for column in rows.columns]
+    return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without its dictionary."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
