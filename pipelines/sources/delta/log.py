@@ -84,8 +84,7 @@ class SourceLog:
                 f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing "
                 "of the pipeline has changed"
             ) from error
-        self.head = table.version()
-        self._table, self._facts = table, TableFacts.of(table)
+        self._table, self._facts, self.head = table, TableFacts.of(table), table.version()
         self._newest_entry = self._log.info(self.head)
 
     def now(self) -> SourceLog:
@@ -188,7 +187,7 @@ class SourceLog:
         """Yield the versions after `after` up to `until` (None: the head) that added data and are not passed over.
 
         Raises:
-            Refused: a version removed or changed data, or its log entry or one of its files is gone.
+            Refused: a version removed or changed data, or its entry or a file is gone.
         """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)

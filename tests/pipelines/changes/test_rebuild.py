@@ -24,7 +24,7 @@ from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.sources.delta.log import SourceLog
 
-SLIDING = hourly_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=2))
+LATENESS = hourly_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=2))
 
 
 def rows(day: int, *values: int) -> pa.Table:
@@ -86,8 +86,20 @@ def way_on(message: str) -> tuple[datetime, datetime]:
     return start, end
 
 
-@pytest.mark.parametrize("kind", ["columnar", "row"])
-@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, SLIDING], ids=["hours", "sessions", "lateness"])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "kind"),
+    [
+        pytest.param(HOURS, "columnar", id="hours-columnar"),
+        pytest.param(HOURS, "row", marks=LONG, id="hours-row"),
+        pytest.param(SESSIONS, "columnar", marks=LONG, id="sessions-columnar"),
+        pytest.param(SESSIONS, "row", id="sessions-row"),
+        pytest.param(LATENESS, "columnar", marks=LONG, id="lateness-columnar"),
+        pytest.param(LATENESS, "row", marks=LONG, id="lateness-row"),
+    ],
+)
 def test_a_vacuumed_change_is_computed_again_from_its_first_day_on(lake: Lake, pipeline: Pipeline, kind: str) -> None:
     with operator(kind):
         run(lake, pipeline, at("00:00", 1), at("00:00", 4))
@@ -107,7 +119,13 @@ def test_a_vacuumed_change_is_computed_again_from_its_first_day_on(lake: Lake, p
         assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
-@pytest.mark.parametrize("step", ["planned", "operated", "committed", "published results", "published epochs"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "committed",
+        *(pytest.param(step, marks=LONG) for step in ("planned", "operated", "published results", "published epochs")),
+    ],
+)
 def test_a_run_that_ends_at_any_step_is_done_by_the_next(lake: Lake, step: str) -> None:
     run(lake, SESSIONS, at("00:00", 1), at("00:00", 4))
     overwrite(lake, 2, 7, 8, 9)
