@@ -1,13 +1,13 @@
 # One image for every process of a cluster: Airflow's, Spark's and the driver's. They must agree on versions,
 # since executors run the same code as the driver.
-FROM python:3.11-slim-bookworm
+FROM python:3.11.14-slim-bookworm
 
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 tidegate \
-    && mkdir -p /opt/tidegate /opt/jars /shared /opt/airflow/passwords \
-    && chown -R tidegate:tidegate /opt/tidegate /opt/jars /shared /opt/airflow
+    && mkdir -p /opt/tidegate /opt/jars /opt/airflow/passwords /opt/airflow/logs /work \
+    && chown -R tidegate:tidegate /opt/tidegate /opt/jars /opt/airflow /work
 
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -29,7 +29,7 @@ COPY expectations expectations
 RUN uv pip install --python /opt/venv/bin/python --no-deps --no-build-isolation --no-cache .
 
 COPY dags dags
-COPY deployment/spark deployment/spark
+COPY deployment/spark deployment/spark.conf deployment/
 # The image's own project takes the place of the example's: cluster paths and the master's address.
 COPY deployment/tidegate.toml tidegate.toml
 

@@ -9,7 +9,7 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 THREE := --numprocesses=3 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-fast test-long test-matrix checked lint docs picture bench bench-full env lock clean
+.PHONY: run test test-fast test-long test-matrix checked compiled lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: .venv/ready
@@ -32,7 +32,11 @@ test-matrix: .venv/made
 
 # Each takes one core a minute.
 checked: .venv/made
-	@$(MAKE) --no-print-directory --jobs=2 lint .venv/ready
+	@$(MAKE) --no-print-directory --jobs=2 compiled lint .venv/ready
+
+# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each command, task and worker would compile all of it again.
+compiled: .venv/made
+	@$(BIN)/python -m compileall -q windowing pipelines expectations
 
 lint: .venv/made
 	$(BIN)/ruff format --check .

@@ -1,10 +1,10 @@
 """Measure what it costs that rows of the source change, beside epochs that append rows and beside a full backfill.
 
-    python -m benchmarks.changed_rows [--rows 5000000] [--rounds 5] [--json FILE]
+    python -m benchmarks.changed_rows [--rows 5000000] [--rounds 5] [--feed files feed] [--json FILE]
 
 The table has a hundred files. A commit rewrites one of them to change a hundred of its rows, as UPDATE and MERGE do.
 The epoch that corrects their windows is compared with an epoch that appends as many rows as the file has, with an epoch
-of 1,000 rows, and with a backfill of the whole table. The change feed is not read.
+of 1,000 rows, and with a backfill of the whole table: once by the files, and once by the table's change feed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.windowing.time import to_millis
 FILES, CHANGED, SMALL = 100, 100, 1_000
 BEGIN = datetime(2024, 3, 1, tzinfo=UTC)
 SPAN = timedelta(days=1)
-MOST_TIMES_AN_APPEND = 3.0
+MOST_TIMES_AN_APPEND, MOST_TIMES_A_SMALL_EPOCH = 3.0, 1.5
 
 
 @dataclass
@@ -44,11 +44,13 @@ class ChangingTable:
         path: folder of the table.
         rows: number of its rows in the beginning.
         keys: number of keys.
+        has_feed: True if it has a change feed.
     """
 
     path: str
     rows: int
     keys: int
+    has_feed: bool = False
     appended: int = 0
     draw: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
 
@@ -68,7 +70,8 @@ class ChangingTable:
             "key": pa.array(self.draw.integers(0, self.keys, count)),
             "value": pa.array(self.draw.integers(0, 1_000, count)),
         }
-        write_deltalake(self.path, pa.table(columns), mode="append")
+        feed = {"delta.enableChangeDataFeed": str(self.has_feed).lower()}
+        write_deltalake(self.path, pa.table(columns), mode="append", configuration=None if self.appended else feed)
         self.appended += count
 
     def fill(self) -> None:
@@ -84,10 +87,10 @@ class ChangingTable:
         )
 
 
-def measure(bench: Bench, kind: str, rows: int, rounds: int) -> Iterator[Figure]:
-    """Measure windows of a kind."""
+def measure(bench: Bench, kind: str, rows: int, rounds: int, has_feed: bool = False) -> Iterator[Figure]:
+    """Measure windows of a kind, over a table with a change feed or without."""
     with bench.project() as config:
-        table = ChangingTable(str(config.root / "changing"), rows, keys=max(1, rows // 50))
+        table = ChangingTable(str(config.root / "changing"), rows, max(1, rows // 50), has_feed)
         table.fill()
         source = DeltaSource(table.path, timestamp="at", changes="correct")
         pipeline: Pipeline = replace(bench.pipeline(kind), source=source)
@@ -106,12 +109,15 @@ def measure(bench: Bench, kind: str, rows: int, rounds: int) -> Iterator[Figure]
         append, small, change = (median(of_kind[1:]) for of_kind in seconds.values())
         with drive(config, replace(pipeline, name="whole"), "bench", spark=bench.spark) as driver:
             whole = _backfill_seconds(driver)
-    what = f"{CHANGED} of {rows:,} rows change, {kind}"
+    what = f"{CHANGED} of {rows:,} rows change, {kind}, {'change feed' if has_feed else 'files'}"
     detail = f"change {change:.2f} s, append of {table.per_file:,} rows {append:.2f} s"
     wanted = Wanted("at most", MOST_TIMES_AN_APPEND)
-    yield Figure(what, change / append, "x", wanted, detail, peer="an append of the rewritten rows")
+    yield Figure(
+        what, change / append, "x", None if has_feed else wanted, detail, peer="an append of the rewritten rows"
+    )
     detail = f"change {change:.2f} s, append of {SMALL:,} rows {small:.2f} s"
-    yield Figure(what, change / small, "x", detail=detail, peer=f"an append of {SMALL:,} rows")
+    wanted = Wanted("at most", MOST_TIMES_A_SMALL_EPOCH)
+    yield Figure(what, change / small, "x", wanted if has_feed else None, detail, peer=f"an append of {SMALL:,} rows")
     detail = f"change {change:.2f} s, backfill {whole:.2f} s"
     yield Figure(what, change / whole, "x", detail=detail, peer="a full backfill")
 
@@ -135,11 +141,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kind", nargs="+", default=["tumbling", "session"])
+    parser.add_argument("--feed", nargs="+", choices=["files", "feed"], default=["files", "feed"])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with bench_of() as bench:
         tell(
-            (figure for kind in options.kind for figure in measure(bench, kind, options.rows, options.rounds)),
+            (
+                figure
+                for kind in options.kind
+                for way in options.feed
+                for figure in measure(bench, kind, options.rows, options.rounds, way == "feed")
+            ),
             options.json,
         )
 

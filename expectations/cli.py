@@ -46,6 +46,7 @@ def quality(
     from tidegate.pipelines.run.driver import system_clock
     from tidegate.pipelines.run.work_folder import DAY, clean_work
     from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
     from tidegate.pipelines.tables import quality as outcomes
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
@@ -55,10 +56,11 @@ def quality(
             f"pipelines.{pipeline}.suite = {path!r}: it is a {type(suite).__name__}, not an ExpectationSuite"
         )
     tables = PipelineTables(warehouse_of(config), pipeline)
-    folder = config.quality_folder(pipeline)
+    artifacts = artifacts_of(config)
+    folder = config.work_folder / docs_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder)
-    run = run_suites(suites(pinned, suite), pinned, tables, folder)
+    run = run_suites(suites(pinned, suite), pinned, tables, artifacts)
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean_work(config.work_folder, config.retain_work_days, now)
@@ -89,8 +91,8 @@ def quality(
             "success": not run.is_critical,
             "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
             "partitions": None if changed is None else changed.to_dict(),
-            "docs": str(run.docs),
-            "report": None if report is None else str(report),
+            "docs": run.docs,
+            "report": report,
         },
         table(
             f"{pipeline}, epoch {run.epoch}: {_new_windows(pinned)}, {run.state}",

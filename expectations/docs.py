@@ -5,11 +5,8 @@ Great Expectations' own pages put values into HTML without escaping, and load st
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader
 
 from tidegate.pipelines.report.look import look
+from tidegate.pipelines.report.plain_text import plain_value
+from tidegate.pipelines.stores.artifacts import docs_folder
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from tidegate.expectations.outcome import Outcome
     from tidegate.expectations.pinned import Pinned
     from tidegate.expectations.suites import TableSuite
+    from tidegate.pipelines.stores.artifacts import Artifacts
 
 INDEX = "index.html"
 KEPT = 500
@@ -32,17 +32,17 @@ _LIST = "checks.json"
 
 
 def write_page(
-    folder: Path,
+    artifacts: Artifacts,
     pinned: Pinned,
     check_id: str,
     checked_at: datetime,
     outcome: str,
     outcomes_by_suite: Sequence[tuple[TableSuite, Sequence[Outcome]]],
-) -> Path:
-    """Write the page of a check, write the list of all checks again, and return the list's path.
+) -> str:
+    """Write the page of a check, write the list of all checks again, and return the list's address.
 
     Args:
-        folder: folder of the pipeline's pages.
+        artifacts: the project's artifacts, which get the pages.
         pinned: the tables that were checked.
         check_id: id of the check in table `quality`.
         checked_at: time of the check.
@@ -79,45 +79,41 @@ def write_page(
         from_epoch=None if proof is None else proof.epoch,
         suites=suites,
     )
-    with _alone_in(folder):
-        _write(folder / name, text)
-        checks = [check, *_listed_checks(folder)]
-        for gone in checks[KEPT:]:
-            (folder / gone["page"]).unlink(missing_ok=True)
-        _write(folder / _LIST, json.dumps(checks[:KEPT]))
-        listed = pages.get_template("docs_index.html").render(pipeline=manifest.pipeline, checks=checks[:KEPT])
-        _write(folder / INDEX, listed)
-    return folder / INDEX
+    folder = docs_folder(manifest.pipeline)
+    artifacts.write(f"{folder}/{name}", text.encode())
+    outdated: list[dict[str, Any]] = []
+
+    def with_check(listed: bytes | None) -> bytes:
+        # A store may have written the list and not answered; then the list has the check.
+        others = [other for other in _parsed(listed) if other["page"] != name]
+        outdated[:] = others[KEPT - 1 :]
+        return json.dumps([check, *others[: KEPT - 1]]).encode()
+
+    artifacts.change(f"{folder}/{_LIST}", with_check)
+    for old in outdated:
+        artifacts.delete(f"{folder}/{old['page']}")
+    shown, newest = None, artifacts.read(f"{folder}/{_LIST}")
+    # Another check may have written an older list into the page after this one read the newest.
+    while shown != newest:
+        listed = pages.get_template("docs_index.html").render(pipeline=manifest.pipeline, checks=_parsed(newest))
+        artifacts.write(f"{folder}/{INDEX}", listed.encode())
+        shown, newest = newest, artifacts.read(f"{folder}/{_LIST}")
+    return artifacts.address(f"{folder}/{INDEX}")
 
 
-def _listed_checks(folder: Path) -> list[dict[str, Any]]:
+def _parsed(listed: bytes | None) -> list[dict[str, Any]]:
     """Return the checks that have a page, the newest first."""
-    try:
-        checks: list[dict[str, Any]] = json.loads((folder / _LIST).read_text())
-    except FileNotFoundError:
-        return []
+    checks: list[dict[str, Any]] = json.loads(listed or b"[]")
     return checks
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of the list during the body; wait until no other check holds it."""
-    with (folder / "lock").open("w") as file:
-        # The lock is released when the file is closed, also if the process is killed.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace a file at once, since somebody may read it at any moment."""
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    part.write_text(text)
-    part.replace(file)
 
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=plain_value,
     )
     environment.filters["number"] = lambda value: f"{value:,}"
     environment.globals["look"] = look()

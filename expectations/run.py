@@ -1,4 +1,4 @@
-"""Run suites over pinned tables; keep the results in table `quality`, and a page for each check in a folder."""
+"""Run suites over pinned tables; keep the results in table `quality`, and a page for each check in the artifacts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
@@ -20,6 +19,9 @@ from tidegate.pipelines.tables import quality, results, state
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.quality import EXAMPLE, QualityRow
 
+if TYPE_CHECKING:
+    from tidegate.pipelines.stores.artifacts import Artifacts
+
 
 @dataclass(frozen=True)
 class QualityRun:
@@ -29,13 +31,13 @@ class QualityRun:
         pipeline: name of the pipeline.
         epoch: the checked epoch.
         checks: a row for each expectation.
-        docs: the page that lists all checks.
+        docs: address of the page that lists all checks.
     """
 
     pipeline: str
     epoch: int
     checks: tuple[QualityRow, ...]
-    docs: Path
+    docs: str
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
@@ -54,22 +56,23 @@ class QualityRun:
         return "failed" if self.is_critical else "marked" if warned else "passed"
 
 
-def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, folder: Path) -> QualityRun:
+def run_suites(
+    suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, artifacts: Artifacts
+) -> QualityRun:
     """Check pinned tables, and keep the results.
 
     Args:
         suites: the suites to check.
         pinned: the tables.
         tables: tables of the pipeline; table `quality` gets the results.
-        folder: folder of the pipeline's pages.
+        artifacts: the project's artifacts, which get the page.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     manifest = pinned.manifest
     now = datetime.now(UTC)
     check_id = uuid.uuid4().hex
     versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
-    context = gx_context()
-    outcomes_by_suite = [(suite, _validate(context, suite)) for suite in suites]
+    batch = any_rows()
+    outcomes_by_suite = [(suite, validate(batch, suite)) for suite in suites]
     checks = [
         QualityRow(
             check_id,
@@ -88,29 +91,38 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
         for suite, outcomes in outcomes_by_suite
         for outcome in outcomes
     ]
-    run = QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), folder)
+    run = QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), "")
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
     # The page is written before the table, so that a reader of the table always finds the page.
-    docs = write_page(folder, pinned, check_id, now, run.state, outcomes_by_suite)
+    docs = write_page(artifacts, pinned, check_id, now, run.state, outcomes_by_suite)
     quality.append(tables, checks)
     return replace(run, checks=tuple(checks), docs=docs)
 
 
-def gx_context() -> Any:
-    """Return a context of Great Expectations that stores neither suites nor pages."""
+def any_rows() -> Any:
+    """Return a batch definition that takes any rows, in a context that stores neither suites nor pages.
+
+    All suites use it: Great Expectations writes its configuration again with each part of a definition, which takes as
+    long as a third of a check if each suite has its own.
+    """
     config = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(),
         progress_bars={"globally": False},
         analytics_enabled=False,
     )
-    return gx.get_context(mode="ephemeral", project_config=config)
+    context = gx.get_context(mode="ephemeral", project_config=config)
+    asset = context.data_sources.add_pandas("tables").add_dataframe_asset("rows")
+    return asset.add_batch_definition_whole_dataframe("part")
 
 
-def _validate(context: Any, suite: TableSuite) -> list[Outcome]:
-    """Return the outcome of each expectation of a suite over all parts of its rows."""
-    asset = context.data_sources.add_pandas(suite.table).add_dataframe_asset("rows")
-    batch = asset.add_batch_definition_whole_dataframe("part")
+def validate(batch: Any, suite: TableSuite) -> list[Outcome]:
+    """Return the outcome of each expectation of a suite over all parts of its rows.
+
+    Args:
+        batch: a batch definition, from `any_rows`.
+        suite: the suite.
+    """
     outcomes: list[Outcome] = []
     for rows in suite.parts():
         # Great Expectations lets an expectation belong to one suite only, and each part needs a new suite.

@@ -28,6 +28,9 @@ from tidegate.pipelines.names import check_name
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"
 
+RESERVED = "_tidegate"
+"""Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
+
 _NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
 
 _SECTIONS = ("storage_options", "spark")
@@ -137,9 +140,12 @@ class Config(BaseModel):
     warehouse: str = "warehouse"
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
     work: str = ".work"
-    """Folder for logs and reports; relative as above."""
+    """Folder of this host for logs and temporary files; relative as above."""
+    artifacts: str | None = None
+    """Folder or URI for what all hosts must see beside the tables: run reports, Data Docs, alarms, runs that Airflow
+    started. None takes folder `_tidegate/artifacts` of a warehouse that is a URI, else the work folder."""
     retain_work_days: int = Field(default=30, ge=0)
-    """Days after which logs and reports in it are removed if nothing was written to them; 0 keeps all."""
+    """Days after which logs, runs and reports are removed if nothing was written to them; 0 keeps all."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
     connection: str | None = None
@@ -167,13 +173,19 @@ class Config(BaseModel):
         """Return the work folder as an absolute path."""
         return (self.root / self.work).absolute()
 
-    def report_file(self, pipeline: str, epoch: int) -> Path:
-        """Return the file of an epoch's run report."""
-        return self.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
+    @property
+    def artifacts_uri(self) -> str:
+        """Return the place of the artifacts as an absolute path or URI."""
+        if self.artifacts is not None:
+            return self.artifacts if "://" in self.artifacts else str((self.root / self.artifacts).absolute())
+        if "://" in self.warehouse:
+            return f"{self.warehouse.rstrip('/')}/{RESERVED}/artifacts"
+        return str(self.work_folder)
 
-    def quality_folder(self, pipeline: str) -> Path:
-        """Return the folder of the pages of a pipeline's checks."""
-        return self.work_folder / "quality" / pipeline
+    @property
+    def shares_work(self) -> bool:
+        """Return True if the artifacts are in the work folder, which then all hosts must see."""
+        return self.artifacts_uri == str(self.work_folder)
 
     def make_folders(self) -> None:
         """Make the work folder, and the warehouse if it is a folder.

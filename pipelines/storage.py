@@ -7,7 +7,9 @@ warehouse is a folder may read a source in a bucket, and the reverse.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -34,6 +36,15 @@ _BLOCK = 1 << 20
 
 _BATCH = 65_536
 """Number of rows that are read at a time."""
+
+
+def _check_in_folder(path: str, name: str) -> None:
+    """Raise Refused if a name, which a log may have from somebody else, leads out of the folder of its table."""
+    if name.startswith("/") or "://" in name or ".." in name.split("/"):
+        raise Refused(
+            f"the log of table {path} names a file outside of the table's folder, {name!r}: somebody else wrote it. "
+            "Go on from a snapshot before it: `tidegate snapshot list` names them"
+        )
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,32 @@ class Warehouse:
         finally:
             files.delete_file(f"{key}/{name}")
 
+    def lets_rivals_write(self, path: str, name: str, size: int, rivals: int) -> bool:
+        """Return True if several of some writers who write a file at once, if there is none, were told that they did.
+
+        Args:
+            path: a folder.
+            name: name of the file, which is removed afterwards.
+            size: size of the file in bytes; the longer the writes take, the more they overlap.
+            rivals: number of writers.
+        """
+        files, key = self._objects(path)
+        together, content = threading.Barrier(rivals), bytes(size)
+
+        def write(number: int) -> bool:
+            together.wait()
+            try:
+                return files.create(f"{key}/{name}", content)
+            except StoreFailed:
+                # Some stores refuse by cutting the connection.
+                return False
+
+        try:
+            with ThreadPoolExecutor(rivals) as pool:
+                return sum(pool.map(write, range(rivals))) > 1
+        finally:
+            files.remove(f"{key}/{name}")
+
     def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
         files, key = self._objects(path)
         files.put(f"{key}/{name}", content)
@@ -211,8 +248,9 @@ class Warehouse:
         """Copy a file from one table's folder to another's.
 
         Raises:
-            Refused: the file does not exist.
+            Refused: the file does not exist, or its name leads out of the folder.
         """
+        _check_in_folder(source, name)
         reading, read_root = self.filesystem(source)
         writing, write_root = self.filesystem(target)
         original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"
@@ -235,7 +273,12 @@ class Warehouse:
             ) from error
 
     def delete_file(self, path: str, name: str) -> None:
-        """Remove a file from a table's folder; no version of the table may list it any more."""
+        """Remove a file from a table's folder; no version of the table may list it any more.
+
+        Raises:
+            Refused: its name leads out of the folder.
+        """
+        _check_in_folder(path, name)
         filesystem, root = self.filesystem(path)
         filesystem.delete_file(f"{root}/{name}" if root else name)
 

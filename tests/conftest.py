@@ -5,6 +5,7 @@ Quickly by default, `--hypothesis-profile=long` for an evening.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -40,6 +41,9 @@ SLOW = {"benchmarks", "deployment", "expectations", "recovery"}
 """Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
 
 
+STORE = Path(__file__).parent / "store"
+"""Folder of the tests that share an object store."""
+
 MEMORY = Path("/dev/shm")
 """Folder of Linux in memory: tests commit durably many thousand times, and a disk makes each of them wait."""
 
@@ -53,8 +57,22 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage among thousands of tests while they are collected, nor ever after: all of them stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A run has one Airflow, in one worker, and one Spark session, in another. Who asks for the session is marked."""
+    """A run has one Airflow, in one worker, one Spark session, in another, and one object store, in the third.
+
+    Who asks for the session is marked.
+    """
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     marks = {mark.name for mark in item.iter_markers()}
@@ -62,13 +80,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("airflow"))
     elif "spark" in marks or is_measured(item):
         item.add_marker(pytest.mark.xdist_group("spark"))
+    elif item.path.parent == STORE:
+        item.add_marker(pytest.mark.xdist_group("store"))
     if SLOW & set(item.path.relative_to(Path(__file__).parent).parts):
         item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Both groups begin at once, and who has ended takes of the rest; what is measured waits for the quietest hour."""
-    items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, is_measured(item)))
+    """Both groups begin at once, and who has ended takes of the rest; what is measured waits for the quietest hour.
+
+    Tests of the one Airflow stand side by side, behind those that start another one: it is ended after the last.
+    """
+    items.sort(
+        key=lambda item: (
+            (group := item.get_closest_marker("xdist_group")) is None,
+            "" if group is None else group.args[0],
+            "airflow" in getattr(item, "fixturenames", ()),
+            is_measured(item),
+        )
+    )
 
 
 def is_measured(item: pytest.Item) -> bool:

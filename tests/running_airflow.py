@@ -138,8 +138,29 @@ QUICK_TO_NOTICE = {
 """A worker or a scheduler that was killed is found dead after ten seconds, not after five minutes."""
 
 
+SELDOM_PARSED = {
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
+}
+"""No test changes a DAG file, and to parse one takes a second of the processor."""
+
+RUNNING = pytest.StashKey[EmbeddedAirflow]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End Airflow after the last test that needs it: idle, it would take of the processor until the end of the run."""
+    if (
+        nextitem is not None
+        and "airflow" not in getattr(nextitem, "fixturenames", ())
+        and (running := item.session.stash.get(RUNNING, None))
+    ):
+        running.stop()
+        del item.session.stash[RUNNING]
+
+
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
+def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[EmbeddedAirflow]:
     """Airflow with a scheduler, a triggerer, and the DAGs of six pipelines.
 
     The tables of `sessions` hold two good epochs; `daily`, `live`, `life`, `resting` and `told` never ran.
@@ -164,8 +185,10 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
             "TIDEGATE_CONFIG": str(config),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             **QUICK_TO_NOTICE,
+            **SELDOM_PARSED,
         },
     ) as running:
+        request.session.stash[RUNNING] = running
         kinds = ("backfill", "stream", "quality")
         running.wait_for_dags([f"{name}__{kind}" for name in PIPELINES for kind in kinds])
         running.wait_for_dags(["sessions__watch", "billing", "by_day", "by_month", "by_any", "live__late"])

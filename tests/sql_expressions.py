@@ -107,6 +107,10 @@ EXPRESSIONS: list[str] = [
         greatest(t1, t2) ; least(p1, p2) ; greatest(f1, d1) ; greatest(ok1, ok2) ; least(i1, null, i2)
         cast(i1 as decimal(10,0)) ; cast(l1 as decimal(22,2)) ; cast(p1 as decimal(20,4)) ; cast(p1 as double)
         cast(p1 as bigint) ; cast(p2 as int) ; cast(p2 as tinyint) ; cast(p2 as double) ; cast(p1 as int)
+        try_cast(l1 as int) ; try_cast(i1 as smallint) ; try_cast(h1 as tinyint) ; try_cast(small1 as bigint)
+        cast(p1 as decimal(5,1)) ; try_cast(p1 as decimal(5,1)) ; try_cast(p1 as decimal(10,2))
+        cast(p2 as decimal(4,2)) ; try_cast(p2 as decimal(6,1)) ; try_cast(p2 as decimal(3,2))
+        try_cast(p1 as decimal(12,4)) ; cast(p2 as decimal(2,0))
         cast(b1 as decimal(3)) ; cast(m1 as date) ; cast(m1 as timestamp) ; try_cast(m1 as date)
         try_cast(m1 as timestamp) ; cast(day1 as string) ; cast(t1 as string) ; cast(t1 as date)
         cast(day1 as timestamp) ; cast(t1 as bigint) ; cast(s1 as string) ; to_date(m1) ; to_timestamp(m1)
@@ -133,7 +137,7 @@ REFUSED = _lines(
     r"""
         rand() ; uuid() ; current_timestamp() ; current_date ; hash(i1) ; regexp_replace(s1, 'a', 'b') ; i1 & 1
         s1 || i1 + 1 ; i1 = i2 is null = ok1 ; s1 rlike 'a$' ; s1 rlike '[^a]' ; s1 rlike '(?i)a'
-        s1 like concat('a', '%') ; cast(d1 as string) ; cast(d1 as decimal(10,2)) ; cast(p1 as decimal(5,1))
+        s1 like concat('a', '%') ; cast(d1 as string) ; cast(d1 as decimal(10,2))
         cast(s1 as binary) ; p1 / p2 ; p1 % 2 ; to_date(m1, 'dd.MM.yyyy') ; to_timestamp(m1, 'yyyyMMdd')
         i1 in (select 1) ; n1 > 1 ; i1 + s1 ; array(i1)[0] ; i1 <=> i2 < l1 ; i1 = i2 in (1)
         not (i1 = i2) <=> ok1 is null ; sum(i1) ; row_number() over (order by i1) ; nothing ; st.nothing ; i1.x

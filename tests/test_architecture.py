@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def room_of(module: Path) -> str:
     )
 
 
+@cache
 def imported() -> Graph:
     """The rooms that each room imports. A package's own `__init__` only hands on names."""
     graph: Graph = {}
@@ -69,18 +71,15 @@ def missing(arrows: list[tuple[str, str, str]], graph: Graph) -> list[str]:
     return [f"{start} --> {end}" for start, _, end in arrows if end not in graph.get(start, set())]
 
 
-IMPORTED = imported()
-
-
 def test_every_arrow_between_rooms_is_an_import_and_has_a_name() -> None:
     arrows = drawn(ROOMS)
     assert len(arrows) == ROOMS.count("-->"), "each arrow stands as the test reads it"
     assert [(start, end) for start, label, end in arrows if not label] == []
-    assert missing(arrows, IMPORTED) == []
+    assert missing(arrows, imported()) == []
 
 
 def test_an_arrow_without_an_import_is_found() -> None:
-    assert missing([("tables", "ask", "cli")], IMPORTED) == ["tables --> cli"]
+    assert missing([("tables", "ask", "cli")], imported()) == ["tables --> cli"]
 
 
 def test_every_import_between_rooms_of_pipelines_goes_along_the_arrows() -> None:
@@ -91,7 +90,7 @@ def test_every_import_between_rooms_of_pipelines_goes_along_the_arrows() -> None
     astray = {
         f"{room} --> {other}"
         for room in rooms
-        for other in IMPORTED.get(room, set()) & rooms
+        for other in imported().get(room, set()) & rooms
         if other not in reached(graph, room)
     }
     assert astray == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.stores.credentials import read_connections_by
+from tidegate.pipelines.stores.credentials import mask_secrets_by, read_connections_by
 
 if TYPE_CHECKING:
     from tidegate.pipelines.airflow.factory import project_dags
@@ -19,8 +19,16 @@ def _options_of(connection: str) -> dict[str, str]:
     return options_of(connection)
 
 
-# Whatever reads tables in a process of Airflow finds the credentials; the process supervisor starts without Airflow.
+def _mask(secret: str) -> None:
+    from airflow.sdk.log import mask_secret
+
+    mask_secret(secret)
+
+
+# Whatever reads tables in a process of Airflow finds the credentials, and Airflow's logs and fields show `***` for
+# those of tidegate.toml, too; the process supervisor starts without Airflow.
 read_connections_by(_options_of)
+mask_secrets_by(_mask)
 
 
 def __getattr__(name: str) -> Any:

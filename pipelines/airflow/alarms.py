@@ -1,22 +1,34 @@
-"""Alarms: a task that failed for good adds a line to the alarms file and calls the project's `on_failure`."""
+"""Alarms: a task that failed for good adds a line to the alarms of the project and calls the project's `on_failure`."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tidegate.pipelines.airflow.connections import environment_of
+from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.config import Config, load_config
-from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE
+from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
+from tidegate.pipelines.stores.artifacts import artifacts_of
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
 
-FILE_NAME = "alarms.jsonl"
+JOURNAL = "alarms"
+"""Name of the alarms among the artifacts: in a folder file `alarms.jsonl`, in an object store an object for each."""
+
+_ON_FAILURE = "tidegate.pipelines.definition.on_failure"
+_ON_FAILURE_SECONDS = 300.0
+"""Time that the project's `on_failure` has."""
 
 MEANINGS = {
     OTHER: "an unexpected error; the retries failed too",
@@ -44,14 +56,17 @@ class Alarm:
     pipeline: str
 
     def __call__(self, context: Any) -> None:
-        """Log the failed task of a context, note it in the alarms file, and call the project's `on_failure`."""
+        """Log the failed task of a context, note it among the alarms, and call the project's `on_failure`.
+
+        Raises:
+            TidegateError: `on_failure` failed, or did not end in time.
+        """
         alarm = describe(context, self.pipeline)
         _log.error("alarm: %s", json.dumps(alarm))
         config = load_config(Path(self.config))
         note(config, alarm)
-        if (path := config.entry(self.pipeline).on_failure) is not None:
-            on_failure = config.load(path, f"pipelines.{self.pipeline}.on_failure")
-            on_failure(alarm)  # type: ignore[operator]
+        if config.entry(self.pipeline).on_failure is not None:
+            tell_project(config, self.pipeline, alarm)
 
 
 def meaning(exit_code: int | None) -> str | None:
@@ -83,10 +98,36 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
     }
 
 
-def note(config: Config, alarm: dict[str, Any]) -> Path:
-    """Add an alarm to the alarms file of a project, and return the file."""
-    file = config.work_folder / FILE_NAME
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as lines:
-        lines.write(json.dumps(alarm) + "\n")
-    return file
+def note(config: Config, alarm: dict[str, Any]) -> str:
+    """Add an alarm to those of a project, and return the address of the file that has it."""
+    return artifacts_of(config).add_line(JOURNAL, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
+
+
+def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
+    """Call the project's `on_failure` in a process of its own: this one has Airflow's secrets in its environment.
+
+    Raises:
+        TidegateError: the function failed, or did not end in time.
+    """
+    variables: dict[str, str | None] = dict(without_airflow(os.environ))
+    # The function hears of a connection that is gone, too.
+    with suppress(UsageError):
+        variables |= environment_of(str(config.file))
+    failed = f"on_failure of {pipeline}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", _ON_FAILURE, str(config.file), pipeline],
+            input=json.dumps(alarm),
+            env={name: value for name, value in variables.items() if value is not None},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_ON_FAILURE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TidegateError(f"{failed} did not end within {_ON_FAILURE_SECONDS:.0f} s") from None
+    if done.stdout.strip():
+        _log.info("%s: %s", failed, done.stdout.strip())
+    if done.returncode:
+        raise TidegateError(f"{failed} failed: {done.stdout.strip().splitlines()[-1:] or done.returncode}")

@@ -25,6 +25,7 @@ import psutil
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.run.host import this_host
 
 USER = "admin"
 _STARTUP_SECONDS = 180.0
@@ -158,7 +159,7 @@ class EmbeddedAirflow:
         _end(list(self._processes.values()), signal.SIGTERM)
         self._processes.clear()
         for left in self.commands:
-            process.stop(left)
+            process.Run(left).stop()
 
     def environment(self) -> dict[str, str]:
         """The environment of Airflow's processes."""
@@ -320,7 +321,7 @@ def _end(started: Sequence[subprocess.Popen[bytes]], number: int) -> None:
 
 
 def _leader(started: subprocess.Popen[bytes]) -> process.ProcessHandle:
-    return process.ProcessHandle(socket.gethostname(), started.pid, 0.0, "")
+    return process.ProcessHandle(this_host(), started.pid, 0.0, "")
 
 
 def _runs_below(folder: Path) -> list[process.ProcessHandle]:
@@ -332,5 +333,5 @@ def _runs_below(folder: Path) -> list[process.ProcessHandle]:
             run_folder = Path(command[command.index(_SUPERVISOR) + 1])
             if run_folder.is_relative_to(folder):
                 pid, started = running.info["pid"], running.info["create_time"]
-                handles.append(process.ProcessHandle(socket.gethostname(), pid, started, str(run_folder)))
+                handles.append(process.ProcessHandle(this_host(), pid, started, str(run_folder)))
     return handles

@@ -251,5 +251,6 @@ class PipelineDags:
             arguments=arguments,
             config=str(self.config.file),
             runs=str(self.config.work_folder / "runs"),
+            pipeline=self.name,
             **options,
         )

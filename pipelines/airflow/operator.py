@@ -1,8 +1,8 @@
 """The operator that runs `tidegate` as a process of its own and finds it again after a worker restart.
 
-The job outlives the worker: on a retry the operator follows the process that is still running, and starts
-another one only when there is none. Exit codes decide about retries: 2, 3 and 5 stay until somebody changes
-something, so they fail for good; all others, those of signals too, are retried.
+The job outlives the worker: on a retry the operator follows the process that is still running, here or on another
+host, and starts another one only when there is none. Exit codes decide about retries: 2, 3 and 5 stay until somebody
+changes something, so they fail for good; all others, those of signals too, are retried.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra
 from tidegate.pipelines.airflow.connections import environment_of
+from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.config import ENVIRONMENT
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
 
@@ -52,7 +53,8 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     Args:
         arguments: arguments of the command, each a template; one that renders to nothing is left out.
         config: path of tidegate.toml.
-        runs: folder for logs and results of runs.
+        runs: folder of this host for logs and results of runs.
+        pipeline: name of the pipeline that the command drives; its lease tells if a command on another host is alive.
         python: interpreter to run with; the worker's own by default.
         only_if: a template; if it renders to anything but `True` the task is skipped.
         skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
@@ -72,6 +74,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         arguments: Sequence[str],
         config: str,
         runs: str,
+        pipeline: str | None = None,
         python: str = sys.executable,
         only_if: str = "True",
         skip_if_held: str = "False",
@@ -85,6 +88,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.arguments = list(arguments)
         self.config = config
         self.runs = runs
+        self.pipeline = pipeline
         self.python = python
         self.only_if = only_if
         self.skip_if_held = skip_if_held
@@ -92,7 +96,9 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.partitions = partitions
         self.note = note
         self.operator_extra_links = tuple(links)
-        self._handle: process.ProcessHandle | None = None
+        self._run: process.Run | None = None
+        self._try = 0
+        self._hosts: Hosts | None = None
 
     def execute(self, context: Context) -> Any:
         """Run the command to its end."""
@@ -101,6 +107,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
         if self.partitions is not None:
             self.arguments += self.partitions.arguments(context)
+        self._try = context["ti"].try_number
         result = self.execute_resumable(context)
         notes = [self.note(result)]
         if self.partitions is not None:
@@ -118,10 +125,15 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return result
 
     def submit_job(self, context: Context) -> dict[str, Any]:
-        """Start the process, and return its handle."""
+        """Start the process, and return its handle; that of an earlier try if it is still running on another host."""
         instance = context["ti"]
-        name = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.try_number}"
-        folder = Path(self.runs) / name.replace(":", "_").replace("+", "_")
+        task = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}".replace(":", "_").replace("+", "_")
+        if (run := self.hosts.running_try(task)) is not None:
+            self.log.warning("an earlier try runs on %s: following it", run.handle.host)
+            self._run = run
+            return run.handle.to_dict()
+        name = f"{task}/{instance.try_number}"
+        folder = Path(self.runs) / name
         command = [
             self.python,
             "-m",
@@ -131,20 +143,22 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             str(folder / "result.json"),
         ]
         self.log.info("running: tidegate %s", " ".join(map(str, self.arguments)))
-        environment = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
-        self._handle = process.start(command, folder, {**environment, **environment_of(self.config)})
-        self.log.info("process %s, log %s", self._handle.pid, self._handle.log)
-        return self._handle.to_dict()
+        environment: dict[str, str | None] = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
+        environment |= environment_of(self.config)
+        handle = process.start(command, folder, environment, copy=self.hosts.copy_of(name))
+        self._run = self.hosts.run_of(handle)
+        self.log.info("process %s, log %s", handle.pid, handle.log)
+        return handle.to_dict()
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
         """Return the status of a process that an earlier try started; if it is ending, wait for its end first."""
-        handle = process.ProcessHandle(**external_id)
-        if process.is_ending(handle):
-            process.follow(handle, lambda line: None)
-        status = process.status(handle)
+        run = self._run_of(external_id)
+        if run.is_ending():
+            run.follow(lambda line: None)
+        status = run.status()
         if self.is_job_succeeded(status):
             # It ended while no task followed it: Airflow takes its result without polling, so the log is shown here.
-            process.follow(handle, self.log.info)
+            run.follow(self.log.info)
         return status
 
     def is_job_active(self, status: str) -> bool:
@@ -163,37 +177,48 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             CommandRefused: the command failed in a way that a retry can't change.
             CommandFailed: the command failed otherwise.
         """
-        self._handle = process.ProcessHandle(**external_id)
-        ended = process.follow(self._handle, self.log.info)
+        run = self._run_of(external_id)
+        run.files.claim(self._try)
+        ended = run.follow(self.log.info)
         for link in self.operator_extra_links:
             # Airflow gives the instance itself for the key, too.
             if address := link.get_link(self, ti_key=context["ti"]):  # type: ignore[arg-type]
                 self.log.info("%s: %s", link.name, address)
         if ended == process.SUCCEEDED:
             return self.get_job_result(external_id, context)
-        code = process.exit_code(self._handle)
-        reason = process.reason(self._handle)
+        code, reason = run.exit_code(), run.reason()
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if code == LEASE_HELD and str(self.skip_if_held) == "True":
             raise AirflowSkipException(f"{command}: skipped, since the next run does the same work ({reason})")
-        message = f"{command}{f': {reason}' if reason else ''}; see {self._handle.log}"
+        message = f"{command}{f': {reason}' if reason else ''}; see {run.files.log_address}"
         if code in _STAYS:
             raise CommandRefused(message, code, reason)
         raise CommandFailed(message, code, reason)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Return the JSON that the command left."""
-        self._handle = process.ProcessHandle(**external_id)
+        self._run_of(external_id)
         return self.result
 
     @property
     def result(self) -> Any:
         """Return the JSON that the command left, however it ended; None while there is none."""
-        if self._handle is None or not self._handle.result.exists():
-            return None
-        return json.loads(self._handle.result.read_text())
+        content = None if self._run is None else self._run.files.result()
+        return None if content is None else json.loads(content)
 
     def on_kill(self) -> None:
         """End the process and its children with the task, also if they run on another host."""
-        if self._handle is not None:
-            process.end(self._handle)
+        if self._run is not None:
+            self.hosts.end(self._run, self._try)
+
+    @property
+    def hosts(self) -> Hosts:
+        """Return the runs of this task on all hosts."""
+        if self._hosts is None:
+            self._hosts = Hosts.of(self.config, self.pipeline)
+        return self._hosts
+
+    def _run_of(self, external_id: Any) -> process.Run:
+        """Return the run of a handle in Airflow's store."""
+        self._run = self.hosts.run_of(process.ProcessHandle(**external_id))
+        return self._run

@@ -18,13 +18,14 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
-from fastapi import Depends, FastAPI, HTTPException
+from airflow.models.dag import DagModel
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
-from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.inspect.overview import docs_file, pipeline_names, pipeline_overview, report_file
+from tidegate.pipelines.errors import StoreFailed, UsageError
+from tidegate.pipelines.inspect.overview import docs_page, pipeline_names, pipeline_overview, report_page
 from tidegate.pipelines.report.look import look
 
 _PAGE = Path(__file__).parent / "page.html"
@@ -33,15 +34,23 @@ _LOOK = "/* look */"
 
 _LINKS = Path(__file__).parent / "links.js"
 _NO_STORE = {"Cache-Control": "no-store"}
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
+_NO_GUESSES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 # Reports and Data Docs have no script of their own, and text from the data must not bring one.
-_NO_SCRIPT = {
-    **_NO_STORE,
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
-}
+_NO_SCRIPT = {**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _POLICY}
 
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
 
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.exception_handler(StoreFailed)
+def store_failed(request: Request, error: StoreFailed) -> JSONResponse:
+    """Answer 503 if the object store of reports and Data Docs does not answer."""
+    return JSONResponse({"detail": str(error)}, 503, headers=_NO_STORE)
 
 
 def config_file() -> Path:
@@ -58,8 +67,7 @@ def config_file() -> Path:
 
 def may_read(pipeline: str, user: Any) -> bool:
     """Return True if a user may read the DAGs of a pipeline."""
-    manager = get_auth_manager()
-    return manager.is_authorized_dag(method="GET", details=DagDetails(id=f"{pipeline}__stream"), user=user)
+    return get_auth_manager().is_authorized_dag(method="GET", details=_stream_of(pipeline), user=user)
 
 
 def may_restart(pipeline: str, user: Any) -> bool:
@@ -67,9 +75,16 @@ def may_restart(pipeline: str, user: Any) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="POST",
         access_entity=DagAccessEntity.RUN,
-        details=DagDetails(id=f"{pipeline}__stream"),
+        details=_stream_of(pipeline),
         user=user,
     )
+
+
+def _stream_of(pipeline: str) -> DagDetails:
+    """Return the DAG that stands for a pipeline, with its team if Airflow has teams: other teams may not see it."""
+    dag = f"{pipeline}__stream"
+    has_teams = conf.getboolean("core", "multi_team", fallback=False)
+    return DagDetails(id=dag, team_name=DagModel.get_team_name(dag) if has_teams else None)
 
 
 def readable(pipeline: Name, user: GetUserDep) -> str:
@@ -92,13 +107,13 @@ Readable = Annotated[str, Depends(readable)]
 def page() -> HTMLResponse:
     """Serve the page; its script asks for the data."""
     text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
-    return HTMLResponse(text, headers={**_NO_STORE, "Content-Security-Policy": _page_policy()})
+    return HTMLResponse(text, headers={**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _page_policy()})
 
 
 @app.get("/links.js")
 def links() -> FileResponse:
     """Serve the script that makes the page's links open in Airflow's window."""
-    return FileResponse(_LINKS, media_type="text/javascript", headers=_NO_STORE)
+    return FileResponse(_LINKS, media_type="text/javascript", headers={**_NO_STORE, **_NO_GUESSES})
 
 
 @app.get("/pipelines")
@@ -114,21 +129,21 @@ def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
 
 
 @app.get("/pipelines/{pipeline}/reports/{epoch}")
-def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> FileResponse:
+def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HTMLResponse:
     """Serve the run report of an epoch."""
-    file = report_file(config_file(), pipeline, epoch)
-    if file is None:
+    text = report_page(config_file(), pipeline, epoch)
+    if text is None:
         raise HTTPException(404, f"no report of epoch {epoch}: `tidegate report {pipeline} --epoch {epoch}` writes it")
-    return FileResponse(file, media_type="text/html", headers=_NO_SCRIPT)
+    return HTMLResponse(text, headers=_NO_SCRIPT)
 
 
 @app.get("/pipelines/{pipeline}/checks/{page}")
-def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> FileResponse:
+def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> HTMLResponse:
     """Serve a page of the Data Docs: `index.html`, or the page of one check."""
-    file = docs_file(config_file(), pipeline, page)
-    if file is None:
+    text = docs_page(config_file(), pipeline, page)
+    if text is None:
         raise HTTPException(404, f"no such page: `tidegate quality {pipeline}` writes one for each check")
-    return FileResponse(file, media_type="text/html", headers=_NO_SCRIPT)
+    return HTMLResponse(text, headers=_NO_SCRIPT)
 
 
 @cache
@@ -136,5 +151,4 @@ def _page_policy() -> str:
     """Return the page's Content-Security-Policy: the page runs its own script and no other."""
     script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    rest = "style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-    return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"
+    return f"{_POLICY}; script-src 'sha256-{digest}'; connect-src 'self'"

@@ -1,14 +1,14 @@
 """Commands as processes: each in a session of its own, with a log file, found again by its handle.
 
-A worker that dies does not take the command with it: a holder of the handle who sees its folder can follow the
-log, ask for the exit code, or end the command, from another host too. This module imports nothing of Airflow.
+A worker that dies does not take the command with it: a holder of the handle can follow the log, ask for the exit code,
+or end the command, from another host too: that host sees the run's folder on a shared disk, or its copy among the
+artifacts. This module imports nothing of Airflow.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,11 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
+from tidegate.pipelines.airflow.environment import without_airflow
+from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun, RunFiles, RunState
+from tidegate.pipelines.run.host import this_host
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.stores.artifacts import Artifacts
+
 _POLL_SECONDS = 0.5
-_STALE_SECONDS = 60.0
+STALE_SECONDS = 60.0
 """A heartbeat as old as this means that the host is gone; clocks of hosts may differ by less, as for the lease."""
 _GRACE_SECONDS = 20.0
 """Time between asking a command to end and ending it by force."""
@@ -41,47 +49,148 @@ class ProcessHandle:
         host: name of its host.
         pid: id of its supervisor's process, and so of its session.
         started: start of that process, in seconds from the operating system; it guards against reused ids.
-        folder: folder of its log, result and exit code.
+        folder: folder of its log, result and exit code, on its host.
+        place: folder of their copy among the artifacts; None if other hosts see `folder` itself.
     """
 
     host: str
     pid: int
     started: float
     folder: str
+    place: str | None = None
 
     @property
     def log(self) -> Path:
         """Return the file of the command's output."""
-        return Path(self.folder) / "log.txt"
-
-    @property
-    def result(self) -> Path:
-        """Return the file of the JSON that the command leaves."""
-        return Path(self.folder) / "result.json"
-
-    @property
-    def exit_file(self) -> Path:
-        """Return the file that holds the exit code once the command has ended."""
-        return Path(self.folder) / "exit"
-
-    @property
-    def heartbeat(self) -> Path:
-        """Return the file that is touched every few seconds: a host that dies writes no exit code."""
-        return Path(self.folder) / "alive"
-
-    @property
-    def end_request(self) -> Path:
-        """Return the file whose existence asks for the end of the command."""
-        return Path(self.folder) / "end"
+        return FolderOfRun(Path(self.folder)).log
 
     @property
     def is_here(self) -> bool:
         """Return True if the command runs on this host."""
-        return self.host == socket.gethostname()
+        return self.host == this_host()
 
     def to_dict(self) -> dict[str, str | int | float]:
-        """Return the handle as plain values."""
-        return asdict(self)
+        """Return the handle as plain values; older versions know no place, so it is left out where there is none."""
+        return {name: value for name, value in asdict(self).items() if name != "place" or value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a command, seen from this host.
+
+    Args:
+        handle: its handle.
+        artifacts: artifacts of the project; needed on other hosts if the handle has a place among them.
+        is_driver: returns True if the run's command holds the lease of its pipeline, by what the files tell of it.
+        clock: returns the present time, in seconds since 1970.
+        pause: waits for so many seconds.
+    """
+
+    handle: ProcessHandle
+    artifacts: Artifacts | None = None
+    is_driver: Callable[[RunState], bool] = lambda state: False
+    clock: Callable[[], float] = time.time
+    pause: Callable[[float], object] = time.sleep
+
+    @property
+    def files(self) -> RunFiles:
+        """Return the run's files: its folder on its own host or on a shared disk, else their copy."""
+        folder, place = FolderOfRun(Path(self.handle.folder)), self.handle.place
+        if place is None or self.artifacts is None or (self.handle.is_here and folder.folder.exists()):
+            return folder
+        return CopyOfRun(self.artifacts, place)
+
+    def exit_code(self) -> int | None:
+        """Return the exit code; None while there is none."""
+        return self.files.state().exit_code
+
+    def status(self) -> str:
+        """Return `running`, `succeeded`, `failed`, or `lost` for a process that is gone without an exit code."""
+        if self.is_alive():
+            return RUNNING
+        code = self.exit_code()
+        return LOST if code is None else SUCCEEDED if code == 0 else FAILED
+
+    def is_alive(self) -> bool:
+        """Return True if the process is alive; on another host its signs of life decide, and then the lease."""
+        if not self.handle.is_here:
+            state = self.files.state()
+            return state.exit_code is None and (self._is_beating(state) or self.is_driver(state))
+        try:
+            process = psutil.Process(self.handle.pid)
+            return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.handle.started) < 1
+        except psutil.NoSuchProcess:
+            return False
+
+    def is_supervised(self) -> bool:
+        """Return True if the supervisor is alive: it ends the command on request."""
+        return self.is_alive() if self.handle.is_here else self._is_beating(self.files.state())
+
+    def _is_beating(self, state: RunState) -> bool:
+        beat = self.handle.started if state.beat_at is None else state.beat_at
+        return self.clock() - beat < STALE_SECONDS
+
+    def follow(self, tell: Callable[[str], None]) -> str:
+        """Wait for the end of the command, pass each line of its log to `tell`, and return its final status."""
+        position = 0
+        while True:
+            alive = self.is_alive()
+            position = self._tell_new_lines(position, tell, to_the_end=not alive)
+            if not alive:
+                return self.status()
+            self.pause(self.files.pause)
+
+    def reason(self) -> str | None:
+        """Return the reason of a command that failed: its error, or else its last line; None for an empty log."""
+        files = self.files
+        position, content = max(0, files.state().log_size - _END_OF_LOG), b""
+        while part := files.read_log(position + len(content)):
+            content += part
+        lines = [line.strip() for line in content.decode(errors="replace").splitlines() if line.strip()]
+        errors = [number for number, line in enumerate(lines) if line.startswith(_ERROR)]
+        text = " ".join(lines[errors[-1] :]).removeprefix(_ERROR) if errors else "".join(lines[-1:])
+        return text[:_LONGEST_REASON] or None
+
+    def end(self) -> None:
+        """Ask the supervisor to end the command and every process of its session."""
+        if not self.is_alive():
+            return
+        if self.handle.is_here:
+            # A signal works at once; on another host the supervisor sees the file at its next heartbeat.
+            with suppress(ProcessLookupError):
+                os.kill(self.handle.pid, signal.SIGTERM)
+        self.files.request_end()
+
+    def is_ending(self) -> bool:
+        """Return True if the end of the command was requested."""
+        return self.files.is_ending()
+
+    def stop(self, patience: float = 2 * _GRACE_SECONDS) -> None:
+        """End the command, and wait for its end for `patience` seconds at most."""
+        if not self.is_alive():
+            return
+        self.end()
+        deadline = time.monotonic() + patience
+        while self.is_alive() and time.monotonic() < deadline:
+            self.pause(_POLL_SECONDS)
+
+    def _tell_new_lines(self, position: int, tell: Callable[[str], None], to_the_end: bool) -> int:
+        files, rest = self.files, b""
+        size = files.state().log_size
+        while position + len(rest) < size and (part := files.read_log(position + len(rest))):
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                position += len(line) + 1
+                _tell(line, tell)
+        if to_the_end:
+            position += len(rest)
+            _tell(rest, tell)
+        return position
+
+
+def _tell(line: bytes, tell: Callable[[str], None]) -> None:
+    if text := line.decode(errors="replace").rstrip():
+        tell(text)
 
 
 def start(
@@ -89,19 +198,24 @@ def start(
     folder: Path,
     environment: Mapping[str, str | None] | None = None,
     grace: float = _GRACE_SECONDS,
+    copy: CopyOfRun | None = None,
 ) -> ProcessHandle:
     """Start a command in a session of its own.
 
     Args:
         command: its arguments; no shell reads them.
         folder: folder for its log, result and exit code; files of an earlier run are removed, but its log is kept.
-        environment: variables added to those of this process; one that is None is left out.
+        environment: variables added to those of this process, of which Airflow's own are left out; one that is None is
+            left out too. With a copy, TIDEGATE_CONFIG among them names the project.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
+        copy: the copy of these files that other hosts see; None if they see the folder itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for left in ("exit", "end", "alive", "result.json"):
-        (folder / left).unlink(missing_ok=True)
-    variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
+    FolderOfRun(folder).clear()
+    if copy is not None:
+        # The supervisor would remove a request to end that comes before it is at work.
+        copy.clear()
+    variables = {**without_airflow(os.environ), **(environment or {}), "PYTHONUNBUFFERED": "1"}
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -110,6 +224,7 @@ def start(
                 "tidegate.pipelines.airflow.supervisor",
                 str(folder.absolute()),
                 str(grace),
+                "" if copy is None else copy.place,
                 *command,
             ],
             stdin=subprocess.DEVNULL,
@@ -118,95 +233,9 @@ def start(
             env={name: value for name, value in variables.items() if value is not None},
             start_new_session=True,
         )
-    return ProcessHandle(
-        socket.gethostname(), process.pid, psutil.Process(process.pid).create_time(), str(folder.absolute())
-    )
-
-
-def exit_code(handle: ProcessHandle) -> int | None:
-    """Return the exit code; None while there is none."""
-    try:
-        return int(handle.exit_file.read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def status(handle: ProcessHandle) -> str:
-    """Return `running`, `succeeded`, `failed`, or `lost` for a process that is gone without an exit code."""
-    if is_alive(handle):
-        return RUNNING
-    code = exit_code(handle)
-    return LOST if code is None else SUCCEEDED if code == 0 else FAILED
-
-
-def is_alive(handle: ProcessHandle, clock: Callable[[], float] = time.time) -> bool:
-    """Return True if the process is alive; on another host its heartbeat decides.
-
-    Args:
-        handle: handle of the process.
-        clock: returns the present time, in seconds since 1970.
-    """
-    if not handle.is_here:
-        return exit_code(handle) is None and clock() - _last_beat(handle) < _STALE_SECONDS
-    try:
-        process = psutil.Process(handle.pid)
-        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - handle.started) < 1
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _last_beat(handle: ProcessHandle) -> float:
-    try:
-        return handle.heartbeat.stat().st_mtime
-    except FileNotFoundError:
-        return handle.started
-
-
-def follow(handle: ProcessHandle, tell: Callable[[str], None]) -> str:
-    """Wait for the end of the command, pass each line of its log to `tell`, and return its final status."""
-    position = 0
-    while True:
-        alive = is_alive(handle)
-        position = _tell_new_lines(handle.log, position, tell, to_the_end=not alive)
-        if not alive:
-            return status(handle)
-        time.sleep(_POLL_SECONDS)
-
-
-def reason(handle: ProcessHandle) -> str | None:
-    """Return the reason of a command that failed: its error, or else its last line; None for an empty log."""
-    with handle.log.open("rb") as log:
-        log.seek(max(0, handle.log.stat().st_size - _END_OF_LOG))
-        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    errors = [number for number, line in enumerate(lines) if line.startswith(_ERROR)]
-    text = " ".join(lines[errors[-1] :]).removeprefix(_ERROR) if errors else "".join(lines[-1:])
-    return text[:_LONGEST_REASON] or None
-
-
-def end(handle: ProcessHandle) -> None:
-    """Ask the supervisor to end the command and every process of its session."""
-    if not is_alive(handle):
-        return
-    if handle.is_here:
-        # A signal works at once; on another host the supervisor sees the file at its next heartbeat.
-        with suppress(ProcessLookupError):
-            os.kill(handle.pid, signal.SIGTERM)
-    handle.end_request.touch()
-
-
-def is_ending(handle: ProcessHandle) -> bool:
-    """Return True if the end of the command was requested."""
-    return handle.end_request.exists()
-
-
-def stop(handle: ProcessHandle, patience: float = 2 * _GRACE_SECONDS) -> None:
-    """End the command, and wait for its end for `patience` seconds at most."""
-    if not is_alive(handle):
-        return
-    end(handle)
-    deadline = time.monotonic() + patience
-    while is_alive(handle) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+    started = psutil.Process(process.pid).create_time()
+    place = None if copy is None else copy.place
+    return ProcessHandle(this_host(), process.pid, started, str(folder.absolute()), place)
 
 
 def members(handle: ProcessHandle) -> list[psutil.Process]:
@@ -227,15 +256,3 @@ def send_signal(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
     except psutil.NoSuchProcess:
         return
-
-
-def _tell_new_lines(log: Path, position: int, tell: Callable[[str], None], to_the_end: bool) -> int:
-    with log.open("rb") as file:
-        file.seek(position)
-        for line in file:
-            if not line.endswith(b"\n") and not to_the_end:
-                break
-            position += len(line)
-            if text := line.decode(errors="replace").rstrip():
-                tell(text)
-    return position

@@ -7,19 +7,27 @@ that are left after the grace time are ended by force. This module imports nothi
 
 from __future__ import annotations
 
+import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
-from tidegate.pipelines.airflow.process import ProcessHandle, is_ending, members, send_signal
+from tidegate.pipelines.airflow.copying import Copying
+from tidegate.pipelines.airflow.process import ProcessHandle, members, send_signal
+from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.run.host import this_host
 
 _BEAT_SECONDS = 2.0
+
+CopyRun = Callable[["Supervisor", psutil.Process], Copying | None]
+"""Makes the copying of a run's files, once its command has started; None if other hosts see the files themselves."""
 
 
 class Supervisor:
@@ -28,11 +36,16 @@ class Supervisor:
     Args:
         handle: handle of this process; those who follow the command read and write files in its folder.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
+        copying_of: makes the copying of the files.
     """
 
-    def __init__(self, handle: ProcessHandle, grace: float) -> None:
-        self._handle = handle
+    def __init__(
+        self, handle: ProcessHandle, grace: float, copying_of: CopyRun = lambda supervisor, command: None
+    ) -> None:
+        self.handle = handle
+        self.files = FolderOfRun(Path(handle.folder))
         self._grace = grace
+        self._copying_of = copying_of
         self._process: subprocess.Popen[bytes] | None = None
         self._is_asked = False
         self._deadline: float | None = None
@@ -45,6 +58,10 @@ class Supervisor:
         # Set after the start of the command, which would inherit it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
+        # It is not collected before `wait`, so its process is there even if it has ended.
+        copying = self._copying_of(self, psutil.Process(self._process.pid))
+        if copying is not None:
+            copying.start()
         code = self._process.wait()
         if self._deadline is not None:
             _, left = psutil.wait_procs(self._others(), timeout=max(0.0, self._deadline - time.monotonic()))
@@ -53,10 +70,16 @@ class Supervisor:
             # A stream that is asked to end returns 0, but its task has not done its work.
             code = 128 + signal.SIGTERM
         code = 128 - code if code < 0 else code
-        part = self._handle.exit_file.with_suffix(".part")
+        part = self.files.exit_file.with_suffix(".part")
         part.write_text(str(code))
-        part.replace(self._handle.exit_file)
+        part.replace(self.files.exit_file)
+        if copying is not None:
+            copying.close(code)
         return code
+
+    def ask(self) -> None:
+        """Let this process end its command; any thread may call it."""
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _on_terminate(self, number: int, frame: object) -> None:
         self._is_asked = True
@@ -65,8 +88,8 @@ class Supervisor:
     def _beat(self, number: int, frame: object) -> None:
         # Storage that fails now may answer at the next beat.
         with suppress(OSError):
-            self._handle.heartbeat.touch()
-            self._is_asked = self._is_asked or is_ending(self._handle)
+            self.files.heartbeat.touch()
+            self._is_asked = self._is_asked or self.files.is_ending()
         if self._is_asked:
             self._end()
 
@@ -82,10 +105,28 @@ class Supervisor:
                 send_signal(process, signal.SIGKILL)
 
     def _others(self) -> list[psutil.Process]:
-        return [process for process in members(self._handle) if process.pid != self._handle.pid]
+        return [process for process in members(self.handle) if process.pid != self.handle.pid]
+
+
+def copy_among_artifacts(supervisor: Supervisor, command: psutil.Process) -> Copying | None:
+    """Return the copying of the files of a run to the artifacts of the project that TIDEGATE_CONFIG names."""
+    handle = supervisor.handle
+    if not handle.place:
+        return None
+    # Most projects have no copies, and a supervisor should start at once.
+    from tidegate.pipelines.config import load_config
+    from tidegate.pipelines.stores.artifacts import artifacts_of
+
+    try:
+        copy = CopyOfRun(artifacts_of(load_config()), handle.place)
+    except UsageError as error:
+        print(f"other hosts can't follow this run: {error}", flush=True)
+        return None
+    about = {"handle": handle.to_dict(), "process": command.pid, "process_started": command.create_time()}
+    return Copying(supervisor.files, copy, about, supervisor.ask)
 
 
 if __name__ == "__main__":
     this = psutil.Process()
-    handle = ProcessHandle(socket.gethostname(), this.pid, this.create_time(), sys.argv[1])
-    sys.exit(Supervisor(handle, float(sys.argv[2])).run(sys.argv[3:]))
+    handle = ProcessHandle(this_host(), this.pid, this.create_time(), sys.argv[1], sys.argv[3] or None)
+    sys.exit(Supervisor(handle, float(sys.argv[2]), copy_among_artifacts).run(sys.argv[4:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ import click
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
 from tidegate.pipelines.failures import in_words, is_from_beneath, way_out
 from tidegate.pipelines.imports import missing_extra
+from tidegate.pipelines.report.plain_text import plain, plain_cell
 from tidegate.pipelines.stores.credentials import masked
 
 _COMMANDS = {
@@ -82,8 +84,13 @@ def cli() -> None:
     """
 
 
+_NEW_OBJECTS = 50_000
+"""Objects between two looks for garbage: at Python's 700, an eighth of the imports of a check goes into such looks."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code."""
+    gc.set_threshold(_NEW_OBJECTS)
     given = sys.argv[1:] if arguments is None else arguments
     end_process(run(given))
 
@@ -176,10 +183,12 @@ def _unexpected(error: Exception) -> str:
 def _report(arguments: list[str], error: Exception, message: str, code: int) -> int:
     message = masked(message)
     if "--debug" in arguments and not isinstance(error, click.ClickException):
-        click.echo(masked("".join(traceback.format_exception(error))), err=True, nl=False)
+        click.echo(plain(masked("".join(traceback.format_exception(error)))), err=True, nl=False)
     if "--json" in arguments:
         answer: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
         click.echo(json.dumps(answer))
     else:
-        click.echo(f"tidegate: {message}", err=True)
+        # The last line that begins so is the reason in Airflow. Only click's own messages have several lines.
+        shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)
+        click.echo(f"tidegate: {shown}", err=True)
     return code

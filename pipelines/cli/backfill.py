@@ -13,7 +13,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice, show
-from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
+from tidegate.pipelines.tables.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import show_millis, to_millis
 
@@ -142,10 +142,15 @@ def backfill(
 
 
 def _tell_correction(screen: Screen, manifest: Manifest) -> None:
+    screen.tell(f"rows of the source changed  corrected  epoch {manifest.epoch}: {corrected(manifest)}")
+
+
+def corrected(manifest: Manifest) -> str:
+    """Describe a correction: the rows that went and came, and the panes that it published."""
     counters = manifest.counters
-    screen.tell(
-        f"rows of the source changed  corrected  epoch {manifest.epoch}: {counters['rows_gone']} gone, "
-        f"{counters['events_in']} came, {counters['withdrawn']} panes retracted, {fired(counters)} fired"
+    return (
+        f"{counters[ROWS_GONE]} gone ({counters[TAKEN_BACK]} from windows), {counters['events_in']} came "
+        f"({filtered(counters)} filtered), {counters[RETRACTED]} retracted, {fired(counters)} fired"
     )
 
 
@@ -294,6 +299,7 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
             "pipeline": pipeline,
             "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned],
             "changed": [] if changes is None else [_as_json(each) for each in changes.intervals],
+            "by_change_feed": changes is not None and changes.by_feed,
         },
         table(pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in planned]),
     )
@@ -306,8 +312,10 @@ def _as_json(changed: ChangedInterval) -> dict[str, object]:
 def _told(changes: Preview) -> Iterator[str]:
     """Yield the lines that tell which intervals changed, the first of them if there are many."""
     versions = ", ".join(map(str, changes.versions))
+    way = "by the change feed" if changes.by_feed else "by a comparison of files"
     yield f"rows of the source changed in version {versions}: their windows would be corrected first, in one epoch"
+    yield f"what changed is told {way}"
     for each in changes.intervals[:_SHOWN]:
-        yield f"{describe(each.interval)}  would be corrected: {each.gone} rows went, {each.came} came"
+        yield f"{describe(each.interval)}  would be corrected: {each.gone} gone, {each.came} came"
     if (more := len(changes.intervals) - _SHOWN) > 0:
         yield f"and {more} more intervals; --json lists all"

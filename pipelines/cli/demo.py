@@ -30,6 +30,10 @@ from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.counters import fired
 
 PIPELINES = (PIPELINE, "airport_hours")
+_ABOUT = (
+    "a shift is a session: departures of one airline from one airport, at most three hours apart",
+    "departures and delays of each airport, hour by hour",
+)
 
 _MARKER = ".tidegate-demo"
 _POLL_SECONDS = 1.0
@@ -88,6 +92,8 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
             status.update("starting Airflow (real scheduler, SQLite)")
             started.wait()
             airflow.wait_for_dags([*(f"{name}__backfill" for name in PIPELINES), BY_DAY, BY_MONTH])
+        for name, about in zip(PIPELINES, _ABOUT, strict=True):
+            console.print(f"{name:14} {about}")
         console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
         _run_backfills(console, airflow, project, days)
         # After one day no shift has ended, so nothing could be corrected.

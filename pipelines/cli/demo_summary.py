@@ -20,6 +20,7 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
 from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.counters import FATES, FIRED, ROWS_GONE, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -254,8 +255,8 @@ def _session_gap(config: Config) -> Any:
 def _where(config: Config, pipelines: Sequence[str]) -> Any:
     rows = [("tables", config.warehouse_uri)]
     for name in pipelines:
-        docs = config.quality_folder(name) / "index.html"
-        rows.append((f"Data Docs of {name}", str(docs)))
+        docs = artifacts_of(config).address(f"{docs_folder(name)}/index.html")
+        rows.append((f"Data Docs of {name}", docs))
     rows.append(("logs of the runs", str(config.work_folder / "runs")))
     return table("Where things are", ("", ""), rows)
 
@@ -267,6 +268,8 @@ def _next(config: Config) -> Any:
         ("", ""),
         [
             (f"{command} results {PIPELINE} --sort air_minutes {option}", "the windows"),
+            (f"{command} runs {PIPELINE} {option}", "its epochs: a day each, then what changed afterwards"),
+            (f"{command} report {PIPELINE} {option}", "a page with pictures of the run"),
             (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one a run"),
             (f"{command} snapshot show {PIPELINE} {option}", "what is open: windows and their timers"),
             (f"{command} demo --serve", "the same, with Airflow's page kept open"),

@@ -13,7 +13,7 @@ from tidegate.pipelines.cli.screen import Screen, with_screen
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
 @click.option("--key", help="Key whose windows the timeline shows, its columns joined by /; default: the busiest key.")
-@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: in the work folder.")
+@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
 @with_screen
 def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> None:
     """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
@@ -22,4 +22,4 @@ def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to
     from tidegate.pipelines.report.page import write_report
 
     file = write_report(config, pipeline, epoch, key, to)
-    screen.show({"pipeline": pipeline, "file": str(file)}, f"report of {pipeline}: {file}")
+    screen.show({"pipeline": pipeline, "file": file}, f"report of {pipeline}: {file}")

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
+from tidegate.pipelines.report.plain_text import plain
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import require_published, settled_watermark
 from tidegate.pipelines.storage import arrow_schema, read_table
@@ -47,7 +48,7 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
         screen.show({"sql": query})
         if not screen.json:
             # The console would break the line.
-            click.echo(query)
+            click.echo(plain(query))
         return
     # Rows of an epoch that is not yet published to every table are left out.
     rows = read_table(tables.warehouse, handle, where=pc.field("epoch") <= snapshot.manifest.epoch)

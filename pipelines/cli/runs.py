@@ -9,7 +9,7 @@ import click
 from tidegate.pipelines.cli.screen import Screen, cell, moment, table, with_screen
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
+from tidegate.pipelines.tables.counters import ROWS_GONE, ROWS_OUT, filtered, fired
 from tidegate.windowing.time import show_duration
 
 _COLUMNS = (
@@ -33,6 +33,9 @@ _COLUMNS = (
 
 
 _COUNTS = (*_COLUMNS[3:10], "lag", "seconds")
+_GONE = "gone"
+"""Rows that went from the source: a column only if rows went in an epoch that is shown."""
+_AFTER_IN = _COLUMNS.index("in") + 1
 
 
 @click.command()
@@ -52,10 +55,13 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
         rows = epochs.newest(tables.warehouse, handle, limit or None, stale).to_pylist()
     for row in rows:
         row["phases"] = dict(row["phases"] or ())
-    screen.show(
-        rows,
-        table(f"epochs of {pipeline} ({len(rows)} of {total})", _COLUMNS, map(_cells, rows), _COUNTS),
-    )
+    cells = [_cells(row) for row in rows]
+    columns = list(_COLUMNS)
+    if any(row.get(ROWS_GONE) for row in rows):
+        columns.insert(_AFTER_IN, _GONE)
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(_AFTER_IN, cell(row[ROWS_GONE]))
+    screen.show(rows, table(f"epochs of {pipeline} ({len(rows)} of {total})", columns, cells, (*_COUNTS, _GONE)))
 
 
 def lag(millis: int | None) -> str:

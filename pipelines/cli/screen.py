@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import click
 import pyarrow as pa
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.report.plain_text import plain, plain_cell
 from tidegate.pipelines.snapshots.head import no_snapshot_yet
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.far_times import as_text
@@ -89,29 +91,39 @@ def with_screen(command: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
+class _PlainConsole(Console):
+    """A console that shows control characters in a text as escapes; texts with a style are only ours."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(plain(shown) if isinstance(shown, str) else shown for shown in objects), **options)
+
+
 def plain_console() -> Console:
-    """Return a console that shows text unchanged: `[id]` or `:smile:` may be a key in the user's data."""
+    """Return a console that shows text unchanged, but control characters: `[id]` or `:smile:` may be a user's key."""
     # A file or pipe has no width to fit into, so nothing should be cut there.
     width = None if sys.stdout.isatty() else _WIDE
-    return Console(markup=False, emoji=False, highlight=False, width=width)
+    return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
     """Return a table for the console; the columns in `right` are right-aligned."""
+    title = plain_cell(title)
     result = Table(
         title=title,
         title_justify="left",
         title_style="bold",
         header_style="bold",
+        # Columns without names need no line for them.
+        show_header=any(columns),
         box=None,
         pad_edge=False,
         # A title is broken to the width of its table, however narrow that is.
-        min_width=len(title),
+        min_width=cell_len(title),
     )
     for column in columns:
-        result.add_column(column, justify="right" if column in right else "left")
+        result.add_column(plain_cell(column), justify="right" if column in right else "left")
     for row in rows:
-        result.add_row(*("" if value is None else str(value) for value in row))
+        result.add_row(*("" if value is None else plain_cell(str(value)) for value in row))
     return result
 
 

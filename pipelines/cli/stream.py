@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.pipelines.cli.backfill import check_first_run, put_out
+from tidegate.pipelines.cli.backfill import check_first_run, corrected, put_out
 from tidegate.pipelines.cli.runs import lag
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.errors import UsageError
@@ -98,7 +98,7 @@ def stream(
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
-    from tidegate.pipelines.run.requests import serve
+    from tidegate.pipelines.run.requests import Desk
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
     from tidegate.pipelines.snapshots.head import read_snapshot
@@ -111,8 +111,9 @@ def stream(
 
     def on_epoch(manifest: Manifest) -> None:
         line = log.write(manifest, run.plan_seconds)
+        read = f"{line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}"
         screen.tell(
-            f"epoch {manifest.epoch}: {line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}, "
+            f"epoch {manifest.epoch}: {corrected(manifest) if manifest.kind == 'change' else read}, "
             f"{line['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
             f"lag {lag(manifest.watermark_lag)}, took {line['seconds']:.1f} s"
         )
@@ -151,9 +152,11 @@ def stream(
 
                 return reopen(driver, selection)
 
+            desk = Desk(driver.tables, reopened)
+
             def between() -> None:
                 # A stream that starts from scratch has no line yet whose late rows could be reopened.
-                for answer in [] if run.anew else serve(driver.tables, reopened):
+                for answer in [] if run.anew else desk.serve():
                     screen.tell(f"asked to reopen late rows: {answer.error or f'{answer.rows} reopened'}")
 
             run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", between=between, pause=asked.wait)

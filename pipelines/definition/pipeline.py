@@ -71,6 +71,11 @@ class Input:
             raise IllegalArgument("right.watermark", self.watermark, _GIVE_STRATEGY)
         _check_texts("right.", self)
 
+    @property
+    def corrects(self) -> bool:
+        """True if windows are corrected when rows of the source change: a field of sources that may change."""
+        return getattr(self.source, "changes", None) == "correct"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:

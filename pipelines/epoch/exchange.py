@@ -24,6 +24,21 @@ _ROWS_AT_A_TIME = 1_000_000
 """Rows that a task packs together; a key that is repeated among them is written once."""
 _BYTES_AT_A_TIME = 2**28
 """Bytes that a task packs together: their packs must fit in one array, whose limit is 2 GiB."""
+_TASKS_THAT_READ = 3
+"""Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/0019)."""
+_ROWS_READ_AGAIN = 2_000_000
+"""Rows that a core may read and discard before the extra stage of an exchange is cheaper."""
+
+
+def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
+    """Return True if a shuffle of rows costs less than their reading by several tasks, which keep their own events.
+
+    Args:
+        rows: number of the rows.
+        readers: number of tasks, or shards, of which each would read them.
+        cores: number of cores.
+    """
+    return rows * max(0, readers - _TASKS_THAT_READ) / cores > _ROWS_READ_AGAIN
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.definition.event_columns import MARKER, SHARD
-from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, unpacked
+from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, is_exchange_cheaper, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, run_shard
@@ -35,11 +35,6 @@ from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
-
-_SHARDS_THAT_READ = 3
-"""Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/0019)."""
-_ROWS_READ_AGAIN = 2_000_000
-"""Rows that a core may read and discard before the extra stage of an exchange is cheaper."""
 
 
 def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
@@ -66,8 +61,7 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
     events = plan.rows.events
     if events is not None and events.needs_spark:
         return True
-    shards, cores = len(plan.shards), count_cores(spark)
-    return plan.counts.usable * max(0, shards - _SHARDS_THAT_READ) / cores > _ROWS_READ_AGAIN
+    return is_exchange_cheaper(plan.counts.usable, len(plan.shards), count_cores(spark))
 
 
 def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:

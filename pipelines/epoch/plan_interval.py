@@ -16,6 +16,7 @@ from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import Interval, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
@@ -30,6 +31,7 @@ def plan_interval(
     now: Millis,
     shards: int,
     replaced: Sequence[StaleInterval] = (),
+    recent: Sequence[SourceCommit] | None = None,
 ) -> EpochPlan:
     """Plan a backfill's run for `[start, end)` in event order.
 
@@ -42,14 +44,16 @@ def plan_interval(
         now: the driver's clock.
         shards: how many shards to cut the key groups into.
         replaced: the interval that this run replaces, and the later intervals, which become stale.
+        recent: commits since the parent of the only input; None for those that the source records.
     """
     bound, pipeline, after = source.bound, source.bound.pipeline, None if parent is None else parent.manifest
-    sliced = [
-        of_interval(
-            input_, interval, None if after is None else input_.commits(input_.position_of(after).version), after
-        )
-        for input_ in source.inputs
-    ]
+
+    def since_parent(input_: OpenInput) -> Sequence[SourceCommit] | None:
+        if after is None or recent is not None:
+            return recent
+        return input_.commits(input_.position_of(after).version)
+
+    sliced = [of_interval(input_, interval, since_parent(input_), after) for input_ in source.inputs]
     counts = sum((part.counts for part in sliced), SliceCounts())
     stragglers = [part for input_ in sliced for part in input_.before]
     # An element at the end of the interval may still join a session that ends there.

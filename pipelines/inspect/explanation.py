@@ -76,6 +76,7 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice]
         Step(
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
+        *(Step("driver", _correcting(input_)) for input_ in pipeline.inputs if input_.corrects),
         *_reading(pipeline, choices),
         *(
             Step("driver", _pass(input_))
@@ -148,6 +149,14 @@ def _merged(pipeline: Pipeline) -> str:
     if pipeline.right is None:
         return ""
     return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
+
+
+def _correcting(input_: Input) -> str:
+    return (
+        f"if versions of {input_.source.table} changed rows (changes='correct'): tell which rows went and came, by "
+        "the change feed of the table where it is smaller, else by a comparison of files; compute their windows again, "
+        "in an epoch of its own"
+    )
 
 
 def _or_sql(input_: Input) -> str:

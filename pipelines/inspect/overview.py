@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder, report_name
+from tidegate.pipelines.stores.credentials import masked
 
 if TYPE_CHECKING:
     from tidegate.pipelines.config import Config
@@ -53,34 +55,31 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
         }
     except TidegateError as error:
         # One pipeline whose tables can't be trusted must not hide the others.
-        return {"pipeline": pipeline, "error": str(error)}
+        return {"pipeline": pipeline, "error": masked(str(error))}
 
 
-def report_file(config_file: str | Path, pipeline: str, epoch: int) -> Path | None:
-    """Return the file of an epoch's run report; None if none was written.
-
-    Raises:
-        UsageError: there is no such pipeline.
-    """
-    config = load_config(Path(config_file))
-    config.entry(pipeline)
-    file = config.report_file(pipeline, epoch)
-    return file if file.is_file() else None
-
-
-def docs_file(config_file: str | Path, pipeline: str, page: str) -> Path | None:
-    """Return the file of a page of a pipeline's Data Docs; None if there is no such page.
+def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | None:
+    """Return the run report of an epoch as HTML; None if none was written.
 
     Raises:
         UsageError: there is no such pipeline.
     """
     config = load_config(Path(config_file))
     config.entry(pipeline)
-    folder = config.quality_folder(pipeline)
+    return artifacts_of(config).read(report_name(pipeline, epoch))
+
+
+def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
+    """Return a page of a pipeline's Data Docs as HTML; None if there is no such page.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
     # Only files that a check wrote are served, not others that may lie in the folder.
     is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
-    file = folder / page
-    return file if is_page and file.is_file() else None
+    return artifacts_of(config).read(f"{docs_folder(pipeline)}/{page}") if is_page else None
 
 
 def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
@@ -99,6 +98,8 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     checks = quality.newest(tables, timeline=manifest.timeline)
     state = quality.state_of(checks)
     checked = checks["epoch"][0].as_py() if len(checks) else None
+    artifacts = artifacts_of(config)
+    reports = artifacts.names(f"reports/{tables.pipeline}")
     return {
         "epoch": manifest.epoch,
         "timeline": manifest.timeline,
@@ -107,8 +108,8 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "lag": now - manifest.watermark if is_known else None,
         "counters": dict(manifest.counters),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
-        "snapshots": [_snapshot(config, tables, entry) for entry in list_snapshots(tables, SNAPSHOTS)],
-        "has_docs": (config.quality_folder(tables.pipeline) / "index.html").is_file(),
+        "snapshots": [_snapshot(tables, entry, reports) for entry in list_snapshots(tables, SNAPSHOTS)],
+        "has_docs": artifacts.written_at(f"{docs_folder(tables.pipeline)}/index.html") is not None,
         "savepoints": [
             {
                 "name": entry.name,
@@ -129,7 +130,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     }
 
 
-def _snapshot(config: Config, tables: PipelineTables, entry: SnapshotEntry) -> dict[str, Any]:
+def _snapshot(tables: PipelineTables, entry: SnapshotEntry, reports: Collection[str]) -> dict[str, Any]:
     from tidegate.pipelines.snapshots.head import read_snapshot
 
     epoch = entry.manifest["epoch"]
@@ -139,7 +140,7 @@ def _snapshot(config: Config, tables: PipelineTables, entry: SnapshotEntry) -> d
         "epoch": epoch,
         "timeline": entry.manifest["timeline"],
         "watermark": entry.manifest["watermark"],
-        "has_report": config.report_file(tables.pipeline, epoch).is_file(),
+        "has_report": report_name(tables.pipeline, epoch) in reports,
     }
     snapshot = read_snapshot(tables, entry.version)
     if snapshot is None:

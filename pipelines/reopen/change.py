@@ -22,6 +22,7 @@ from tidegate.pipelines.reopen.panes import (
     emitted_spans,
     may_come_again,
     newest_panes,
+    of_keys,
     open_rows,
     open_spans,
     to_retract,
@@ -99,10 +100,10 @@ def plan_change(
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
         # What a key's rows touch depends on the sessions of that key alone.
         groups = key_groups(touched, key.names, bound.pipeline.max_parallelism).unique()
-        state = open_rows(tables, key, head, reopening, groups=groups)
+        state = of_keys(open_rows(tables, key, head, reopening, groups=groups), touched, key)
         others = [late_spans, spans_of(state, key.names)]
-        near = NearPanes.of_sessions(tables.warehouse, handle, touched, others, key.names, margin)
-        everything = near.read(key.names)
+        gap = windows.assigner.gap_of_every_element or 0
+        near, everything = NearPanes.of_sessions(tables.warehouse, handle, key, touched, others, margin, gap)
         published = to_retract(everything, key.names, windows)
         closed = spans_of(published, key.names)
         # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
@@ -121,15 +122,15 @@ def plan_change(
         touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in (gone, came)])
         wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, touched)
         reopening = reopening.model_copy(update={"also": _starts_of(late_rows.filter(pa.array(with_late)), key)})
-        near = NearPanes.of_windows(tables.warehouse, handle, wanted)
-        everything = near.read(key.names)
+        near = NearPanes.of_windows(tables.warehouse, handle, key, wanted)
+        everything = near.read()
         published = to_retract(everything, key.names, windows)
         existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening, near)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
         inside = are_in(spans_of(published, key.names), wanted, key.names)
     meant = late.is_meant(late_rows, key.names, reopening)
     ids = published.filter(pa.array(inside))["window_id"].unique()
-    panes = to_retract(near.read(where=pc.field("window_id").isin(ids)), key.names, windows)
+    panes = published.filter(pc.is_in(published["window_id"], value_set=ids))
     plan = ReopenPlan(
         epoch,
         wanted,

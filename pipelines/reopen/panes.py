@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,10 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.manifest import Reopening
-from tidegate.pipelines.reopen.stretches import END, START, spans_of
+from tidegate.pipelines.reopen.stretches import END, START, islands, spans_of
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.storage import Warehouse, read_table
+from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -25,7 +26,7 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.rows import WINDOW
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis
 
 OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
@@ -43,7 +44,7 @@ def open_rows(
     near: NearPanes | None = None,
     groups: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the state rows of open windows.
+    """Return the keys and bounds of open windows.
 
     Args:
         tables: the pipeline's tables.
@@ -58,7 +59,10 @@ def open_rows(
         chosen = chosen & near.overlap
     if groups is not None:
         chosen = chosen & pc.field("key_group").isin(groups)
-    rows = state_rows(tables.warehouse, head, chosen)
+    # Only sessions keep the panes that they have emitted.
+    wanted, stored = (*key.names, "window_start", "window_end", "emitted"), arrow_schema(head.handle).names
+    columns = [name for name in wanted if name in stored]
+    rows = state_rows(tables.warehouse, head, chosen, columns)
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 
 
@@ -93,58 +97,83 @@ def are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
     return np.isin(codes[0], codes[1])
 
 
+def are_of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.BooleanArray:
+    """Return True for each row whose key other rows have."""
+    parts = [({name: part[name] for name in key.names}, len(part)) for part in (rows, owners)]
+    of_rows, of_owners = encode_keys(key, *parts).codes
+    return pa.array(np.isin(of_rows, of_owners), pa.bool_())
+
+
+def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
+    """Return those rows whose key other rows have."""
+    return rows.filter(are_of_keys(rows, owners, key))
+
+
 @dataclass(frozen=True)
 class NearPanes:
     """Rows of table results near spans that are computed again, also retractions.
 
-    Row groups of other times are not read, so a correction of a few windows does not read the whole table.
+    Rows of other keys are left out, and files and row groups of other times are not read, so a correction of a few
+    windows does not read the whole table.
 
     Args:
         warehouse: the warehouse of the table.
         handle: the table.
+        key: the key columns.
+        owners: rows with the keys.
         first: time before which no window of a row ends, int64 epoch milliseconds.
         last: time after which no window of a row begins.
     """
 
     warehouse: Warehouse
     handle: DeltaTable
+    key: KeySchema
+    owners: pa.Table
     first: Millis
     last: Millis
 
     @classmethod
-    def of_windows(cls, warehouse: Warehouse, handle: DeltaTable, wanted: pa.Table) -> NearPanes:
+    def of_windows(cls, warehouse: Warehouse, handle: DeltaTable, key: KeySchema, wanted: pa.Table) -> NearPanes:
         """Return the rows near windows that don't merge."""
-        first, last = _bounds_of([wanted])
-        return cls(warehouse, handle, first, last)
+        return cls(warehouse, handle, key, wanted, *_bounds_of(wanted))
 
     @classmethod
     def of_sessions(
         cls,
         warehouse: Warehouse,
         handle: DeltaTable,
+        key: KeySchema,
         touched: pa.Table,
         others: Sequence[pa.Table],
-        columns: Sequence[str],
         margin: Millis,
-    ) -> NearPanes:
-        """Return the rows near spans, near sessions that touch these, and so on.
+        ahead: Millis = 0,
+    ) -> tuple[NearPanes, pa.Table]:
+        """Return the rows near spans, near sessions that touch these, and so on; and these rows.
 
         Args:
             warehouse: the warehouse of the table.
             handle: the table.
+            key: the key columns.
             touched: the spans.
             others: spans of open sessions and of late rows, which may connect published sessions.
-            columns: the key columns.
             margin: largest distance of sessions that may be one, milliseconds.
+            ahead: time by which sessions mostly reach beyond the spans, so that the first look finds them.
         """
-        first, last = _bounds_of([touched])
+        near = cls(warehouse, handle, key, touched, *_bounds_of(touched))._wider(margin + ahead)
         while True:
-            near = cls(warehouse, handle, first - margin, last + margin)
-            parts = [touched, *map(near.only, others), near.only(spans_of(near.read(columns), tuple(columns)))]
-            bounds = _bounds_of(parts)
-            if bounds == (first, last):
-                return near
-            first, last = bounds
+            rows = near.read()
+            parts = [touched, *map(near.only, others), near.only(spans_of(rows, key.names))]
+            names = touched.column_names
+            connected = islands(key, *(part.select(names) for part in parts), margin=margin)
+            of_touched = connected.of_span[: len(touched)]
+            first = int(connected.starts[of_touched].min(initial=LAST_TIME))
+            last = int(connected.ends[of_touched].max(initial=FIRST_TIME))
+            if not len(touched) or (near.first <= first - margin and last + margin <= near.last):
+                return near, rows
+            near = replace(near, first=min(first, near.first), last=max(last, near.last))._wider(margin + ahead)
+
+    def _wider(self, by: Millis) -> NearPanes:
+        return replace(self, first=self.first - by, last=self.last + by)
 
     def only(self, spans: pa.Table) -> pa.Table:
         """Return those of some spans that lie near, or touch."""
@@ -156,18 +185,36 @@ class NearPanes:
         start, end = pc.field("window_start"), pc.field("window_end")
         return (start <= _moment(self.last)) & (end >= _moment(self.first))
 
-    def read(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Return columns of the rows that are not stale: those of panes and some others, or all columns for None."""
+    def read(self) -> pa.Table:
+        """Return the rows that are not stale, with all columns."""
         chosen = ~pc.field("stale") & self.overlap
-        names = None if columns is None else [*columns, *OF_PANES]
-        return read_table(self.warehouse, self.handle, names, chosen if where is None else chosen & where)
+        for name, kind in zip(self.key.names, self.key.types, strict=True):
+            if _is_compared_by_bytes(kind):
+                chosen &= pc.field(name).isin(pc.unique(self.owners[name]).cast(kind))
+        rows = self.warehouse.read_files(
+            path_of(self.handle),
+            [file["path"] for file in active_files(self.handle) if self._may_hold(file)],
+            arrow_schema(self.handle),
+            where=chosen,
+        )
+        return of_keys(rows, self.owners, self.key)
+
+    def _may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return False if the log says that all windows of a file lie elsewhere."""
+        first, last = file.get("min.window_start"), file.get("max.window_end")
+        return (first is None or to_millis(first) <= self.last) and (last is None or to_millis(last) >= self.first)
 
 
-def _bounds_of(parts: Sequence[pa.Table]) -> tuple[Millis, Millis]:
+def _is_compared_by_bytes(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_integer(kind) or kinds.is_string(kind) or kinds.is_binary(kind) or kinds.is_date(kind))
+
+
+def _bounds_of(spans: pa.Table) -> tuple[Millis, Millis]:
     """Return the smallest start and the largest end of spans; the end of time for none, near which no window is."""
-    full = [part for part in parts if len(part)]
-    starts, ends = [pc.min(part[START]).as_py() for part in full], [pc.max(part[END]).as_py() for part in full]
-    return min(starts, default=LAST_TIME), max(ends, default=LAST_TIME)
+    if not len(spans):
+        return LAST_TIME, LAST_TIME
+    return pc.min(spans[START]).as_py(), pc.max(spans[END]).as_py()
 
 
 def _moment(time: Millis) -> pa.Scalar:
@@ -185,9 +232,7 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> dict[
         key: the key columns.
         wanted: spans of the keys.
     """
-    parts = [({name: part[name] for name in key.names}, len(part)) for part in (published, wanted)]
-    of_panes, of_spans = encode_keys(key, *parts).codes
-    rows = published.filter(pa.array(np.isin(of_panes, of_spans)))
+    rows = of_keys(published, wanted, key)
     newest = rows.select(["window_id", "pane"]).group_by("window_id").aggregate([("pane", "max")])
     return dict(zip(newest["window_id"].to_pylist(), newest["pane_max"].to_pylist(), strict=True))
 
@@ -210,9 +255,6 @@ def may_come_again(
         published = published.slice(0, 0)
     ends = pc.add(epoch_millis(published["window_end"]), windows.lateness - 1)
     rows = published.select([*key.names, "window_id"]).append_column(UNTIL, ends)
-    rows = rows.filter(pc.greater(ends, watermark))
-    parts = [({name: part[name] for name in key.names}, len(part)) for part in (rows, wanted)]
-    of_panes, of_spans = encode_keys(key, *parts).codes
-    rows = rows.filter(pa.array(np.isin(of_panes, of_spans), pa.bool_()))
+    rows = of_keys(rows.filter(pc.greater(ends, watermark)), wanted, key)
     last = rows.group_by([*key.names, "window_id"], use_threads=False).aggregate([(UNTIL, "max")])
     return last.rename_columns([*key.names, "window_id", UNTIL])

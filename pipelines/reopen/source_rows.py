@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, SHARD, TIME, plain
-from tidegate.pipelines.epoch.exchange import PACKED, Placing
+from tidegate.pipelines.epoch.exchange import PACKED, Placing, is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import of_version, parts_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -27,6 +27,7 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.connect import count_cores
 from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
@@ -34,6 +35,9 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
+
+_MANY = 1_000_000
+"""Rows of a file whose number is not recorded."""
 
 
 class SourceRows:
@@ -91,13 +95,14 @@ class SourceRows:
         Raises:
             TidegateError: a shard did not report.
         """
-        job = ReopenJob.of(plan)
-        frame = self._markers(job)
-        if (events := self._events(plan)) is not None:
-            frame = events.unionByName(frame, allowMissingColumns=True)
-        placed = place_by_number(frame, SHARD, len(plan.epoch.shards))
-        reports = placed.mapInArrow(job.run_task, RESULT_SCHEMA).collect()
-        outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
+        job, files = ReopenJob.of(plan), self.files_of(plan)
+        readers = min(len(job.files), count_cores(self._spark))
+        rows = sum(_MANY if part.rows is None else part.rows for part in files.parts)
+        if files.needs_spark or is_exchange_cheaper(rows, readers, count_cores(self._spark)):
+            frame = self._exchanged(plan, job, files)
+        else:
+            frame = self._in_place(plan, job, files, readers)
+        outcomes = [ShardOutcome.from_json(row["info"]) for row in frame.collect()]
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
             raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
         return outcomes
@@ -120,26 +125,48 @@ class SourceRows:
             raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
         return source.files.of(parts)
 
-    def _events(self, plan: ReopenPlan) -> DataFrame | None:
-        """Return the packed events of the stretches of a plan; None if no file may have any."""
-        spans, key, spark = plan.spans, self._source.bound.key, self._spark
+    def files_of(self, plan: ReopenPlan) -> FileSlice:
+        """Return the files that may have events of the stretches of a plan."""
+        spans = plan.spans
         first, last = (pc.min_max(spans[name]) for name in (START, END))
-        files = self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
-        if not files.parts:
-            return None
-        shards, groups = plan.epoch.shards, self._source.bound.pipeline.max_parallelism
-        placing = Placing(key, shards, groups)
+        return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
 
-        def wanted(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-            events = (within_spans(key, files.events_of(rows), spans) for rows in judged)
-            return placing.packs(table for table in events if len(table))
+    def _in_place(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice, tasks: int) -> DataFrame:
+        """Let each task read all files, and keep the events of its shards. Most corrections read few files."""
+        spans, key, numbers = plan.spans, self._source.bound.key, list(job.files)
 
-        return run_over(spark, files, wanted, PACKED)
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                shards = [numbers[place] for place in batch.column(0).to_pylist()]
+                yield from job.run_shards(shards, events_within(key, files, files.judged(), spans))
 
-    def _markers(self, job: ReopenJob) -> DataFrame:
-        """Return a marker for each shard of the job. Shards without events run too, to retract published panes."""
-        rows = [(number, str(number)) for number in job.files]
-        return self._spark.createDataFrame(rows, f"{SHARD} int, {MARKER} string")
+        return self._spark.range(0, len(numbers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
+
+    def _exchanged(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice) -> DataFrame:
+        """Let tasks pack the events of the stretches, and shuffle the packs to the shards.
+
+        Shards without events run too, to retract published panes, so each has a marker.
+        """
+        markers = [(number, str(number)) for number in job.files]
+        frame = self._spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
+        if files.parts:
+            spans, key = plan.spans, self._source.bound.key
+            placing = Placing(key, plan.epoch.shards, self._source.bound.pipeline.max_parallelism)
+
+            def wanted(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+                return placing.packs(events_within(key, files, judged, spans))
+
+            events = run_over(self._spark, files, wanted, PACKED)
+            frame = events.unionByName(frame, allowMissingColumns=True)
+        return place_by_number(frame, SHARD, len(plan.epoch.shards)).mapInArrow(job.run_task, RESULT_SCHEMA)
+
+
+def events_within(
+    key: KeySchema, files: FileSlice, judged: Iterator[JudgedRows], spans: pa.Table
+) -> Iterator[pa.Table]:
+    """Yield the events that lie in a span of their key, as `within_spans` does."""
+    tables = (within_spans(key, files.events_of(rows), spans) for rows in judged)
+    return (table for table in tables if len(table))
 
 
 def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:

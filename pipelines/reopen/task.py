@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
+from tidegate.pipelines.reopen.panes import are_of_keys
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.files import write_file
@@ -85,9 +86,15 @@ class ReopenJob:
         try:
             wanted, published = of_shard(self.wanted), of_shard(self.published)
             ids = [] if self.may_come_again is None else of_shard(self.may_come_again)["window_id"].to_pylist()
-            corrections = correct(job, events, rows, wanted, published, self.margin, self.newest_panes, ids)
+            # State rows become objects of Python, so only those are passed whose windows may change.
+            concerned = are_of_keys(rows, wanted, job.key)
+            of_keys, rest = rows.filter(concerned), rows.filter(pc.invert(concerned))
+            corrections = correct(job, events, of_keys, wanted, published, self.margin, self.newest_panes, ids)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
+        if corrections.state is not None:
+            rest = state.to_delta_rows(rest, job.schemas[state.NAME])
+            corrections = replace(corrections, state=pa.concat_tables([rest, corrections.state]).sort_by("key_group"))
         outcome = ShardOutcome(number, corrections.state is not None, next_panes=list(corrections.next_panes))
         for table, out in ((results.NAME, corrections.results), (state.NAME, corrections.state)):
             if out is not None and (
@@ -109,9 +116,22 @@ class ReopenJob:
         marker, packs = collected(batches)
         if marker is None:
             return
-        events = unpacked(packs)
-        outcome = self.run(int(marker), pa.table({COMMIT: [], TIME: []}) if events is None else events)
-        yield pa.RecordBatch.from_pydict({"shard": pa.array([int(marker)], pa.int32()), "info": [outcome.to_json()]})
+        yield self._reported(int(marker), unpacked(packs))
+
+    def run_shards(self, numbers: Sequence[int], tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Run as a Spark task that reads the events of all shards, and keeps those of its own.
+
+        Args:
+            numbers: the shards of the task.
+            tables: the events of all shards.
+        """
+        events = self.shards.placing.select(tables, numbers)
+        for number in numbers:
+            yield self._reported(number, events.pop(number, None))
+
+    def _reported(self, number: int, events: pa.Table | None) -> pa.RecordBatch:
+        outcome = self.run(number, pa.table({COMMIT: [], TIME: []}) if events is None else events)
+        return pa.RecordBatch.from_pydict({"shard": pa.array([number], pa.int32()), "info": [outcome.to_json()]})
 
 
 def _groups(plan: ReopenPlan, rows: pa.Table) -> Sequence[int]:

@@ -9,9 +9,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.report.plain_text import plain_value
 from tidegate.pipelines.report.plots import lag, plots
 from tidegate.pipelines.report.run import RunReport, read_run
 from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.stores.artifacts import ArtifactsInFolder, artifacts_of, report_name
 from tidegate.pipelines.tables.counters import COUNTERS
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import from_millis, show_duration, show_millis
@@ -21,23 +23,23 @@ _SHOWN_EPOCHS = 15
 
 def write_report(
     config: Config, pipeline: str, epoch: int | None = None, key: str | None = None, to: Path | None = None
-) -> Path:
-    """Write the report of an epoch, and return its file; the arguments and errors are those of `read_run`.
+) -> str:
+    """Write the report of an epoch, and return its path or URI; the arguments and errors are those of `read_run`.
 
     Args:
         config: the project.
         pipeline: its name.
         epoch: None takes the newest.
         key: key whose windows the timeline shows.
-        to: the file; None takes the folder of reports in the work folder.
+        to: the file; None takes the reports among the artifacts.
     """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
-    file = (to or config.report_file(pipeline, run.manifest.epoch)).absolute()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(render(run))
-    part.replace(file)
-    return file
+    if to is None:
+        artifacts, name = artifacts_of(config), report_name(pipeline, run.manifest.epoch)
+    else:
+        artifacts, name = ArtifactsInFolder(to.absolute().parent), to.name
+    artifacts.write(name, render(run).encode())
+    return artifacts.address(name)
 
 
 def render(run: RunReport, now: datetime | None = None) -> str:
@@ -48,7 +50,11 @@ def render(run: RunReport, now: datetime | None = None) -> str:
         now: printed as the time of drawing.
     """
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=plain_value,
     )
     environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
     environment.filters["moment"] = _moment

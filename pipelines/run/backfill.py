@@ -14,12 +14,14 @@ from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
-from tidegate.pipelines.run.change import correct_since, has_changes
+from tidegate.pipelines.run.change import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.rerun import History, bounds
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
+from tidegate.pipelines.sources.base import ChangeGone
+from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
@@ -105,20 +107,26 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
     is_rerun = head is not None and frontier is not None and frontier > interval.start
-    corrected = None
-    if head is not None and not (
-        is_rerun and again and History.of(driver.tables, head).find(interval)[0].parent is None
-    ):
+    corrected, rebuilt = None, None
+    is_first = False
+    if head is not None and is_rerun and again:
+        history = History.of(driver.tables, head)
+        is_first = history.find(interval)[0].parent is None
+        rebuilt = _rebuilt(source, history, interval)
+    if head is not None and not is_first and rebuilt is None:
         # A first interval that is run again starts from nothing, so what changed does not matter to it.
-        corrected = correct_since(driver, source, head)
+        try:
+            corrected = correct_since(driver, source, head)
+        except ChangeGone as gone:
+            raise Refused(f"{gone}. {_ways_on(source, head, History.of(driver.tables, head))}") from None
         head = head if corrected is None else read_snapshot(driver.tables)
     parent = head
     replaced: tuple[StaleInterval, ...] = ()
     if head is not None and is_rerun:
         history = History.of(driver.tables, head)
         run, replaced = history.find(interval)
+        snapshot = None if again else history.snapshot_of(run)
         if not again:
-            snapshot = history.snapshot_of(run)
             if snapshot is None:
                 raise history.untold(run)
             history.check_source(run, head, snapshot)
@@ -127,13 +135,57 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         parent = history.parent_of(run)
         history.check_source(run, head, parent)
         # A correction changed windows of all intervals before it. A run from an older snapshot would take it back.
-        if parent is not None and (
-            run.corrected is not None or has_changes(source, source.position_of(parent.manifest))
+        if (
+            parent is not None
+            and rebuilt is None
+            and (run.corrected is not None or has_changes(source, source.position_of(parent.manifest)))
         ):
-            raise history.changed(run)
-    plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
+            if snapshot is None or snapshot.manifest.fingerprint != source.bound.fingerprint or not source.corrects:
+                raise history.changed(run)
+            # Only rows came, so a further correction takes them in.
+            corrected = correct_since(driver, source, head, appended=True) or corrected
+            return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
+    plan = plan_interval(
+        source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced, rebuilt
+    )
     driver.tell("planned")
     return IntervalRun(interval, "done", driver.run(plan), corrected)
+
+
+def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[SourceCommit] | None:
+    """Return what came since the parent of an interval, if all rows that changed since lie in it or behind it.
+
+    Then the parent's snapshot holds no row that changed, so that the interval and all after it can be computed again
+    from the source as it is, whichever files are gone. None if rows before it may have changed, or none has.
+    """
+    run, _ = history.find(interval)
+    parent = None if run.parent not in history.versions else history.parent_of(run)
+    if parent is None or run.corrected is not None:
+        # The epoch of a correction belongs to a later interval, and its panes would stay until that is run again.
+        return None
+    position = source.position_of(parent.manifest)
+    if not has_changes(source, position) or (changed := first_changed(source, position)) is None:
+        return None
+    first, came = changed
+    return [came] if first >= interval.start else None
+
+
+def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
+    """Describe how a backfill computes the windows again that a change may have touched whose files are gone."""
+    changed = first_changed(source, source.position_of(head.manifest))
+    first = None if changed is None else changed[0]
+    for run in history.ran:
+        is_touched = first is not None and run.interval.start <= first < run.interval.end
+        if is_touched and _rebuilt(source, history, run.interval) is not None:
+            return (
+                f"Or compute again what it may have touched, by the statistics of its files: from "
+                f"{show_millis(run.interval.start)} on, `tidegate backfill {history.tables.pipeline} "
+                f"{bounds(run.interval)} --again --and-following`"
+            )
+    return (
+        "Or run everything again from the first interval, with `--again --and-following`: the statistics of its files "
+        "and the snapshots that are retained don't tell of any later interval that all touched windows follow"
+    )
 
 
 def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int | None:

@@ -1,6 +1,6 @@
 """Epochs of kind `change`: a version of the source changed rows, and the windows that they touch are corrected.
 
-    stream      one epoch for each such version; a further epoch moves the watermark if rows came
+    stream      one epoch for each such version; a further epoch moves the watermark if rows came that are ahead of it
     backfill    one epoch from the version that was read to the newest one, before an interval is run
 
 A correction reads the newer version. So it never asks what the rows in between were.
@@ -36,12 +36,15 @@ from tidegate.pipelines.tables.counters import ROWS_GONE
 from tidegate.pipelines.tables.departed import write_departed
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
+
+_DAY = 86_400_000
 
 
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
     """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
 
-    If rows came, the position stays within the version: its next epoch moves the watermark by them.
+    If the rows that came move the watermark, the position stays within the version: its next epoch moves it.
     """
     head = _migrated(driver, source, head)
     source.position_of(head.manifest)
@@ -50,23 +53,33 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     first = FirstRun.of(driver.tables)
     changed = _changed(source, head, first, version - 1, version)
     moved: dict[str, object] = {}
+    positions = source.position(source.log.settled(version))
     if changed.largest:
         times = EventTimes.of(source.bound.pipeline, head.manifest)
-        step = times.step(source.number, changed.largest, commit.time, complete=False)
+        step = times.step(source.number, changed.largest, commit.time)
+        if step.watermark > head.manifest.watermark:
+            times = EventTimes.of(source.bound.pipeline, head.manifest)
+            step = times.step(source.number, changed.largest, commit.time, complete=False)
+            positions = source.position(version - 1, files=len(commit.files))
         moved = {"partitions": times.partitions, "processing_time": step.clock}
-        positions = source.position(version - 1, files=len(commit.files))
-    else:
-        positions = source.position(source.log.settled(version))
     position = source.position(version)[source.table]
     return _run(driver, source, head, changed, first, position, {**moved, "positions": positions})
 
 
-def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest | None:
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
     """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
 
     All rows before the end of its event time that came since are taken into their windows: none of them is late.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        appended: True to take rows in also if versions only added rows.
     """
-    if not has_changes(source, position := source.position_of(head.manifest)):
+    position = source.position_of(head.manifest)
+    is_behind = appended and source.log.settled(position.version) < source.log.head
+    if not (is_behind or has_changes(source, position)):
         return None
     head = _migrated(driver, source, head)
     first = FirstRun.of(driver.tables)
@@ -78,12 +91,32 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
 def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    return _changed(source, head, first, position.version, source.log.head, end)
+    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:
     """Return True if a version of an input after a position changed rows, and is to be corrected."""
     return bool(changing_versions(source, position))
+
+
+def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
+    """Return a time before which no row changed after a position, and what came since as one commit.
+
+    The time is known by the statistics of the files in which the versions differ, also of files that are gone. None if
+    a file lacks them.
+    """
+    log, columns = source.log, source.columns
+    if columns.time_in_files is None or not isinstance(log, ChangingSource):
+        return None
+    changed = log.differing(position.version, columns.time_in_files)
+    oldest = [file.oldest for file in (*changed.gone, *changed.came)]
+    recorded = [time for time in oldest if time is not None]
+    if len(recorded) < len(oldest):
+        return None
+    # A wall-clock time of a zone is at most a day from UTC.
+    first = min(recorded, default=LAST_TIME) - (0 if columns.zone is None else _DAY)
+    return first, SourceCommit(log.head, log.time_of(log.head), changed.came, changes=True)
 
 
 def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """The check that a store lets only one of two drivers commit a version: made once for each warehouse on a store.
 
 Two drivers that start from one snapshot are told apart by the store alone: it must refuse to write a log entry that
-exists. A store that ignores this condition (`If-None-Match`) loses commits without any error.
+exists. A store that ignores this condition (`If-None-Match`) loses commits without any error. So does one that looks
+for the object and then writes it, because two drivers may both look before one of them writes.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import json
 import uuid
 
+from tidegate.pipelines.config import RESERVED
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse, is_local
 
-FOLDER = "_tidegate"
-"""Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
-
 _MARKER = "store.json"
 _UNSAFE = "allow_unsafe_rename"
+
+RIVALS, ROUNDS = 4, 2
+SIZE = 4 << 20
+"""Writers at once, how often they write, and size of the object in bytes. With 1 MiB a store that looks first and then
+writes was seen in 12 of 20 rounds, with 4 MiB in 19 of 20."""
 
 
 def check_conditional_writes(warehouse: Warehouse) -> None:
@@ -37,7 +41,7 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
             "exists (If-None-Match) need no option"
         )
     address = {"uri": warehouse.uri, "endpoint": options.get("aws_endpoint_url", options.get("endpoint"))}
-    folder = warehouse.path(FOLDER)
+    folder = warehouse.path(RESERVED)
     if _noted(warehouse, folder) == address:
         return
     if not warehouse.refuses_to_write_twice(folder, f"probe-{uuid.uuid4().hex}"):
@@ -45,6 +49,13 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
             f"the store of {warehouse.uri} ignores If-None-Match: it wrote an object twice that must not exist, so two "
             "drivers could overwrite each other's commits without an error. Nothing was changed. Use a store that "
             "keeps the condition, as Amazon S3 does and others in their present versions, or a folder"
+        )
+    if any(warehouse.lets_rivals_write(folder, f"probe-{uuid.uuid4().hex}", SIZE, RIVALS) for _ in range(ROUNDS)):
+        raise Refused(
+            f"the store of {warehouse.uri} keeps If-None-Match for one writer, but let several of {RIVALS} write the "
+            "same object at the same moment, so two drivers could overwrite each other's commits without an error. "
+            "Nothing was changed. Use a store that keeps the condition for writers at the same moment, as Amazon S3 "
+            "does and others in their present versions (versitygw from 1.8 on), or a folder"
         )
     warehouse.replace_file(folder, _MARKER, json.dumps(address).encode())
 

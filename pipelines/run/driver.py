@@ -21,10 +21,11 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed, TidegateError
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.lease import Lease, LeaseRow
-from tidegate.pipelines.run.work_folder import clean_work, remove_checkpoints
+from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.stores.artifacts import artifacts_of
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
@@ -169,6 +170,8 @@ def drive(
     clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with Lease(tables, command, clock, wait) as lease:
+        if not config.shares_work:
+            clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
         # Only a driver of the same pipeline, of an older version, could be at work in one of them.
         remove_checkpoints(config.work_folder, pipeline.name)
         session = spark

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.tables.counters import RETRACTED, ROWS_OUT, filtered, fired
+from tidegate.pipelines.tables.counters import RETRACTED, ROWS_GONE, ROWS_OUT, filtered, fired
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024
@@ -95,6 +95,7 @@ def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
         "filtered": filtered(counters),
         "fired": fired(counters),
         "withdrawn": counters[RETRACTED],
+        "rows_gone": counters.get(ROWS_GONE, 0),
         "rows_out": counters.get(ROWS_OUT),
         "open_windows": counters["open_windows"],
         "watermark": _iso(manifest.watermark),

@@ -8,7 +8,6 @@ Correctness does not rest on the lease: the state commit is the fence.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
+from tidegate.pipelines.run.host import this_host
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.tables.newest import newest
@@ -33,9 +33,6 @@ from tidegate.windowing.time import Millis, show_millis
 
 TIME_TO_LIVE: Millis = 60_000
 _COMMITS_PER_CLEANING = 100
-
-_FIRST_NAMESPACE = "pid:[4026531836]"
-"""The namespace of process ids of a Linux host, outside of containers (PROC_PID_INIT_INO)."""
 
 _SCHEMA = pa.schema(
     [
@@ -96,19 +93,6 @@ class LeaseRow:
 
     def __str__(self) -> str:
         return f"{self.driver}, since {show_millis(self.acquired_at)}, lease until {show_millis(self.expires_at)} UTC"
-
-
-def this_host() -> str:
-    """Return the name of this host; in a container, with its namespace of process ids.
-
-    Containers may share the name of their host, and a process id of another namespace has no meaning here.
-    """
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        # Other systems than Linux have a single namespace.
-        return socket.gethostname()
-    return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
 
 
 class Lease:

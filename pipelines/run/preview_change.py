@@ -49,10 +49,12 @@ class Preview:
     Args:
         versions: the versions.
         intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected, too.
+        by_feed: True if the change feed of the source is read, where it has one; False if files are compared.
     """
 
     versions: tuple[int, ...]
     intervals: tuple[ChangedInterval, ...]
+    by_feed: bool = False
 
 
 def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
@@ -63,7 +65,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     """
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     head = read_snapshot(tables)
-    if head is None or getattr(pipeline.source, "changes", None) != "correct":
+    if head is None or not pipeline.inputs[0].corrects:
         return None
     source = OpenInput.open(cast("SparkSession", _Settings(config)), tables, pipeline)
     position = source.position_of(head.manifest)
@@ -80,7 +82,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
         counts = [int(((start <= times) & (times < end)).sum()) for times in (gone, came)]
         if any(counts):
             intervals.append(ChangedInterval(run.interval, *counts))
-    return Preview(versions, tuple(intervals))
+    return Preview(versions, tuple(intervals), changed.by_feed)
 
 
 class _Settings:

@@ -8,6 +8,7 @@ the work itself. Rows are never reopened twice, so a request that is served twic
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.run.lease import LeaseRow
 
 _LOOK_SECONDS = 1.0
+_SERVE_SECONDS = 5.0
 _ASKED, _ANSWERED = "reopen-", "answer-"
 
 Reopen = Callable[[Selection], tuple[Manifest | None, int]]
@@ -127,6 +129,31 @@ def forget_request(tables: PipelineTables, request: str) -> None:
     for name in (f"{_ASKED}{request}.json", f"{_ANSWERED}{request}.json"):
         if _is_there(tables, name):
             _remove(tables, name)
+
+
+@dataclass
+class Desk:
+    """Serves the requests to a stream between its epochs, but looks for them only every few seconds.
+
+    On an object store, a look is a listing: after every epoch it would be one more request that mostly finds nothing.
+
+    Args:
+        tables: the pipeline's tables.
+        reopen: reopens late rows.
+        timer: returns seconds that only grow.
+    """
+
+    tables: PipelineTables
+    reopen: Reopen
+    timer: Callable[[], float] = time.monotonic
+    _looked: float = field(default=-math.inf, init=False)
+
+    def serve(self) -> list[Answer]:
+        """Serve the requests if a look is due, and return the answers; see `serve`."""
+        if (now := self.timer()) < self._looked + _SERVE_SECONDS:
+            return []
+        self._looked = now
+        return serve(self.tables, self.reopen)
 
 
 def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""Cleaning of the work folder: old files of runs are removed. No later run needs them.
+"""Cleaning of the work folder and of the artifacts: old files of runs are removed. No later run needs them.
 
 They are logs of Spark's processes, folders of runs that Airflow started, and run reports. The pages of checks are
 not cleaned here: each check removes old pages itself.
@@ -11,12 +11,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
+from tidegate.pipelines.errors import StoreFailed
 from tidegate.windowing.time import Millis
 
+if TYPE_CHECKING:
+    from tidegate.pipelines.stores.artifacts import Artifacts
+
 DAY: Millis = 86_400_000
+
+_CLEANED = "cleaned"
+"""File of the artifacts that is written at each cleaning of them."""
 
 
 def clean_work(folder: Path, days: int, now: Millis) -> int:
@@ -46,6 +54,38 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
                 with suppress(OSError):
                     # Fails for a folder with files, which stays.
                     Path(parent).rmdir()
+    return gone
+
+
+def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
+    """Remove copies of runs, and reports, as `clean_work` does, and return the number of files.
+
+    It lists them all, which takes requests, so it does so once a day for all hosts together.
+
+    Args:
+        artifacts: artifacts of the project.
+        days: age of the files to remove; 0 removes nothing.
+        now: the present time, int64 epoch milliseconds.
+    """
+    if not days:
+        return 0
+    oldest = (now - days * DAY) / 1000
+    gone = 0
+    # A store that fails, or lets nothing be removed, must not end the command.
+    with suppress(StoreFailed, OSError):
+        cleaned_at = artifacts.written_at(_CLEANED)
+        if cleaned_at is not None and now / 1000 - cleaned_at < DAY / 1000:
+            return 0
+        artifacts.write(_CLEANED, b"")
+        groups: dict[str, dict[str, float]] = {}
+        for name, at in artifacts.names("runs").items():
+            groups.setdefault(name.rpartition("/")[0], {})[name] = at
+        groups |= {name: {name: at} for name, at in artifacts.names("reports").items()}
+        for group in groups.values():
+            if max(group.values()) < oldest:
+                for name in group:
+                    artifacts.delete(name)
+                    gone += 1
     return gone
 
 

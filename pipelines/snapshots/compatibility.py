@@ -192,7 +192,10 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
         )
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
         casts = {name: f"try_cast({quoted(name)} as TYPE)" for name in columns}
-        return f"If the type in the source changed, cast the column to its old TYPE: columns={casts}. Or: {_OTHERWISE}"
+        return (
+            "If the type in the source changed, cast the column to its old TYPE, where values that don't fit become "
+            f"null: columns={casts}. Or: {_OTHERWISE}"
+        )
     return _NEW_NAME
 
 

@@ -31,16 +31,19 @@ _SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}}
 """Internal columns that people look at nevertheless, by namespace: a function's state, and the side of an element."""
 
 
-def state_rows(warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None) -> pa.Table:
-    """Return the state rows of a snapshot or savepoint, without its manifest."""
+def state_rows(
+    warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None, columns: list[str] | None = None
+) -> pa.Table:
+    """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or those that are named."""
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
     rows = warehouse.read_files(
         snapshot.path,
         [file["path"] for file in snapshot.files],
         arrow_schema(snapshot.handle),
-        where=real if where is None else real & where,
+        columns,
+        real if where is None else real & where,
     )
-    return rows.drop_columns([state.MANIFEST.name])
+    return rows.drop_columns([state.MANIFEST.name]) if columns is None else rows
 
 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:

@@ -39,6 +39,10 @@ class ReplacedSource(Refused):
     """A position belongs to another source, which this one replaced. `Source.check` raises it."""
 
 
+class ChangeGone(Refused):
+    """Files that a version removed are gone, so its changed rows can't be told. `ChangingSource.changed` raises it."""
+
+
 class OpenPart(Protocol):
     """A file of a source that is open: its rows in groups, each read as a whole.
 
@@ -256,7 +260,21 @@ class ChangingSource(Protocol):
             until: the newer version.
 
         Raises:
-            Refused: a version between them is not recorded any more, or one of the files is gone.
+            Refused: a version between them is not recorded any more.
+            ChangeGone: one of the files is gone.
+        """
+
+    def differing(self, after: int, timestamp: str) -> ChangedFiles:
+        """Return the files in which a version and the head differ, with the bounds of their event times.
+
+        Files of the older version may be gone: the bounds are those that the source records.
+
+        Args:
+            after: the older version.
+            timestamp: column of the event time.
+
+        Raises:
+            Refused: a version between them is not recorded any more.
         """
 
 

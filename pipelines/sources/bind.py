@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.sources.choose_reader import Choice, choose_reader, columns_of
+from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.schemas import without_metadata
@@ -19,7 +19,8 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
 
     Raises:
         MissingSource: a source does not exist.
-        Refused: an expression can't be parsed, names a missing column, or has another value in each run.
+        Refused: an expression can't be parsed, names a missing column, or has another value in each run; or Spark
+            reads a source whose changes are to be corrected.
     """
     warehouse, choices = warehouse_of(config), []
     for part in pipeline.inputs:
@@ -30,6 +31,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
             from tidegate.pipelines.sources.sql.faults import check_expressions
 
             check_expressions(pipeline, part, without_metadata(source.schema).names)
+        check_correctable(pipeline, part, choice)
         choices.append(choice)
     return choices
 

@@ -56,6 +56,7 @@ class ChangedRows:
         dropped: number of rows that came, and for which `where` is not true.
         largest: largest event time of rows that came and move the watermark, by source partition.
         before: usable rows that came for times before those that a pipeline reads; no window takes them.
+        by_feed: True if rows of a change feed are among them.
     """
 
     gone: pa.Table
@@ -66,6 +67,7 @@ class ChangedRows:
     dropped: int = 0
     largest: Mapping[str, Millis] = field(default_factory=dict)
     before: pa.Table | None = None
+    by_feed: bool = False
     gone_late: pa.Table | None = None
     departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
@@ -160,6 +162,7 @@ def changed_rows(
         gone_unusable=number_gone - len(went.usable) - len(went.late) + gone_dropped,
         dropped=came_dropped,
         largest=_largest(usable),
+        by_feed=changed.by_feed,
         gone_late=went.late.select(events),
         departed=went.departed,
     )

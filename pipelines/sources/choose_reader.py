@@ -102,6 +102,22 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
     return choice if files_by_spark is None else replace(choice, files_by_spark=files_by_spark, sql=None)
 
 
+def check_correctable(pipeline: Pipeline, input_: Input, choice: Choice) -> None:
+    """Refuse a source whose changes are to be corrected while its rows go through Spark.
+
+    Raises:
+        Refused: so it is.
+    """
+    if not (choice.needs_spark and input_.corrects):
+        return
+    raise Refused(
+        f"pipeline {pipeline.name!r} can't correct changes of source {input_.source.table}: "
+        f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read are compared. Change that "
+        "(docs/guide/pipelines.md lists the SQL that the tasks evaluate), or give the source changes='refuse' or "
+        "changes='ignore'"
+    )
+
+
 def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting: Setting) -> Choice:
     schema, has_sql = without_metadata(source.schema), bool(input_.columns) or input_.where is not None
     sql: SourceSql | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,12 +58,19 @@ class ChangedFiles:
     """The files in which two versions of a source differ. Their rows may be the same all the same.
 
     Args:
-        gone: files of the older version alone.
-        came: files of the newer version alone.
+        gone: files of the older version alone, or of a change feed.
+        came: files of the newer version alone, or of a change feed.
+        by_feed: True if files of a change feed are among them.
     """
 
     gone: tuple[SourceFile, ...]
     came: tuple[SourceFile, ...]
+    by_feed: bool = False
+
+    @property
+    def size(self) -> float:
+        """Bytes of the files; infinite if the size of a file is not recorded."""
+        return sum(math.inf if file.size is None else file.size for file in (*self.gone, *self.came))
 
 
 @dataclass(frozen=True, slots=True)

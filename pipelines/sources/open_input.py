@@ -14,12 +14,11 @@ from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import PLACE
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.retyped import with_renamed
-from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.ahead import rejected_ahead, rejecting_again
 from tidegate.pipelines.sources.base import SkipsVersions, Source
-from tidegate.pipelines.sources.choose_reader import choose_reader, columns_of, slice_of
+from tidegate.pipelines.sources.choose_reader import check_correctable, choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -70,12 +69,7 @@ class OpenInput:
         parts = list(zip(pipeline.inputs, logs, strict=True))
         choices = [choose_reader(pipeline, *part, lambda name: spark.conf.get(name, None)) for part in parts]
         for part, choice in zip(pipeline.inputs, choices, strict=True):
-            if choice.needs_spark and getattr(part.source, "changes", None) == "correct":
-                raise Refused(
-                    f"pipeline {pipeline.name!r} can't correct changes of source {part.source.table}: "
-                    f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read are compared. "
-                    "Change that, or give the source changes='refuse' or changes='ignore'"
-                )
+            check_correctable(pipeline, part, choice)
         columns = [
             columns_of(pipeline, *part, choice, lambda: spark) for part, choice in zip(parts, choices, strict=True)
         ]
@@ -113,8 +107,8 @@ class OpenInput:
 
     @property
     def corrects(self) -> bool:
-        """True if windows are corrected when rows of the source change: a field of sources that may change."""
-        return getattr(self.input.input.source, "changes", None) == "correct"
+        """True if windows are corrected when rows of the source change."""
+        return self.input.input.corrects
 
     @property
     def columns(self) -> SourceColumns:

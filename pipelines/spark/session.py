@@ -18,6 +18,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.class_archive import java_options
+from tidegate.pipelines.spark.cluster import protection, secret
 from tidegate.pipelines.spark.connect import is_connect, remote_of, start_connect
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.spark.java import check_java
@@ -59,8 +60,8 @@ def start_session(config: Config, name: str) -> SparkSession:
         name: purpose of the session, for people who look at Spark.
 
     Raises:
-        UsageError: Spark is too old; there is no Java, or too old a one; the jars were never resolved; or `spark` sets
-            another time zone.
+        UsageError: Spark is too old; there is no Java, or too old a one; the jars were never resolved; `spark` sets
+            another time zone; or the secret of the cluster is missing.
         TidegateError: there is no Connect server where `spark.remote` or SPARK_REMOTE says.
     """
     zone = config.spark.get(_TIME_ZONE, "UTC")
@@ -84,15 +85,20 @@ def _start_on_server(config: Config, name: str, remote: str) -> SparkSession:
 
 
 def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
+    protected = protection(config.spark, str(config.file))
     java = check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    ours = {key: _text(value) for key, value in _settings(config, java).items() if key not in config.spark}
+    ours = {
+        key: _text(value) for key, value in {**_settings(config, java), **protected}.items() if key not in config.spark
+    }
     given = {key: _text(value) for key, value in config.spark.items()}
     if jvm.is_running():
         # The JVM of an earlier session is still running, and no longer reads a properties file.
         ours, given = ours | given, {}
+    else:
+        given = secret(config.spark) | given
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)

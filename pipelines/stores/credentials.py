@@ -32,12 +32,18 @@ _SHORTEST = 6
 """A secret of fewer letters is not masked: it would mask words."""
 
 _secrets: set[str] = set()
+_maskers: list[Callable[[str], None]] = []
 _connections: list[Callable[[str], Mapping[str, str]]] = []
 
 
 def read_connections_by(options_of: Callable[[str], Mapping[str, str]]) -> None:
     """Let a function return the storage options of an Airflow connection; processes of Airflow call this."""
     _connections[:] = [options_of]
+
+
+def mask_secrets_by(mask: Callable[[str], None]) -> None:
+    """Let a function mask each secret that this process gets to know; processes of Airflow call this."""
+    _maskers[:] = [mask]
 
 
 def complete(given: Mapping[str, str], connection: str | None = None) -> dict[str, str]:
@@ -76,8 +82,11 @@ def complete(given: Mapping[str, str], connection: str | None = None) -> dict[st
 def remember(options: Mapping[str, str]) -> None:
     """Mask the secrets among storage options from now on."""
     for name, value in options.items():
-        if any(part in name.lower() for part in _SECRET_PARTS) and len(value) >= _SHORTEST:
+        is_secret = any(part in name.lower() for part in _SECRET_PARTS) and len(value) >= _SHORTEST
+        if is_secret and value not in _secrets:
             _secrets.add(value)
+            for mask in _maskers:
+                mask(value)
 
 
 def masked(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,21 @@ _CUT = "response body"
 """Part of the message if an answer was cut."""
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The content of an object at one moment.
+
+    Args:
+        content: its bytes.
+        written_at: time of the write, in seconds since 1970.
+        mark: names this version to the store.
+    """
+
+    content: bytes
+    written_at: float
+    mark: dict[str, str]
 
 
 class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -70,6 +86,47 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             except AlreadyExistsError:
                 return False
         return True
+
+    def version(self, path: str) -> Version | None:
+        """Return the content of a file, with the mark by which `replace` knows it; None if there is no file."""
+        with self._told("read", path):
+            try:
+                answer = self.store.get(path)
+                content = bytes(answer.bytes())
+            except FileNotFoundError:
+                return None
+        meta = answer.meta
+        mark = {name: str(meta[name]) for name in ("e_tag", "version") if meta.get(name) is not None}
+        return Version(content, meta["last_modified"].timestamp(), mark)
+
+    def replace(self, path: str, content: bytes, version: Version) -> bool:
+        """Replace a version of a file; return False if the file is no longer this version."""
+        from obstore.exceptions import PreconditionError
+
+        with self._told("write", path):
+            try:
+                self.store.put(path, content, mode=version.mark)  # type: ignore[arg-type]
+            except (PreconditionError, FileNotFoundError):
+                return False
+        return True
+
+    def below(self, folder: str) -> dict[str, float]:
+        """Return the paths of all files below a folder, with the times of their last write."""
+
+        def listed() -> dict[str, float]:
+            pages = self.store.list(folder)
+            return {meta["path"]: meta["last_modified"].timestamp() for page in pages for meta in page}
+
+        with self._told("list", folder):
+            return _repeated(listed)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing file is no error."""
+        try:
+            self.delete_file(path)
+        except FileNotFoundError:
+            # Some stores say so, others don't.
+            return
 
     def has(self, folder: str, is_wanted: Callable[[str], bool]) -> bool:
         """Return True if a folder has a file with a wanted name; the first of them ends the search."""

@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
         column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
         column("epoch", pa.int64(), "number of the epoch; grows for ever and is never used again", False),
         column("parent", pa.int64(), "the epoch whose snapshot it started from"),
-        column("kind", pa.string(), "backfill, stream, clock, change, reopen, restore, forget or prune", False),
+        column("kind", pa.string(), "backfill, stream, clock, change, reopen, restore, forget, prune or reset", False),
         column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),
         column("interval_end", TIMESTAMP, "end of that interval, not included"),
         column("source_version", pa.int64(), "newest version of the source (of two, the left one) that was read"),

@@ -31,6 +31,10 @@ _SUMMED = "results-"
 CHECKSUM = "tidegateChecksum"
 """Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
+_OF_A_GROUP = 65_536
+"""Rows of a row group of results. They are roughly in the order of their windows, so that a look for the windows of a
+short time, as a correction has, reads a small part of a large file."""
+
 _SAMPLE = 65_536
 """Rows whose values decide if a column of a large file is stored as a dictionary."""
 
@@ -53,9 +57,12 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing costs time.
     given = [column for column in table.column_names if table[column].null_count < len(table)]
     rows = table.select(given)
-    size = warehouse.write_parquet(path, name, rows, use_dictionary=_in_dictionaries(rows))
+    is_result = prefix.startswith(_SUMMED)
+    size = warehouse.write_parquet(
+        path, name, rows, use_dictionary=_in_dictionaries(rows), row_group_size=_OF_A_GROUP if is_result else None
+    )
     described = statistics(table)
-    if prefix.startswith(_SUMMED):
+    if is_result:
         # Commands that write nothing should not wait for this import.
         from tidegate.pipelines.tables.checksum import checksum_of
 

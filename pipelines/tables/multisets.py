@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
+_LARGEST_CODE = 2**62
 _WHOLE = 2**31 - 1
 
 
@@ -20,18 +21,27 @@ def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bool
         right: rows with the same columns.
         names: columns to compare.
     """
-    codes = np.zeros(len(left) + len(right), np.int64)
     if not len(left) or not len(right):
         return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
+    codes, size = np.zeros(len(left) + len(right), np.int64), 1
     for name in names:
         column = _comparable(pa.chunked_array([*_plain(left[name]).chunks, *_plain(right[name]).chunks]))
         values = column.dictionary_encode(null_encoding="encode").indices
         number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
-        _, codes = np.unique(codes * (int(number.max(initial=0)) + 1) + number, return_inverse=True)
+        width = int(number.max(initial=0)) + 1
+        if size * width > _LARGEST_CODE:
+            codes, size = _dense(codes)
+        codes, size = codes * width + number, size * width
+    codes, size = _dense(codes)
     of_left, of_right = codes[: len(left)], codes[len(left) :]
-    size = int(codes.max(initial=-1)) + 1
     counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
     return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
+
+
+def _dense(codes: Int64s) -> tuple[Int64s, int]:
+    """Return codes from 0 on without gaps, and the number of distinct codes."""
+    distinct, dense = np.unique(codes, return_inverse=True)
+    return dense, len(distinct)
 
 
 def _ranks(codes: Int64s) -> Int64s:

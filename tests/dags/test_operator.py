@@ -180,13 +180,13 @@ def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tm
     try:
         again = operator(tmp_path, interpreter, "stream", "wait")
         assert again.is_job_active(again.get_job_status(handle, context(tries=2)))
-        again._handle = process.ProcessHandle(**handle)
+        again._run = process.Run(process.ProcessHandle(**handle))
         again.on_kill()
         # It waits for a process that is being ended, so that the next try starts another one.
         assert not again.is_job_active(again.get_job_status(handle, context(tries=3))), "ended with its task"
         assert not psutil.pid_exists(handle["pid"]) or psutil.Process(handle["pid"]).status() == "zombie"
     finally:
-        process.stop(process.ProcessHandle(**handle))
+        process.Run(process.ProcessHandle(**handle)).stop()
 
 
 @pytest.mark.parametrize("how", ["wait", "ends-kindly"])
@@ -215,7 +215,7 @@ def test_a_task_that_ended_well_and_is_cleared_runs_its_command_again(tmp_path: 
 def test_what_a_command_left_that_ended_while_nobody_followed_it_is_taken(tmp_path: Path, interpreter: str) -> None:
     store = Store()
     handle = operator(tmp_path, interpreter, "backfill", "duty").submit_job(context())
-    process.follow(process.ProcessHandle(**handle), lambda line: None)
+    process.Run(process.ProcessHandle(**handle)).follow(lambda line: None)
     store.set(TidegateOperator.external_id_key, handle)
     again = operator(tmp_path, interpreter, "backfill", "duty")
     with structlog.testing.capture_logs() as told:
@@ -229,7 +229,7 @@ def test_the_command_has_a_session_of_its_own(tmp_path: Path, interpreter: str) 
     try:
         assert os.getsid(handle.pid) == handle.pid != os.getsid(os.getpid())
     finally:
-        process.stop(handle)
+        process.Run(handle).stop()
 
 
 def test_the_config_of_the_project_goes_with_the_command(tmp_path: Path, interpreter: str) -> None:

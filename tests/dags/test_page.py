@@ -17,6 +17,7 @@ from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.report.look import look
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.head import read_snapshot
@@ -129,6 +130,18 @@ def test_a_report_may_load_and_run_nothing(client: TestClient, tmp_path: Path) -
     assert "a report" in answer.text
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     assert client.get("/pipelines/sessions/reports/1").status_code == 404
+
+
+def test_a_store_that_does_not_answer_is_no_error_of_the_page(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*place: object) -> None:
+        raise StoreFailed("can't read s3://lake/x: 503")
+
+    monkeypatch.setattr(page, "report_page", failing)
+    log_in("sessions__stream")
+    answer = client.get("/pipelines/sessions/reports/2")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "can't read s3://lake/x: 503")
 
 
 def test_without_a_project_it_says_what_to_set(

@@ -36,8 +36,10 @@ def parse() -> dict[str, object]:
 
 
 def test_parsing_the_dag_folder_is_cheap_and_imports_no_engine() -> None:
-    # The quickest of three: other processes share the machine.
-    parsed = min((parse() for _ in range(3)), key=lambda found: found["seconds"])  # type: ignore[return-value]
+    parsed = parse()
+    for _ in range(2):
+        # Other processes share the machine, and each is one more chance.
+        parsed = parsed if parsed["seconds"] < BUDGET_SECONDS else parse()  # type: ignore[operator]
     assert parsed["seconds"] < BUDGET_SECONDS  # type: ignore[operator]
     assert not {"pyspark", "tidegate.windowing", "great_expectations", "deltalake", "pandas"} & set(parsed["tops"])  # type: ignore[call-overload]
     assert {"aircraft_duty__backfill", "aircraft_duty__stream", "aircraft_duty__quality"} <= set(parsed["dags"])  # type: ignore[call-overload]

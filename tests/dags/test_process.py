@@ -10,7 +10,8 @@ import pytest
 
 from tests.airflow.dag_runs import wait_until
 from tidegate.pipelines.airflow import process
-from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle
+from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle, Run
+from tidegate.pipelines.airflow.run_files import FolderOfRun
 
 COMMAND = """
 import signal, subprocess, sys, time
@@ -56,40 +57,40 @@ def test_a_command_is_ended_with_all_that_it_started_even_if_nobody_waits_for_it
     handle = at_work(folder, how)
     session = process.members(handle)
     assert len(session) == 3
-    process.end(handle)
-    wait_until(lambda: process.status(handle) == FAILED, "its end")
-    assert process.exit_code(handle) == 143
+    Run(handle).end()
+    wait_until(lambda: Run(handle).status() == FAILED, "its end")
+    assert Run(handle).exit_code() == 143
     assert not [member for member in session if member.is_running() and member.status() != "zombie"]
 
 
 def test_only_the_command_is_asked_so_that_it_can_end_its_epoch_with_the_processes_that_it_has(folder: Path) -> None:
     handle = at_work(folder, "deaf")
-    process.stop(handle)
+    Run(handle).stop()
     assert not (folder / "child-was-asked").exists()
 
 
 def test_a_command_is_ended_from_another_host_by_its_folder(folder: Path) -> None:
     handle = at_work(folder, "kind")
-    assert process.status(elsewhere(handle)) == RUNNING
-    process.end(elsewhere(handle))
-    wait_until(lambda: process.status(elsewhere(handle)) == FAILED, "its end")
-    assert process.exit_code(handle) == 143
+    assert Run(elsewhere(handle)).status() == RUNNING
+    Run(elsewhere(handle)).end()
+    wait_until(lambda: Run(elsewhere(handle)).status() == FAILED, "its end")
+    assert Run(handle).exit_code() == 143
 
 
 def test_a_command_whose_host_gives_no_sign_of_life_is_lost_after_a_minute(folder: Path) -> None:
     handle = at_work(folder, "kind")
-    process.stop(handle)
-    handle.exit_file.unlink()
-    beat = handle.heartbeat.stat().st_mtime
-    assert process.is_alive(elsewhere(handle), clock=lambda: beat + 59)
-    assert not process.is_alive(elsewhere(handle), clock=lambda: beat + 61)
+    Run(handle).stop()
+    FolderOfRun(folder / "run").exit_file.unlink()
+    beat = FolderOfRun(folder / "run").heartbeat.stat().st_mtime
+    assert Run(elsewhere(handle), clock=lambda: beat + 59).is_alive()
+    assert not Run(elsewhere(handle), clock=lambda: beat + 61).is_alive()
 
 
 def test_a_command_that_never_gave_a_sign_of_life_is_lost_a_minute_after_its_start(tmp_path: Path) -> None:
     handle = ProcessHandle("another", 1, started=1000.0, folder=str(tmp_path))
-    assert process.is_alive(handle, clock=lambda: 1059.0)
-    assert not process.is_alive(handle, clock=lambda: 1061.0)
-    assert process.status(handle) == LOST
+    assert Run(handle, clock=lambda: 1059.0).is_alive()
+    assert not Run(handle, clock=lambda: 1061.0).is_alive()
+    assert Run(handle).status() == LOST
 
 
 def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_its_own(folder: Path) -> None:
@@ -98,8 +99,8 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_its_own(folder:
         (folder / "run" / left).write_text("0")
     handle = at_work(folder, "kind")
     try:
-        assert process.status(handle) == RUNNING
-        assert process.exit_code(handle) is None
-        assert not handle.result.exists()
+        assert Run(handle).status() == RUNNING
+        assert Run(handle).exit_code() is None
+        assert Run(handle).files.result() is None
     finally:
-        process.stop(handle)
+        Run(handle).stop()

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.airflow.dag_runs import wait_until
+from tidegate.pipelines.spark.cluster import SECRET
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -122,10 +123,14 @@ class SparkCluster:
     Args:
         folder: new, for logs and what workers keep.
         workers: how many, each with one core.
+        host: address at which its processes reach each other.
+        secret: secret of all of them, and of drivers.
     """
 
     folder: Path
     workers: int = 2
+    host: str = "127.0.0.1"
+    secret: str = field(default_factory=lambda: secrets.token_hex(16))
     port: int = field(default_factory=free_port)
     page_port: int = field(default_factory=free_port)
     _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
@@ -133,7 +138,7 @@ class SparkCluster:
     @property
     def master(self) -> str:
         """Its URL."""
-        return f"spark://127.0.0.1:{self.port}"
+        return f"spark://{self.host}:{self.port}"
 
     def state(self) -> dict[str, Any]:
         """Return the content of the master's page: workers, and applications that run or have ended."""
@@ -144,11 +149,11 @@ class SparkCluster:
     def __enter__(self) -> SparkCluster:
         self.folder.mkdir()
         self._start(
-            "master", "master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.page_port)
+            "master", "master", "--host", self.host, "--port", str(self.port), "--webui-port", str(self.page_port)
         )
         wait_until(lambda: self._alive() >= 0, "Spark's master")
         for number in range(self.workers):
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", str(free_port())]
+            options = ["--host", self.host, "--cores", "1", "--memory", "1g", "--webui-port", str(free_port())]
             self._start(f"worker-{number}", "worker", *options, self.master)
         wait_until(lambda: self._alive() == self.workers, "Spark's workers")
         return self
@@ -167,6 +172,12 @@ class SparkCluster:
     def _below(self, number: int) -> list[psutil.Process]:
         return psutil.Process(self._started[f"worker-{number}"].pid).children(recursive=True)
 
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The processes of the cluster, and those that they started."""
+        started = [psutil.Process(process.pid) for process in self._started.values()]
+        return [*started, *(below for process in started for below in process.children(recursive=True))]
+
     def kill_worker(self, number: int) -> None:
         """End a worker and its executors at once, as the loss of its machine would."""
         below, started = self._below(number), self._started.pop(f"worker-{number}")
@@ -179,7 +190,7 @@ class SparkCluster:
             **os.environ,
             # As in the image, where the environment's programs come first.
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            SECRET: self.secret,
             "SPARK_WORKER_DIR": str(self.folder / "work"),
         }
         with (self.folder / f"{name}.log").open("w") as log:

@@ -12,8 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.spark.cluster import protection
+
 ROOT = Path(__file__).parent.parent.parent
-SECRETS = {"POSTGRES_PASSWORD": "one", "AIRFLOW_JWT_SECRET": "two", "AIRFLOW_FERNET_KEY": "three"}
+SECRETS = {
+    "POSTGRES_PASSWORD": "pass-one",
+    "AIRFLOW_JWT_SECRET": "jwt-two",
+    "AIRFLOW_FERNET_KEY": "fernet-three",
+    "SPARK_AUTH_SECRET": "spark-four",
+    "AIRFLOW_API_SECRET_KEY": "api-five",
+    "STORE_ACCESS_KEY": "access-six",
+    "STORE_SECRET_KEY": "secret-seven",
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +53,9 @@ def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> sub
     )
 
 
-@pytest.fixture
-def services(compose: list[str], tmp_path: Path) -> dict[str, Any]:
-    done = configured(compose, tmp_path, SECRETS)
+@pytest.fixture(scope="module")
+def services(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    done = configured(compose, tmp_path_factory.mktemp("compose"), SECRETS)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
     return found
@@ -52,7 +63,7 @@ def services(compose: list[str], tmp_path: Path) -> dict[str, Any]:
 
 def test_the_cluster_has_all_its_processes(services: dict[str, Any]) -> None:
     airflow = {f"airflow-{name}" for name in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
-    assert set(services) == airflow | {"postgres", "spark-master", "spark-worker-1", "spark-worker-2"}
+    assert set(services) == airflow | {"postgres", "store", "spark-master", "spark-worker-1", "spark-worker-2"}
 
 
 def test_every_process_that_stays_is_watched_and_started_again(services: dict[str, Any]) -> None:
@@ -62,9 +73,52 @@ def test_every_process_that_stays_is_watched_and_started_again(services: dict[st
             assert service["restart"] == "unless-stopped", name
 
 
-def test_tables_are_on_storage_that_drivers_and_executors_share(services: dict[str, Any]) -> None:
-    for name in ("airflow-scheduler", "airflow-api-server", "airflow-triggerer", "spark-worker-1", "spark-worker-2"):
-        assert any("shared" in str(volume) for volume in services[name]["volumes"]), name
+def test_no_two_containers_share_a_disk_and_only_the_store_has_the_tables(services: dict[str, Any]) -> None:
+    users: dict[str, list[str]] = {}
+    for name, service in services.items():
+        for volume in service.get("volumes", []):
+            users.setdefault(str(volume).split(":")[0], []).append(name)
+    assert {volume: names for volume, names in users.items() if len(names) > 1} == {}
+    assert users["lake"] == ["store"]
+    config = load_config(ROOT / "deployment" / "tidegate.toml")
+    assert (config.warehouse_uri, config.shares_work) == ("s3://lake/warehouse", False)
+    assert config.storage_options["aws_endpoint_url"] == "http://store:7070", "the service and the port of the store"
+    assert "7070" in (ROOT / "deployment" / "store" / "Dockerfile").read_text()
+
+
+def test_only_airflow_has_the_keys_of_the_store(services: dict[str, Any]) -> None:
+    """Executors get them from the driver, with their work."""
+    keys = {name for name, service in services.items() if "secret-seven" in service.get("environment", {}).values()}
+    assert keys == {name for name in services if name.startswith("airflow")} | {"store"}
+
+
+def test_logs_of_tasks_are_served_by_a_host_that_the_page_can_name(services: dict[str, Any]) -> None:
+    for name in ("airflow-scheduler", "airflow-triggerer"):
+        assert services[name]["hostname"] == name
+        assert services[name]["environment"]["AIRFLOW__API__SECRET_KEY"] == "api-five"
+    assert services["airflow-api-server"]["environment"]["AIRFLOW__API__SECRET_KEY"] == "api-five"
+
+
+def test_every_process_has_limits(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert {"mem_limit", "cpus", "pids_limit"} <= service.keys(), name
+
+
+def test_every_image_has_its_version(services: dict[str, Any]) -> None:
+    """The images that are built here begin with others, which are named in their own files."""
+    pulled = {service["image"] for service in services.values() if not service["image"].endswith(":local")}
+    for file in ("Dockerfile", "deployment/store/Dockerfile"):
+        pulled.update(re.findall(r"^FROM (\S+)", (ROOT / file).read_text(), re.MULTILINE))
+    assert len(pulled) == 3
+    for image in pulled:
+        assert re.search(r":v?\d+\.\d+", image), f"{image} names no version but the newest of its day"
+
+
+def test_the_store_keeps_a_condition_for_writers_at_the_same_moment() -> None:
+    """Versions of versitygw before 1.8 look for an object, and write it afterwards: commits would be lost."""
+    version = re.search(r"versitygw:v(\d+)\.(\d+)", (ROOT / "deployment" / "store" / "Dockerfile").read_text())
+    assert version is not None
+    assert (int(version[1]), int(version[2])) >= (1, 8)
 
 
 @pytest.mark.parametrize("missing", SECRETS)
@@ -85,9 +139,10 @@ def test_no_file_holds_a_secret() -> None:
 
 
 def test_nothing_runs_as_root(services: dict[str, Any]) -> None:
-    users = re.findall(r"^USER (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert users
-    assert users[-1] not in ("root", "0")
+    for file in ("Dockerfile", "deployment/store/Dockerfile"):
+        users = re.findall(r"^USER (\S+)", (ROOT / file).read_text(), re.MULTILINE)
+        assert users
+        assert users[-1].partition(":")[0] not in ("root", "0")
     assert services["postgres"]["user"] == "postgres"
     assert not any(service.get("privileged") or service.get("user") in ("root", "0") for service in services.values())
 
@@ -96,6 +151,61 @@ def test_only_airflows_page_is_published_and_only_on_this_machine(services: dict
     ports = {name: service["ports"] for name, service in services.items() if service.get("ports")}
     assert set(ports) == {"airflow-api-server"}
     assert "127.0.0.1" in str(ports["airflow-api-server"])
+
+
+def test_processes_that_run_pipelines_have_none_of_airflows_secrets_and_do_not_reach_its_database(
+    services: dict[str, Any],
+) -> None:
+    spark = [service for name, service in services.items() if name.startswith("spark-")]
+    assert len(spark) == 3
+    for service in spark:
+        assert list(service["environment"]) == ["_SPARK_AUTH_SECRET"]
+        assert set(service["networks"]) == {"spark"}
+    for name in ("postgres", "airflow-init", "airflow-api-server", "airflow-dag-processor", "airflow-triggerer"):
+        assert set(services[name]["networks"]) == {"airflow"}, name
+        assert "spark-four" not in str(services[name]), name
+    assert set(services["airflow-scheduler"]["networks"]) == {"airflow", "spark"}
+
+
+def test_the_scheduler_answers_health_checks_to_its_own_container_only(services: dict[str, Any]) -> None:
+    health = services["airflow-scheduler"]["environment"]["AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_HOST"]
+    assert health == "127.0.0.1"
+
+
+def test_sparks_processes_ask_for_the_secret_and_take_nothing_at_port_6066() -> None:
+    lines = (ROOT / "deployment" / "spark.conf").read_text().splitlines()
+    settings = dict(line.split() for line in lines if not line.startswith("#"))
+    assert settings["spark.authenticate"] == settings["spark.network.crypto.enabled"] == "true"
+    assert settings["spark.master.rest.enabled"] == settings["spark.ui.killEnabled"] == "false"
+    drivers = protection({"spark.master": "spark://there:7077", "spark.authenticate.secret": "s"}, "tidegate.toml")
+    both = settings.keys() & drivers.keys()
+    assert {name: settings[name] for name in both} == {name: str(drivers[name]).lower() for name in both} | {
+        "spark.network.crypto.cipher": drivers["spark.network.crypto.cipher"]
+    }
+    assert len(both) == len(drivers)
+
+
+def test_a_process_of_spark_starts_with_the_secret_only_and_at_the_address_that_others_reach(tmp_path: Path) -> None:
+    """With a Spark that only shows how it is called."""
+    (tmp_path / "bin").mkdir()
+    for name, script in (("spark-class", 'echo "$SPARK_LOCAL_IP $@"'), ("python", f"echo {tmp_path}")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def called(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join((str(tmp_path / "bin"), os.environ["PATH"]))
+        command = [str(ROOT / "deployment" / "spark"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={"PATH": path, **environment}, check=False)
+
+    refused = called("master")
+    assert (refused.returncode, "set _SPARK_AUTH_SECRET" in refused.stderr) == (2, True)
+    settings = f"--properties-file {ROOT / 'deployment' / 'spark.conf'}"
+    worker = called("worker", "--cores", "2", "spark://m:7077", _SPARK_AUTH_SECRET="hush").stdout
+    assert worker.startswith(f"127.0.0.1 org.apache.spark.deploy.worker.Worker {settings} --host ")
+    assert worker.endswith(" --cores 2 spark://m:7077\n")
+    master = called("master", "--host", "here", _SPARK_AUTH_SECRET="hush", SPARK_LOCAL_IP="10.0.0.1").stdout
+    assert master == f"10.0.0.1 org.apache.spark.deploy.master.Master {settings} --host here\n"
+    assert "hush" not in worker + master
 
 
 def test_what_the_image_copies_is_there_and_not_ignored() -> None:

@@ -1,4 +1,4 @@
-"""The cluster of docker-compose.yml, natively: Postgres, Airflow, Spark standalone, and a run of each kind.
+"""The cluster of docker-compose.yml, natively: Postgres, Airflow, Spark standalone, an S3 server, a run of each kind.
 
 Then two of its machines fail: a Spark worker in the middle of an epoch, and Postgres for a minute.
 """
@@ -24,6 +24,8 @@ from tests.airflow.dag_runs import begin, end_of, run_of, states, unpause, wait_
 from tests.deployment.fleet import fleet
 from tests.deployment.native import ROOT, Postgres, SparkCluster, postgres_programs
 from tests.running_airflow import DAG_FILE
+from tests.store.server import KEY, S3Server, running_server
+from tests.store.server import SECRET as STORE_SECRET
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import Config, load_config
@@ -34,6 +36,7 @@ from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, load_f
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import read_lease
 from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.spark.cluster import SECRET
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -60,6 +63,7 @@ class Cluster:
     airflow: EmbeddedAirflow
     postgres: Postgres
     spark: SparkCluster
+    store: S3Server
     config: Config
 
     def tables(self, pipeline: Pipeline) -> PipelineTables:
@@ -86,9 +90,20 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     postgres_programs()
     folder = tmp_path_factory.mktemp("cluster")
-    with Postgres() as postgres, SparkCluster(folder / "spark") as spark:
-        config = load_config(project(folder / "project", spark.master))
-        load_flights(warehouse_of(config).path("flights"), DAYS)
+    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": STORE_SECRET}
+    # Spark's processes have no key of the store: tasks get it with their work.
+    with (
+        Postgres() as postgres,
+        SparkCluster(folder / "spark") as spark,
+        running_server() as store,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        for name, value in keys.items():
+            environment.setenv(name, value)
+        store.make_bucket("lake")
+        config = load_config(project(folder / "project", spark.master, store.endpoint))
+        warehouse = warehouse_of(config)
+        load_flights(warehouse.path("flights"), DAYS, warehouse.options)
         with EmbeddedAirflow(
             home=folder / "airflow",
             dags=config.root / "dags",
@@ -98,6 +113,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres.url,
                 "TIDEGATE_CONFIG": str(config.file),
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                SECRET: spark.secret,
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             },
         ) as airflow:
@@ -105,14 +121,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             names = (airport_hours.name, aircraft_duty.name, fleet.name)
             airflow.wait_for_dags([f"{name}__{kind}" for name in names for kind in kinds])
             airflow.call("POST", "pools", json={"name": "spark", "slots": 1})
-            yield Cluster(airflow, postgres, spark, config)
+            yield Cluster(airflow, postgres, spark, store, config)
 
 
-def project(folder: Path, master: str) -> Path:
+def project(folder: Path, master: str, endpoint: str) -> Path:
     """The cluster's own project, with this machine's paths and addresses; its tidegate.toml."""
     text = (ROOT / "deployment" / "tidegate.toml").read_text()
     for there, here in (
-        ("/shared/", f"{folder}/"),
+        ('"/work"', f'"{folder}/work"'),
+        ("http://store:7070", endpoint),
         ("spark://spark-master:7077", master),
         ('"airflow-scheduler"', '"127.0.0.1"'),
         ('"0.0.0.0"', '"127.0.0.1"'),
@@ -157,6 +174,11 @@ def test_a_backfill_a_stream_restart_and_a_quality_run(cluster: Cluster) -> None
 
     checked = run_of(airflow, f"{name}__quality")
     assert states(airflow, checked) == {"quality": ("success", 1)}
+
+    written = cluster.store.keys("lake", "warehouse/_tidegate/artifacts")
+    parts = {key.split("/")[3] for key in written}
+    assert {"runs", "reports", "quality"} <= parts, "other hosts see them"
+    assert not list(cluster.config.work_folder.rglob("*.html"))
 
     tables = cluster.tables(airport_hours)
     rows = read_table(tables.warehouse, tables.open(epochs.NAME))

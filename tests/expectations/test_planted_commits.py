@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.expectations.broken import broken_in
+from tests.expectations.broken import broken_in, failed_in_check
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
@@ -111,7 +111,7 @@ def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
     by_hand = three_epochs(tmp_path)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
     plant(by_hand)
-    assert broken_in(by_hand.tables, by_hand.pipeline) >= {OURS, *also}
+    assert failed_in_check(pin(by_hand.tables, by_hand.pipeline)) >= {OURS, *also}
 
 
 def test_an_error_stays_until_the_table_is_put_back_and_is_gone_then(tmp_path: Path) -> None:
@@ -219,3 +219,4 @@ def test_in_parts_as_much_is_found_as_in_one(tmp_path: Path) -> None:
     whole = broken_in(by_hand.tables, by_hand.pipeline)
     assert ("panes", "expect_compound_columns_to_be_unique") in whole
     assert broken_in(by_hand.tables, by_hand.pipeline, rows_at_a_time=7) == whole
+    assert failed_in_check(pin(by_hand.tables, by_hand.pipeline, rows_at_a_time=40)) == whole

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.expectations.broken import broken_in
+from tests.expectations.broken import failed_in_check
 from tests.lake import Lake, at
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.cli.screen import rows_of
@@ -92,7 +93,7 @@ def test_the_first_and_the_last_that_python_holds_are_computed_and_checked(tmp_p
     rows = table(("ann", "01:00", first, details()), ("ann", "02:00", last, None), ("ann", "05:30", details(), None))
     lake, pipeline = backfilled(tmp_path, COMPUTES[name], rows)
     assert lake.rows(pipeline, "results").num_rows >= 2
-    assert broken_in(lake.tables(pipeline), pipeline) == set()
+    assert failed_in_check(pin(lake.tables(pipeline), pipeline)) == set()
 
 
 def test_commands_show_them_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +115,9 @@ def test_what_an_older_tidegate_computed_of_them_is_checked(tmp_path: Path) -> N
     make_far(lake, pipeline, "results", ["until"])
     make_far(lake, pipeline, "state", ["acc_until"])
     seen = {("files", "expect_files_to_keep_their_rows")}
-    assert broken_in(lake.tables(pipeline), pipeline) == seen, "that they were written again, and nothing else"
+    assert failed_in_check(pin(lake.tables(pipeline), pipeline)) == seen, (
+        "that they were written again, and nothing else"
+    )
 
 
 def make_far(lake: Lake, pipeline: Pipeline, table: str, columns: list[str]) -> None:

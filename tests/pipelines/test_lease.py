@@ -17,7 +17,8 @@ from deltalake.exceptions import CommitFailedError
 
 from tests.lake import Clock
 from tidegate.pipelines.errors import LeaseHeld, Refused
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, this_host, unlock
+from tidegate.pipelines.run.host import this_host
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
 from tidegate.pipelines.storage import Warehouse, active_files
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
@@ -268,15 +269,15 @@ def test_a_process_of_another_namespace_is_not_looked_for_here(
 ) -> None:
     """Containers with the network of their host have its name, and numbers of processes that mean nothing here."""
     clock = Clock()
-    monkeypatch.setattr("tidegate.pipelines.run.lease.os.readlink", lambda path: "pid:[4026532201]")
+    monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026532201]")
     held_by(tables, clock, process=2**22 - 7)
-    monkeypatch.setattr("tidegate.pipelines.run.lease.os.readlink", lambda path: "pid:[4026532202]")
+    monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026532202]")
     with pytest.raises(LeaseHeld, match=r"4026532201"), Lease(tables, "backfill", clock):
         pytest.fail("taken from a process that nobody can see from here")
 
 
 def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.run.lease.os.readlink", lambda path: "pid:[4026531836]")
+    monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026531836]")
     assert this_host() == socket.gethostname()
 
 

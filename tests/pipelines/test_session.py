@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark import jvm
+from tidegate.pipelines.spark.cluster import SECRET, protection, secret
 from tidegate.pipelines.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
 from tidegate.pipelines.spark.java import check_java
 from tidegate.pipelines.spark.session import properties_text, start_session
@@ -79,6 +80,30 @@ def test_jars_of_another_spark_are_not_taken_for_ours(tmp_path: Path, monkeypatc
     monkeypatch.delenv(JARS_ENVIRONMENT, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert jars_folder().name == f"jars-spark-{version('pyspark')}-delta-{version('delta-spark')}"
+
+
+def test_a_driver_of_a_standalone_cluster_needs_its_secret_or_says_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SECRET, raising=False)
+    master = {"spark.master": "spark://there:7077"}
+    with pytest.raises(UsageError, match=f"set {SECRET} to the secret of the cluster") as refused:
+        start_session(Config(root=tmp_path, spark=master), "tests")
+    assert '"spark.authenticate" = false' in str(refused.value), "the way out, if the cluster has no secret"
+    assert protection({**master, "spark.authenticate": False}, "tidegate.toml") == {}
+    monkeypatch.setenv(SECRET, "hush")
+    protected = protection(master, "tidegate.toml")
+    assert protected["spark.authenticate"] is protected["spark.network.crypto.enabled"] is True
+    assert secret(master) == {"spark.authenticate.secret": "hush"}
+    assert secret({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "protected"),
+    [("local", True), ("local[*]", True), ("local[2, 3]", True), ("local-cluster[1,1,1024]", False), ("yarn", False)],
+)
+def test_in_local_mode_spark_makes_a_secret_of_its_own(master: str, protected: bool) -> None:
+    assert protection({"spark.master": master}, "tidegate.toml") == ({"spark.authenticate": True} if protected else {})
 
 
 def test_settings_are_written_as_java_reads_them() -> None:

@@ -33,6 +33,7 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
@@ -257,6 +258,8 @@ def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(l
     head, wide = lake.snapshot(pipeline), typed(pa.int64())
     (found,) = compare(bind(pipeline, wide, wide), head.manifest).incompatibilities
     assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.way_out
+    # The tasks evaluate it, so that a source whose changes are corrected has this way, too.
+    assert compile_expression("try_cast(`amount` as int)", wide).type == pa.int32()
     cast_back = replace(pipeline, columns={"amount": "try_cast(`amount` as int)"})
     bound = with_renamed(bind(cast_back, wide, typed(pa.int32())), lake.tables(pipeline))
     assert ready(lake.tables(pipeline), bound, head) is not None

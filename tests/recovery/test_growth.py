@@ -1,4 +1,4 @@
-"""An epoch costs what is retained makes it cost: after 120 of them no more than after 40, after 300 than after 100."""
+"""An epoch costs what is retained makes it cost: after 60 of them no more than after 40, after 300 than after 200."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def grown(costs: list[Cost]) -> dict[str, float]:
     return {name: by for name, by in growth(costs).items() if by > BOUND and name != "seconds"}
 
 
-@pytest.mark.parametrize("epochs", [120, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("epochs", [60, pytest.param(300, marks=pytest.mark.long)])
 def test_the_last_third_of_many_epochs_costs_what_the_third_before_it_did(tmp_path: Path, epochs: int) -> None:
     assert grown(run_epochs(tmp_path, epochs, kept_up())) == {}
 

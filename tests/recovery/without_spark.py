@@ -12,14 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.definition.event_columns import COMMIT, PACK, SHARD, TIME
 from tidegate.pipelines.epoch import operate as operate_step
-from tidegate.pipelines.epoch.exchange import unpacked
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
-from tidegate.pipelines.reopen import passed, source_rows
+from tidegate.pipelines.reopen import passed
 from tidegate.pipelines.reopen.plan import ReopenPlan
-from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.source_rows import SourceRows, events_within
 from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.slice_rows import Run
@@ -79,16 +77,10 @@ class _Batches:
 
 def correct(rows: SourceRows, plan: ReopenPlan) -> list[ShardOutcome]:
     """Compute the stretches of a plan again, as the tasks would."""
-    job = ReopenJob.of(plan)
-    with pytest.MonkeyPatch.context() as planted:
-        planted.setattr(source_rows, "run_over", _Batches)
-        frame: Any = rows._events(plan)
-    packs = pa.Table.from_batches(frame.batches).to_pylist() if frame is not None and frame.batches else []
-    outcomes = []
-    for number in job.files:
-        events = unpacked(row[PACK] for row in packs if row[SHARD] == number)
-        outcomes.append(job.run(number, pa.table({COMMIT: [], TIME: []}) if events is None else events))
-    return outcomes
+    job, files = ReopenJob.of(plan), rows.files_of(plan)
+    events = events_within(plan.epoch.bound.key, files, files.judged(), plan.spans)
+    reports = job.run_shards(list(job.files), events)
+    return [ShardOutcome.from_json(row["info"]) for report in reports for row in report.to_pylist()]
 
 
 def operate(spark: object, plan: EpochPlan) -> list[ShardOutcome]:

@@ -19,6 +19,7 @@ from tests.pipelines.changes.pipelines import PIPELINES
 from tests.pipelines.changes.walks import Walk, operator
 from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.sources.changing import USERS, Changing, Seen
+from tests.pipelines.sources.test_change_feed import check
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing.time import to_millis
 
@@ -39,11 +40,12 @@ class SparkChanging(Changing):
         """The table in SQL."""
         return f"delta.`{self.lake.path('events')}`"
 
-    def create(self) -> None:
+    def create(self, properties: str = "") -> None:
         self.spark.conf.set("spark.sql.session.timeZone", "UTC")
         self.spark.sql(
             f"CREATE TABLE {self.name} (user STRING, at TIMESTAMP, value BIGINT, hour INT) USING delta PARTITIONED BY "
-            "(hour) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true')"
+            f"(hour) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
+            f"{properties})"
         )
         self.settle()
         self.append()
@@ -137,3 +139,19 @@ def test_after_each_commit_of_spark_the_windows_are_those_of_a_backfill(
 @pytest.mark.parametrize("name", ["hours", "sessions", "sliding", "hours, discarding", "gaps", "by user"])
 def test_after_each_commit_of_a_longer_search_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
     walked(spark, tmp_path, name, 1, commits=6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("properties", ["", ", 'delta.columnMapping.mode' = 'name'"], ids=["plain", "mapped"])
+def test_the_feed_that_spark_writes_tells_what_the_files_tell(
+    spark: SparkSession, tmp_path: Path, properties: str
+) -> None:
+    changing = SparkChanging(Lake(tmp_path, Clock(to_millis(DAY0))), random.Random(properties), spark=spark)
+    changing.create(properties)
+    fed = 0
+    for act in (changing.update, changing.merge, changing.delete, *[changing.happen] * 8):
+        before = changing.version
+        act()
+        fed += check(changing.lake, before, changing.version)
+    fed += check(changing.lake, 1, changing.version)
+    assert fed > 2

@@ -9,6 +9,7 @@ import pytest
 
 from tests.store.proxy import Plan, Proxy, running_proxy
 from tests.store.server import S3Server, running_server
+from tidegate.pipelines.run import conditional_writes
 
 _numbers = itertools.count(1)
 
@@ -34,6 +35,13 @@ def proxy(all_through: Proxy) -> Iterator[Proxy]:
     all_through.failed.clear()
     yield all_through
     all_through.set(Plan())
+
+
+@pytest.fixture(autouse=True)
+def quick_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first command on a warehouse write small objects to see if its store keeps conditions."""
+    monkeypatch.setattr(conditional_writes, "SIZE", 1)
+    monkeypatch.setattr(conditional_writes, "ROUNDS", 1)
 
 
 @pytest.fixture

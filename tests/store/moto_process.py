@@ -2,7 +2,7 @@
 
 import logging
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
 
@@ -16,7 +16,8 @@ class KeptAlive(MotoRequestHandler):
 
 if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = DomainDispatcherApplication(create_backend_app)
+    # Moto's own server chooses the service by each request, and looks through its folder of services each time.
+    application = create_backend_app("s3")
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=KeptAlive)
     print(server.server_port, flush=True)
     server.serve_forever()

@@ -52,8 +52,8 @@ class Request:
 
     @property
     def is_conditional(self) -> bool:
-        """Return True if the server must refuse the request for an object that exists."""
-        return "if-none-match" in self.headers
+        """Return True if the server must refuse the request for an object that exists, or for another version of it."""
+        return bool({"if-none-match", "if-match"} & self.headers.keys())
 
 
 class Fault(Enum):
@@ -255,7 +255,7 @@ async def _main(upstream: int) -> None:
 
 def _unconditional(head: bytes) -> bytes:
     lines = head.split(b"\r\n")
-    return b"\r\n".join(line for line in lines if not line.lower().startswith(b"if-none-match:"))
+    return b"\r\n".join(line for line in lines if not line.lower().startswith((b"if-none-match:", b"if-match:")))
 
 
 def _request(head: bytes) -> Request:

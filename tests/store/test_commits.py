@@ -19,11 +19,13 @@ from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
+from tidegate.pipelines.config import RESERVED
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.failures import is_from_beneath
-from tidegate.pipelines.run.conditional_writes import FOLDER, check_conditional_writes
+from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.stores.object_files import ObjectFiles
 from tidegate.pipelines.tables import state
 
 
@@ -37,7 +39,7 @@ def test_a_store_is_probed_once_for_each_warehouse_and_nothing_of_the_probe_stay
     warehouse: Warehouse, proxy: Proxy, server: S3Server, bucket: str
 ) -> None:
     check_conditional_writes(warehouse)
-    assert server.keys(bucket) == [f"wh/{FOLDER}/store.json"]
+    assert server.keys(bucket) == [f"wh/{RESERVED}/store.json"]
     proxy.requests()
     check_conditional_writes(warehouse)
     assert proxy.counted() == {"GET": 1}
@@ -61,6 +63,30 @@ def test_a_store_that_ignores_the_condition_is_refused_and_nothing_changes(
     with pytest.raises(Refused, match="ignores If-None-Match"):
         arrivals.run(NoSpark(), lake)
     assert server.keys(bucket) == []
+
+
+def test_a_store_that_looks_and_then_writes_is_refused(
+    warehouse: Warehouse, server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps the condition for one writer after the other, and not for writers at the same moment."""
+    create, main = ObjectFiles.create, threading.current_thread()
+
+    def racy(files: ObjectFiles, path: str, content: bytes) -> bool:
+        return create(files, path, content) or threading.current_thread() is not main
+
+    monkeypatch.setattr(ObjectFiles, "create", racy)
+    with pytest.raises(Refused, match="let several of 4 write the same object at the same moment") as caught:
+        check_conditional_writes(warehouse)
+    assert caught.value.exit_code == 3
+    assert server.keys(bucket) == []
+
+
+def test_the_probe_in_its_full_size_passes_on_a_store_that_keeps_the_condition(
+    server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    check_conditional_writes(Warehouse(f"s3://{bucket}/wh", options_of(server.endpoint)))
+    assert server.keys(bucket) == [f"wh/{RESERVED}/store.json"]
 
 
 def test_an_option_that_turns_the_condition_off_is_refused(warehouse: Warehouse) -> None:

@@ -52,7 +52,7 @@ def spent(counts: list[Counter[str]]) -> tuple[float, float]:
 
 
 # Ten epochs are one cycle: every tenth commit of a table writes a checkpoint.
-@pytest.mark.parametrize("commits", [40, pytest.param(400, marks=pytest.mark.long)])
+@pytest.mark.parametrize("commits", [30, pytest.param(400, marks=pytest.mark.long)])
 def test_requests_of_an_epoch_do_not_grow_with_history_and_are_those_of_the_docs(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, commits: int
 ) -> None:

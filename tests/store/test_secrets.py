@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,16 +19,23 @@ from tests.recovery.arrivals import source_of
 from tests.store.lives import Life, upload, without_a_jvm
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
+from tidegate.pipelines import airflow
 from tidegate.pipelines.airflow import connections, process
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores import credentials
 from tidegate.pipelines.stores.credentials import complete, masked
 
 TOKEN = "token/Of+A/Session/0123456789"
+HADOOP_SECRET = "hush/of+Hadoop/0123456789"
+SPARK_WITH_A_SECRET = f"""[spark]
+"spark.master" = "local[2]"
+"spark.driver.memory" = "1g"
+"spark.hadoop.fs.s3a.secret.key" = "{HADOOP_SECRET}"
+"""
 COMMANDS = ("optimize", "quality", "report", "reopen")
 """Commands that are left out: they take long, and are in the long form."""
 
@@ -38,6 +47,7 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(credentials, "_connections", [])
     monkeypatch.setattr(credentials, "_secrets", set())
+    monkeypatch.setattr(credentials, "_maskers", [])
 
 
 def with_the_secret(server: S3Server, bucket: str, folder: Path) -> Iterator[str]:
@@ -93,6 +103,19 @@ def test_errors_of_a_store_show_no_secret(
 def test_a_message_with_a_secret_is_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     complete({"AWS_SECRET_ACCESS_KEY": SECRET, "aws_session_token": TOKEN, "azure_storage_sas_token": "sv=1&sig=x"})
     assert masked(f"signed {SECRET}, {TOKEN}; sv=1&sig=x, {KEY}") == f"signed ***, ***; ***, {KEY}"
+
+
+def test_airflows_logs_and_fields_show_no_secret_of_tidegate_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a task that reads tables itself: Airflow knows only the secrets of its connections otherwise."""
+    masked_by_airflow: list[str] = []
+    monkeypatch.setattr("airflow.sdk.log.mask_secret", masked_by_airflow.append)
+    importlib.reload(airflow)
+    options = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "aws_region": "eu-central-1"}
+    for _ in range(2):
+        warehouse_of(Config(root=tmp_path, warehouse="s3://bucket/here", storage_options=options))
+    assert masked_by_airflow == [SECRET]
 
 
 def test_credentials_of_the_environment_sign_every_request_and_tidegate_toml_needs_none(
@@ -199,13 +222,44 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
         environment,
     )
     lines, deadline = [], time.monotonic() + 60
-    while process.exit_code(handle) is None and time.monotonic() < deadline:
+    while process.Run(handle).exit_code() is None and time.monotonic() < deadline:
         for each in process.members(handle):
             try:
                 lines.append(" ".join(each.cmdline()))
             except psutil.Error:
                 continue
-    assert process.exit_code(handle) == 0, handle.log.read_text()
+    assert process.Run(handle).exit_code() == 0, handle.log.read_text()
     assert any("tidegate.pipelines.cli runs hours" in line for line in lines)
     assert SECRET not in " ".join([*lines, *shown, str(handle.to_dict())])
     assert list(with_the_secret(server, bucket, tmp_path)) == []
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_run_with_spark_shows_no_secret_on_a_command_line_and_leaves_none_in_a_file(
+    server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """Neither the key of the store nor that in a setting of Spark; its scratch files are looked at, too."""
+    disk = source_of(tmp_path / "disk", commits=2)
+    upload(server, Path(disk.path("events")), bucket, "here/events")
+    life = Life(tmp_path / "project", f"s3://{bucket}/here", options_of(server.endpoint))
+    written = life.file.read_text().replace("[storage_options]", SPARK_WITH_A_SECRET + "[storage_options]")
+    life.file.write_text(written)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "tidegate.pipelines.cli", "stream", "hours", "--available-now"]
+    environment = {"SPARK_LOCAL_DIRS": str(scratch), "TMPDIR": str(scratch)}
+    handle = process.start([*command, "--config", str(life.file)], tmp_path / "runs" / "1", environment)
+    lines: set[str] = set()
+    deadline = time.monotonic() + 300
+    while process.exit_code(handle) is None and time.monotonic() < deadline:
+        for each in process.members(handle):
+            with suppress(psutil.Error):
+                lines.add(" ".join(each.cmdline()))
+    assert process.exit_code(handle) == 0, handle.log.read_text()
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines), "the JVM was seen"
+    assert any("pyspark.daemon" in line for line in lines), "and so were its Python workers"
+    assert [line for line in lines if SECRET in line or HADOOP_SECRET in line] == []
+    assert list(with_the_secret(server, bucket, tmp_path)) == [str(life.file)], "only where it was written"
+    left = [str(file) for file in tmp_path.rglob("*") if file.is_file() and HADOOP_SECRET.encode() in file.read_bytes()]
+    assert left == [str(life.file)]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from tidegate.pipelines.delta_log import Action
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.windowing.time import Millis
 
 
@@ -36,6 +41,25 @@ def number_of_rows(add: Action) -> int | None:
     return None if rows is None else rows - int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
+def bounded(
+    files: Sequence[SourceFile], table: DeltaTable, name: str, path_of: Callable[[str], str]
+) -> tuple[SourceFile, ...]:
+    """Return files with the bounds of a column of times that a version of their table records.
+
+    Args:
+        files: files of the version.
+        table: the table at the version.
+        name: name of the column in statistics.
+        path_of: returns the path of a file in the file system, from its path in the log.
+    """
+    listed = pa.table(table.get_add_actions(flatten=True))
+    paths = [path_of(path) for path in listed["path"].to_pylist()]
+    oldest, newest = (
+        dict(zip(paths, recorded_millis(listed, f"{bound}.{name}"), strict=True)) for bound in ("min", "max")
+    )
+    return tuple(replace(file, oldest=oldest.get(file.path), newest=newest.get(file.path)) for file in files)
+
+
 def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
     """Return a bound of times in the statistics of files, rounded down; None where it is not recorded.
 
@@ -47,3 +71,23 @@ def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
     zone = files.schema.field(name).type.tz
     micros = files[name].cast(pa.timestamp("us", tz=zone)).cast(pa.int64()).to_pylist()
     return [None if value is None else int(value) // 1000 for value in micros]
+
+
+def unreadable_entry(path: str, version: int, error: FileNotFoundError | ValueError) -> Refused:
+    """Return the error for a log entry that is gone or damaged.
+
+    Args:
+        path: path of the table.
+        version: version of the entry.
+        error: the error on reading it.
+    """
+    if isinstance(error, FileNotFoundError):
+        return Refused(
+            f"source table {path}: the log of version {version} is gone (cleaned up, or the table was replaced), so "
+            "what it added can't be told from other rows. Start a new pipeline with a backfill of the table as it is "
+            "now"
+        )
+    return Refused(
+        f"source table {path}: the log entry of version {version} is damaged ({error}). Put it back as it was, from a "
+        "copy, and run again; nothing of the pipeline has changed"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -10,12 +11,18 @@ from typing import Any, TypeAlias
 from tidegate.pipelines.delta_log import Action, commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
-from tidegate.pipelines.sources.delta.actions import number_of_rows, number_stored
-from tidegate.pipelines.sources.delta.reader import DELETED, DELETED_BESIDE, PARTITION
+from tidegate.pipelines.sources.delta.actions import commit_time, number_of_rows, number_stored
+from tidegate.pipelines.sources.delta.reader import CAME, DELETED, DELETED_BESIDE, GONE, PARTITION, SIDE
 from tidegate.pipelines.sources.delta.table_facts import details_of
 
 _File: TypeAlias = tuple[str, str]
 """Path and deletion vector of a file: with another vector it has other rows."""
+
+
+Changes: TypeAlias = tuple[
+    Sequence[tuple[int, Sequence[Action]]], Callable[[str], str], Callable[[], Mapping[str, Mapping[str, Any]]]
+]
+"""Arguments of `changed_files`."""
 
 
 def removes_data(actions: Sequence[Action]) -> bool:
@@ -38,6 +45,29 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
         "windows of these rows, or changes='ignore', which passes over such versions; or start a new pipeline with a "
         "backfill of the table as it is now"
     )
+
+
+def cheapest(
+    commits: Sequence[tuple[int, Sequence[Action]]],
+    path_of: Callable[[str], str],
+    earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
+    sizes: Callable[[list[str]], Mapping[str, int | None]],
+) -> ChangedFiles:
+    """Return the files from which the rows that went and came are read: of two ways, the one with fewer bytes.
+
+    The change feed is left where one of its files is gone: then the files of both versions may still be there.
+
+    Args:
+        commits: as of `changed_files`.
+        path_of: as of `changed_files`.
+        earlier: as of `changed_files`.
+        sizes: returns the sizes of files by path; None for a file that is gone.
+    """
+    changed, fed = changed_files(commits, path_of, earlier), fed_files(commits, path_of, earlier)
+    if fed is None or fed.size >= changed.size:
+        return changed
+    present = sizes([file.path for file in (*fed.gone, *fed.came)])
+    return changed if None in present.values() else fed
 
 
 def changed_files(
@@ -103,6 +133,82 @@ def changed_files(
     return _without_rows_of_both(gone, came)
 
 
+def fed_files(
+    commits: Iterable[tuple[int, Sequence[Action]]],
+    path_of: Callable[[str], str],
+    earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
+) -> ChangedFiles | None:
+    """Return the files with the rows that went and came in some commits, with the change feed's where it has any.
+
+    A commit that wrote files of the feed has all of its changes in them. Of other commits, as appends and deletions of
+    whole files, the files that they added and removed have them. None if no commit wrote files of the feed.
+
+    Args:
+        commits: as of `changed_files`.
+        path_of: as of `changed_files`.
+        earlier: as of `changed_files`.
+    """
+    gone: list[SourceFile] = []
+    came: list[SourceFile] = []
+    unfed: list[tuple[int, Sequence[Action]]] = []
+    added: dict[str, Mapping[str, Any]] = {}
+    is_fed = False
+
+    def take_unfed() -> None:
+        files = changed_files(unfed, path_of, lambda: {**earlier(), **added})
+        gone.extend(files.gone)
+        came.extend(files.came)
+        added.update((path_of(add["path"]), add) for _, actions in unfed for add in _all(actions, "add"))
+        unfed.clear()
+
+    for version, actions in commits:
+        if not (fed := _all(actions, "cdc")):
+            unfed.append((version, actions))
+            continue
+        take_unfed()
+        is_fed = True
+        adds = _all(actions, "add")
+        added.update((path_of(add["path"]), add) for add in adds)
+        # Times are compared with the writing of the rows, and none of them was written before the first file.
+        written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
+        for file in fed:
+            path, details, size = path_of(file["path"]), details_of(file), file.get("size")
+            for side, files in ((GONE, gone), (CAME, came)):
+                files.append(SourceFile(path, written, details={**details, SIDE: side}, size=size))
+    if not is_fed:
+        return None
+    take_unfed()
+    return ChangedFiles(*_without_files_of_both(gone, came), by_feed=True)
+
+
+def _all(actions: Sequence[Action], kind: str) -> list[Mapping[str, Any]]:
+    return [action[kind] for action in actions if kind in action]
+
+
+def _without_files_of_both(
+    gone: Sequence[SourceFile], came: Sequence[SourceFile]
+) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
+    """Return files without those that came and went as a whole."""
+
+    def whole(file: SourceFile) -> _File | None:
+        is_part = SIDE in file.details or DELETED_BESIDE in file.details
+        return None if is_part else (file.path, _vector(file.details))
+
+    left = Counter(filter(None, map(whole, came))) & Counter(filter(None, map(whole, gone)))
+
+    def rest(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
+        both, kept = left.copy(), []
+        for file in files:
+            name = whole(file)
+            if name is not None and both[name]:
+                both[name] -= 1
+            else:
+                kept.append(file)
+        return tuple(kept)
+
+    return rest(gone), rest(came)
+
+
 def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
     """Return the files; of one that only has another deletion vector, the rows that just one of the vectors removes."""
     sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
@@ -115,7 +221,8 @@ def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File,
             elif vector := beside[path].details.get(DELETED):
                 files.append(replace(file, details={**file.details, DELETED_BESIDE: vector}))
         parts.append(tuple(files))
-    return ChangedFiles(*parts)
+    gone_in_part, came_in_part = parts
+    return ChangedFiles(gone_in_part, came_in_part)
 
 
 def _vector(action: Mapping[str, Any]) -> str:

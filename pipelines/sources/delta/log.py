@@ -23,16 +23,18 @@ from tidegate.pipelines.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
-from tidegate.pipelines.sources.base import MissingSource
+from tidegate.pipelines.sources.base import ChangeGone, MissingSource
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.actions import (
+    bounded,
     changes_data,
     commit_time,
     number_of_rows,
     number_stored,
     recorded_millis,
+    unreadable_entry,
 )
-from tidegate.pipelines.sources.delta.changes import changed_files, refusal_of, removes_data
+from tidegate.pipelines.sources.delta.changes import Changes, changed_files, cheapest, refusal_of, removes_data
 from tidegate.pipelines.sources.delta.position import TABLE_ID, check_position
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
@@ -185,8 +187,6 @@ class SourceLog:
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         """Yield the versions after `after` up to `until` (None: the head) that added data and are not passed over.
 
-        Only the entries of the commits that are taken are read.
-
         Raises:
             Refused: a version removed or changed data, or its log entry or one of its files is gone.
         """
@@ -213,8 +213,7 @@ class SourceLog:
                     version,
                     files,
                     "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a "
-                    "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
-                    "pause",
+                    "backfill of the table as it is now, and keep its files for longer than the pipeline may pause",
                 )
                 yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
 
@@ -224,16 +223,25 @@ class SourceLog:
 
     def changed(self, after: int, until: int) -> ChangedFiles:
         """Return the files in which two versions differ; see `ChangingSource`."""
-        actions = ((version, self._actions(version)) for version in range(after + 1, until + 1))
-        changed = changed_files(actions, self._path_of, partial(self._adds, after) if self._facts.partitions else dict)
-        self._check_present(
-            until,
-            (*changed.gone, *changed.came),
+        changed = cheapest(*self._changes_of(after, until), partial(self.warehouse.sizes, self.path))
+        way_on = (
             f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Pass over the "
             "change with changes='ignore' in the pipeline's DeltaSource, and set it back after a run; or start a new "
-            "pipeline with a backfill of the table as it is now",
+            "pipeline with a backfill of the table as it is now"
         )
+        for version, files in ((after, changed.gone), (until, changed.came)):
+            self._check_present(version, tuple(files), way_on, ChangeGone)
         return changed
+
+    def differing(self, after: int, timestamp: str) -> ChangedFiles:
+        """Return the files in which a version and the head differ, with bounds of times; see `ChangingSource`."""
+        changed, name = changed_files(*self._changes_of(after, self.head)), self._facts.stored_name(timestamp)
+        gone = bounded(changed.gone, self._at(after), name, self._path_of)
+        return ChangedFiles(gone, bounded(changed.came, self._at_head(), name, self._path_of))
+
+    def _changes_of(self, after: int, until: int) -> Changes:
+        commits = [(version, self._actions(version)) for version in range(after + 1, until + 1)]
+        return commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {}
 
     def settled(self, version: int) -> int:
         """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.
@@ -377,24 +385,17 @@ class SourceLog:
     def _is_passed_over(self, actions: list[Action]) -> bool:
         return self._changes == "ignore" and removes_data(actions)
 
-    def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
+    def _check_present(
+        self, version: int, files: tuple[SourceFile, ...], why: str, kind: type[Refused] = Refused
+    ) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
-            raise Refused(
+            raise kind(
                 f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): {why}"
             )
 
     def _actions(self, version: int) -> list[Action]:
         try:
             return self._log.actions(version)
-        except FileNotFoundError as error:
-            raise Refused(
-                f"source table {self.path}: the log of version {version} is gone (cleaned up, or the table was "
-                "replaced), so what it added can't be told from other rows. Start a new pipeline with a backfill of "
-                "the table as it is now"
-            ) from error
-        except ValueError as error:
-            raise Refused(
-                f"source table {self.path}: the log entry of version {version} is damaged ({error}). Put it back as "
-                "it was, from a copy, and run again; nothing of the pipeline has changed"
-            ) from error
+        except (FileNotFoundError, ValueError) as error:
+            raise unreadable_entry(self.path, version, error) from error

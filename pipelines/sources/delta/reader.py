@@ -28,6 +28,17 @@ DELETED_BESIDE = "deletedBeside"
 """Detail of a file that is compared with itself in another version: the deletion vector that it has there. Only rows
 that this vector removes, and its own does not, are read."""
 
+SIDE = "changeSide"
+"""Detail of a file of the change feed, which has rows that went and rows that came: the side that is read of it."""
+
+GONE, CAME = "gone", "came"
+
+_CHANGE_TYPE = "_change_type"
+"""Column of a file of the change feed."""
+
+_SIDES = {"delete": GONE, "update_preimage": GONE, "insert": CAME, "update_postimage": CAME}
+"""Side of each row of the change feed, by its `_change_type`."""
+
 DETAILS = (PARTITION, DELETED)
 
 
@@ -95,16 +106,39 @@ class DeltaReader:
         return constants
 
     def _deleted(self, part: FilePart, rows: int) -> Int64s:
-        """Return the places of a file's rows that are not read: the deleted ones; see `DELETED_BESIDE`.
+        """Return the places of a file's rows that are not read: the deleted ones; see `DELETED_BESIDE` and `SIDE`.
 
         Raises:
             Refused: the deletion vector is gone or damaged, or is not that of the file.
         """
+        if side := part.details.get(SIDE):
+            return self._of_other_side(part, side)
         deleted = self._rows_of(part.details.get(DELETED), part, rows)
         if not (beside := part.details.get(DELETED_BESIDE)):
             return deleted
         read = np.setdiff1d(self._rows_of(beside, part, rows), deleted, assume_unique=True)
         return np.setdiff1d(np.arange(rows), read, assume_unique=True)
+
+    def _of_other_side(self, part: FilePart, side: str) -> Int64s:
+        """Return the places of the rows of a file of the change feed that are not on a side.
+
+        Raises:
+            pa.ArrowInvalid: the file has no column of changes, or an unknown kind of change.
+        """
+        # Commands that only look at the log should not wait for this import.
+        import pyarrow.parquet as pq
+
+        filesystem, root = self.warehouse.filesystem(self.table)
+        with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
+            table = pq.ParquetFile(stream, page_checksum_verification=True).read([_CHANGE_TYPE])
+        if _CHANGE_TYPE not in table.column_names:
+            raise pa.ArrowInvalid(f"it is a file of the change feed without column {_CHANGE_TYPE}")
+        kinds = table[_CHANGE_TYPE].combine_chunks().dictionary_encode(null_encoding="encode")
+        values = kinds.dictionary.to_pylist()
+        if unknown := set(values) - _SIDES.keys():
+            raise pa.ArrowInvalid(f"its column {_CHANGE_TYPE} has {', '.join(map(repr, unknown))}")
+        is_other = np.array([_SIDES[value] != side for value in values], np.bool_)
+        return np.flatnonzero(is_other[np.asarray(kinds.indices)]) if len(kinds) else np.zeros(0, np.int64)
 
     def _rows_of(self, described: Mapping[str, Any] | None, part: FilePart, rows: int) -> Int64s:
         """Return the places of the rows that a deletion vector removes; none without a vector."""

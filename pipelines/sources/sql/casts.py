@@ -19,6 +19,8 @@ from tidegate.windowing.type_names import name_of
 
 EXACT_DIGITS = 15
 """Decimals of so many digits are whole doubles divided by a power of ten that is a double, so the quotient is exact."""
+_MOST_DIGITS = 38
+"""Digits of the widest decimal."""
 _WHITE = "".join(map(chr, range(33))) + "\x7f"
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
@@ -79,6 +81,8 @@ def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Ca
             return call(moments.timestamp_text)
     if t.is_integer(source):
         if t.is_integer(kind):
+            if quiet and source.bit_width > kind.bit_width:
+                return call(integer_or_null, options=(kind,))
             return call(plain_cast, options=(kind,), fails=source.bit_width > kind.bit_width)
         if t.is_floating(kind):
             return call(to_floating, options=(kind,))
@@ -100,6 +104,8 @@ def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Ca
     if t.is_decimal(source):
         if t.is_decimal(kind) and kind.scale >= source.scale and _whole_digits(kind) >= _whole_digits(source):
             return call(plain_cast, options=(kind,))
+        if t.is_decimal(kind) and source.precision < _MOST_DIGITS:
+            return call(narrower_decimal, options=(kind, not quiet), fails=not quiet)
         if t.is_float64(kind) and source.precision <= EXACT_DIGITS:
             return call(decimal_to_double)
         if t.is_integer(kind) and source.precision <= EXACT_DIGITS:
@@ -141,6 +147,40 @@ def _whole_digits(kind: Any) -> int:
 def plain_cast(value: Value, kind: pa.DataType) -> Value:
     """Cast by Arrow; a value out of range is an error."""
     return value.cast(kind)
+
+
+def integer_or_null(value: Value, kind: pa.DataType) -> Value:
+    """Cast integers to narrower ones; a value out of range gives null."""
+    (values,) = arrays(value)
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    low, high = (pa.scalar(int(bound), values.type) for bound in (bounds.min, bounds.max))
+    fits = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+    return pc.if_else(fits, values, pa.scalar(None, values.type)).cast(kind)
+
+
+def narrower_decimal(value: Value, kind: pa.DataType, fails: bool) -> Value:
+    """Cast decimals of less than 38 digits to fewer digits, before or after the point, where they are rounded half up.
+
+    Args:
+        value: the decimals.
+        kind: the type of decimals.
+        fails: True if a value out of range is an error; False if it gives null.
+    """
+    (values,) = arrays(value)
+    scale, whole = values.type.scale, _whole_digits(kind)
+    wide = pa.decimal128(_MOST_DIGITS, scale)
+    numbers = values.cast(wide)
+    if kind.scale < scale:
+        numbers = pc.round(numbers, ndigits=kind.scale, round_mode="half_towards_infinity")
+    if whole <= _whole_digits(values.type):
+        limit = pa.scalar(Decimal(10) ** whole, wide)
+        fits = pc.fill_null(pc.less(pc.abs(numbers), limit), True)
+        if fails and fits.true_count < len(fits):
+            raise RowFailure(
+                f"the value {values.filter(pc.invert(fits))[0].as_py()} is out of range for {name_of(kind)}"
+            )
+        numbers = pc.if_else(fits, numbers, pa.scalar(None, wide))
+    return numbers.cast(kind)
 
 
 def to_floating(value: Value, kind: pa.DataType) -> Value:

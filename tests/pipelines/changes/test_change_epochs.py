@@ -184,8 +184,15 @@ def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
+@pytest.mark.parametrize(
+    ("pipeline", "step"),
+    [
+        # Each step once, with one pipeline and the other by turns.
+        pytest.param(pipeline, step, id=f"{pipeline.name}-{step}", marks=() if at % 2 == by else pytest.mark.long)
+        for at, step in enumerate(STEPS)
+        for by, pipeline in enumerate((SESSIONS, HOURS))
+    ],
+)
 def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipeline: Pipeline, step: str) -> None:
     available(lake, pipeline)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
@@ -281,6 +288,35 @@ def test_a_run_of_any_interval_corrects_the_earlier_ones(lake: Lake, pipeline: P
     assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
+def test_rows_that_are_appended_after_a_correction_are_taken_in_by_a_run_of_their_interval(lake: Lake) -> None:
+    for start in range(10, 15):
+        backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    assert backfilled(lake, HOURS, "14:00", "15:00") == "unchanged"
+    lake.append(("ann", at("11:50"), 50))
+    assert backfilled(lake, HOURS, "11:00", "12:00") == "unchanged", "which a correction has just brought"
+    assert ("ann", 50) in {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+    before = newest(lake, HOURS)
+    assert backfilled(lake, HOURS, "11:00", "12:00") == "unchanged"
+    assert newest(lake, HOURS) == before
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
+def test_a_restore_of_an_emptied_table_only_adds_files_and_is_taken_in_too(lake: Lake) -> None:
+    for start in range(10, 15):
+        backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
+    table = DeltaTable(lake.path("events"))
+    version = table.version()
+    table.delete()
+    backfilled(lake, HOURS, "14:00", "15:00")
+    assert lake.final(HOURS).num_rows == 0
+    DeltaTable(lake.path("events")).restore(version)
+    assert backfilled(lake, HOURS, "14:00", "15:00") == "unchanged", "which a correction has just brought"
+    totals = {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+    assert totals == {("ann", 6), ("bob", 4), ("cem", 11)}
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
 def test_files_of_versions_in_between_may_be_gone(lake: Lake) -> None:
     for start in range(10, 15):
         backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
@@ -290,6 +326,27 @@ def test_files_of_versions_in_between_may_be_gone(lake: Lake) -> None:
     assert len(table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)) == 1
     assert backfilled(lake, HOURS, "14:00", "15:00") == "unchanged", "which the correction has just brought"
     assert ("dan", 2) in {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
+@pytest.mark.parametrize("kind", ["stream", "backfill"])
+def test_files_that_were_compacted_and_vacuumed_since_the_last_run_are_not_missed(lake: Lake, kind: str) -> None:
+    def run() -> None:
+        if kind == "stream":
+            available(lake, HOURS)
+        else:
+            backfilled(lake, HOURS, "10:00", "11:00")
+
+    lake.append(("ann", at("10:55"), 1))
+    run()
+    table = DeltaTable(lake.path("events"))
+    table.optimize.compact()
+    assert len(table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)) > 1
+    # Nothing is new, so the position may stay before the compaction.
+    run()
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    run()
+    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 

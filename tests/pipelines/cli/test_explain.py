@@ -94,6 +94,35 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
     assert told[1]["where"] == "Python task"
 
 
+CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct')"
+
+
+def test_a_source_whose_changes_are_corrected_has_a_step_more(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    assert not any("changed rows" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    project.rewrite(f"session_pipeline({CORRECTING})")
+    assert "if versions of events changed rows" in project.data("explain", "sessions")["steps"][1]["does"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", "sessions"),
+        ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02", "--dry-run"),
+    ],
+    ids=["explain", "dry run"],
+)
+def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_starts(
+    project: Project, command: tuple[str, ...]
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({CORRECTING}, columns={{'part': 'value / cast(1000.0 as decimal(5,1))'}})")
+    code, told = project.tidegate(*command)
+    assert (code, "can't correct changes of source events: columns['part']" in told) == (3, True), told
+
+
 @pytest.mark.parametrize("changing", ["rand()", "now()", "uuid()", "current_date"])
 @pytest.mark.parametrize("more", ["", ", source=DeltaSource('events', timestamp='at', reader='spark')"])
 def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(

@@ -128,7 +128,8 @@ def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> Non
     code, told = project.tidegate(*day)
     assert code == 0
     assert "rows of the source changed in version 2: their windows would be corrected first" in " ".join(told.split())
-    assert "would be corrected: 1 rows went, 0 came" in " ".join(told.split())
+    assert "what changed is told by a comparison of files" in " ".join(told.split())
+    assert "would be corrected: 1 gone, 0 came" in " ".join(told.split())
     (changed,) = project.data(*day)["changed"]
     assert (changed["gone"], changed["came"]) == (1, 0)
     assert changed["interval"] == {"start": 1_709_251_200_000, "end": 1_709_337_600_000}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
@@ -54,6 +56,21 @@ def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: 
     assert second.startswith("epoch 2: 1 in, 0 late, 0 fired, 2 open, watermark 2024-03-01 07:59:59.999, lag ")
     assert third.startswith("epoch 3: 1 in, 0 late, 1 fired, 2 open, watermark 2024-03-01 08:59:59.999, lag ")
     assert last == "sessions: ended after a whole epoch"
+
+
+def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, lake: Lake) -> None:
+    streaming.rewrite(
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    )
+    assert " gone " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
+    DeltaTable(lake.path("events")).delete("value = 8")
+    _, told = streaming.tidegate(*NOW)
+    corrected = next(line for line in told.splitlines() if "gone" in line)
+    assert "1 gone (1 from windows), 0 came (0 filtered), 1 retracted, 0 fired, 2 open, " in corrected
+    _, told = streaming.tidegate("runs", "sessions")
+    assert " gone " in told.splitlines()[1]
+    log = (streaming.folder / "work" / "logs" / "sessions.epochs.jsonl").read_text()
+    assert [json.loads(line)["rows_gone"] for line in log.splitlines()].count(1) == 1
 
 
 def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streaming: Project) -> None:

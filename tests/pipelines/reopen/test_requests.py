@@ -16,9 +16,10 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run import requests
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.lease import Lease, read_lease
-from tidegate.pipelines.run.requests import Answer, Asker, answer_to, ask, forget_request, serve
+from tidegate.pipelines.run.requests import Answer, Asker, Desk, answer_to, ask, forget_request, serve
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.tables.pipeline_tables import REQUESTS
@@ -80,6 +81,18 @@ def test_a_stream_reopens_late_rows_between_its_epochs_and_goes_on(late: Lake) -
     assert totals(late) == {"10:00": 11, "14:00": 2}
     kinds = late.rows(PIPELINE, "epochs").sort_by("epoch")["kind"].to_pylist()
     assert kinds == ["stream", "reopen", "stream"]
+
+
+def test_a_stream_looks_for_requests_at_once_and_then_every_few_seconds(
+    late: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, looks = Waits(), list[float]()
+    monkeypatch.setattr(requests, "serve", lambda *ignored: looks.append(waits.now) or [])
+    desk = Desk(late.tables(PIPELINE), lambda selection: (None, 0), waits.timer)
+    for _ in range(120):
+        desk.serve()
+        waits.pause(0.1)
+    assert [round(look) for look in looks] == [0, 5, 10]
 
 
 def test_a_refusal_is_an_answer_and_the_stream_goes_on(late: Lake) -> None:

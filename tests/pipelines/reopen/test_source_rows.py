@@ -11,15 +11,12 @@ import pytest
 
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.test_drawn import Drawn
-from tidegate.pipelines.definition.event_columns import COMMIT, PACK, SHARD, TIME
-from tidegate.pipelines.epoch.exchange import unpacked
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen import passed as passed_module
-from tidegate.pipelines.reopen import source_rows as source_rows_module
 from tidegate.pipelines.reopen.passed import Passed
 from tidegate.pipelines.reopen.plan import ReopenPlan
-from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.source_rows import SourceRows, events_within
 from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -58,14 +55,10 @@ class BothRows(lake_rows.LakeRows):
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """The outcomes of the rows that the product reads."""
-        job, frame = ReopenJob.of(plan), cast("Any", self.product()._events(plan))
-        packs = pa.Table.from_batches(frame.batches).to_pylist() if frame is not None and frame.batches else []
-
-        def events(number: int) -> pa.Table:
-            table = unpacked(row[PACK] for row in packs if row[SHARD] == number)
-            return pa.table({COMMIT: [], TIME: []}) if table is None else table
-
-        given = [job.run(number, events(number)) for number in job.files]
+        job, files = ReopenJob.of(plan), self.product().files_of(plan)
+        events = events_within(plan.epoch.bound.key, files, files.judged(), plan.spans)
+        reports = job.run_shards(list(job.files), events)
+        given = [ShardOutcome.from_json(row["info"]) for report in reports for row in report.to_pylist()]
         expected = super().correct(plan)
         assert [counted(outcome) for outcome in given] == [counted(outcome) for outcome in expected]
         return given
@@ -78,8 +71,7 @@ def counted(outcome: ShardOutcome) -> tuple[int, bool, dict[str, int], int]:
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
     """Tasks run in this process."""
-    for module in (passed_module, source_rows_module):
-        monkeypatch.setattr(module, "run_over", Batches)
+    monkeypatch.setattr(passed_module, "run_over", Batches)
     monkeypatch.setattr(lake_rows, "LakeRows", BothRows)
     return ()
 

@@ -37,16 +37,6 @@ def test_open_windows_are_counted_for_each_key_group(tables: PipelineTables) -> 
     assert sum(counts) == 1
 
 
-def test_text_from_the_data_is_escaped(tmp_path: Path) -> None:
-    lake = session_lake()
-    for row in (*lake.panes, *lake.state):
-        row["user"] = "<script>alert(1)</script>"
-    config = lake.write(tmp_path)
-    page = render(read_run(PipelineTables(warehouse_of(config), "sessions")))
-    assert "<script" not in page
-    assert "&lt;script&gt;" in page
-
-
 def test_a_run_that_was_never_checked_says_how_to_check_it(tables: PipelineTables) -> None:
     page = render(read_run(tables))
     assert "never checked" in page

@@ -39,6 +39,18 @@ def test_a_savepoint_holds_the_rows_and_the_manifest_of_its_snapshot(by_hand: By
     assert (entry.created_at, entry.size > 0) == (NOW, True)
 
 
+@pytest.mark.parametrize("name", ["../../../secret.txt", "/etc/passwd", "file:///etc/passwd"])
+def test_a_forged_log_gets_no_file_from_outside_of_its_table(by_hand: ByHand, tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret.txt").write_text("of the machine")
+    warehouse, table = by_hand.tables.warehouse, by_hand.tables.path("state")
+    for act in (
+        lambda: warehouse.copy_file(table, name, str(tmp_path / "copies"), "copy.parquet"),
+        lambda: warehouse.delete_file(table, name),
+    ):
+        with pytest.raises(Refused, match="names a file outside of the table's folder"):
+            act()
+
+
 def test_an_older_snapshot_can_be_saved_too(by_hand: ByHand) -> None:
     two_epochs(by_hand)
     create_savepoint(by_hand.tables, find_snapshot(by_hand.tables, "1"), "first", NOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -163,6 +164,20 @@ def test_text_that_is_no_time_is_an_error_without_try() -> None:
         text("try_to_timestamp(s)", "2024-01-01 10:00:00 Europe/Berlin")
     with pytest.raises(RowFailure, match=r"'1\.5' is no INT"):
         text("cast(s as int)", "1.5")
+
+
+def test_a_value_that_fits_into_no_narrower_number_is_null_with_try_cast_and_else_an_error() -> None:
+    longs = [(number, pa.int64()) for number in (2**31 - 1, 2**31, -(2**31), -(2**31) - 1, None)]
+    assert [value("try_cast(n as int)", n=each) for each in longs] == [2**31 - 1, None, -(2**31), None, None]
+    cents = [(Decimal(text), pa.decimal128(6, 2)) for text in ("999.94", "999.95", "-0.05", "-1000.00")]
+    assert [value("try_cast(p as decimal(4,1))", p=each) for each in cents] == [
+        Decimal("999.9"),
+        None,
+        Decimal("-0.1"),
+        None,
+    ]
+    with pytest.raises(RowFailure, match=r"the value 999\.95 is out of range for decimal\(4,1\)"):
+        value("cast(p as decimal(4,1))", p=cents[1])
 
 
 def test_times_before_1970_are_rounded_down() -> None:

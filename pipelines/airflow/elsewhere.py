@@ -1,0 +1,116 @@
+"""Runs of commands on other hosts: found by the artifacts and by the lease of their pipeline, followed, and ended.
+
+A host that dies gives no sign of life after a minute, and its lease runs out; then the next try starts its own
+command. This module imports nothing of Airflow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.pipelines.airflow.process import ProcessHandle, Run
+from tidegate.pipelines.airflow.run_files import CopyOfRun, RunState, copies_below
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import StoreFailed, UsageError
+from tidegate.pipelines.run.holder import Holder
+from tidegate.pipelines.stores.artifacts import artifacts_of
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.config import Config
+    from tidegate.pipelines.stores.artifacts import Artifacts
+
+_RUNS = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The runs of a project on all of its hosts, seen from this one.
+
+    Args:
+        config: the project; None if its tidegate.toml can't be read, which its commands say themselves.
+        pipeline: name of the pipeline that the commands drive; None if its lease is not looked at.
+        artifacts: the project's artifacts; None if the hosts share the work folder.
+    """
+
+    config: Config | None
+    pipeline: str | None
+    artifacts: Artifacts | None
+
+    @classmethod
+    def of(cls, config_file: str, pipeline: str | None) -> Hosts:
+        """Return the runs of the project with a tidegate.toml."""
+        try:
+            config = load_config(Path(config_file))
+            return cls(config, pipeline, None if config.shares_work else artifacts_of(config))
+        except UsageError:
+            return cls(None, None, None)
+
+    def copy_of(self, name: str) -> CopyOfRun | None:
+        """Return the copy of a run's files by its name; None if other hosts see the files themselves."""
+        return None if self.artifacts is None else CopyOfRun(self.artifacts, f"{_RUNS}/{name}")
+
+    def run_of(self, handle: ProcessHandle) -> Run:
+        """Return the run of a handle."""
+        return Run(handle, self.artifacts, lambda state: self._is_driving(handle, state))
+
+    def running_try(self, task: str) -> Run | None:
+        """Return the run of an earlier try of a task that is still running on another host, if there is one.
+
+        Airflow has no handle of it if the worker died before it could keep it. A run that was asked to end is waited
+        for, and not returned.
+
+        Args:
+            task: DAG, run and task, as the names of runs have them.
+        """
+        if self.artifacts is None:
+            return None
+        for copy in copies_below(self.artifacts, f"{_RUNS}/{task}"):
+            state = copy.state()
+            if state.exit_code is not None or "handle" not in state.about:
+                continue
+            run = self.run_of(ProcessHandle(**state.about["handle"]))
+            if not run.is_alive():
+                continue
+            if not run.is_ending():
+                return run
+            run.follow(lambda line: None)
+        return None
+
+    def end(self, run: Run, number: int) -> None:
+        """Ask for the end of a command: its supervisor, and by the lease the command itself if that is gone.
+
+        By the lease a command ends after its present epoch. If a later try follows the command, it goes on: Airflow
+        ends the task of a worker that it gave up as soon as that worker reaches it again.
+
+        Args:
+            run: the run of the command.
+            number: the try that is ended.
+        """
+        if self._claimed_by(run) > number:
+            return
+        run.end()
+        if not run.is_supervised() and (holder := self._holder(run.handle, run.files.state())) is not None:
+            holder.stop()
+
+    def _claimed_by(self, run: Run) -> int:
+        """Return the newest try that follows a run, from this host or from another one."""
+        place, here = run.handle.place, run.files.claimed_by()
+        if place is None or self.artifacts is None:
+            return here
+        try:
+            return max(here, CopyOfRun(self.artifacts, place).claimed_by())
+        except StoreFailed:
+            # A command that is to end must not go on because its store fails.
+            return here
+
+    def _is_driving(self, handle: ProcessHandle, state: RunState) -> bool:
+        holder = self._holder(handle, state)
+        return holder is not None and holder.is_driving()
+
+    def _holder(self, handle: ProcessHandle, state: RunState) -> Holder | None:
+        """Return the command of a run, which may hold the lease; None if its process is not known."""
+        if self.config is None or self.pipeline is None or "process" not in state.about:
+            return None
+        return Holder(self.config, self.pipeline, handle.host, state.about["process"])

@@ -1,0 +1,232 @@
+"""The files of one run of a command: its log, result, exit code, signs of life, and the request to end it.
+
+On the host of the run they lie in a folder. Other hosts see copies among the artifacts, which the run's supervisor
+keeps up to date: an object can't grow, so the log is copied in parts of one size, and only the last of them is
+written again. This module imports nothing of Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.stores.artifacts import Artifacts
+
+PART = 256 << 10
+"""Size of a part of the copied log in bytes."""
+
+_STATE, _RESULT, _END, _FOLLOWER = "state.json", "result.json", "end", "follower"
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """State of a run at one moment, as its files tell it.
+
+    Args:
+        exit_code: None while there is none.
+        beat_at: the last sign of life, in seconds since 1970; None before the first.
+        log_size: size of the log in bytes.
+        about: fields that the supervisor wrote; empty in the run's own folder.
+    """
+
+    exit_code: int | None
+    beat_at: float | None
+    log_size: int
+    about: Mapping[str, Any]
+
+
+class RunFiles(Protocol):
+    """The files of a run, in its folder or among the artifacts."""
+
+    @property
+    def pause(self) -> float:
+        """Return the seconds between two looks."""
+
+    @property
+    def log_address(self) -> str:
+        """Return the path or URI of the log, for people."""
+
+    def state(self) -> RunState:
+        """Return the state of the run."""
+
+    def read_log(self, position: int) -> bytes:
+        """Return a part of the log from a position in bytes; empty at its end."""
+
+    def result(self) -> str | None:
+        """Return the JSON that the command left; None while there is none."""
+
+    def request_end(self) -> None:
+        """Ask the supervisor to end the command."""
+
+    def is_ending(self) -> bool:
+        """Return True if somebody asked the supervisor to end the command."""
+
+    def claim(self, number: int) -> None:
+        """Note that try `number` of the task follows the run."""
+
+    def claimed_by(self) -> int:
+        """Return the number of the newest try that noted that it follows the run; 0 if only its own does."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOfRun:
+    """The files of a run in its own folder.
+
+    Args:
+        folder: the folder.
+    """
+
+    folder: Path
+
+    @property
+    def pause(self) -> float:
+        return 0.5
+
+    @property
+    def log_address(self) -> str:
+        return str(self.log)
+
+    @property
+    def log(self) -> Path:
+        """Return the file of the command's output."""
+        return self.folder / "log.txt"
+
+    @property
+    def exit_file(self) -> Path:
+        """Return the file that holds the exit code once the command has ended."""
+        return self.folder / "exit"
+
+    @property
+    def heartbeat(self) -> Path:
+        """Return the file that is touched every few seconds: a host that dies writes no exit code."""
+        return self.folder / "alive"
+
+    def state(self) -> RunState:
+        try:
+            code = int(self.exit_file.read_text())
+        except (FileNotFoundError, ValueError):
+            code = None
+        try:
+            beat = self.heartbeat.stat().st_mtime
+        except FileNotFoundError:
+            beat = None
+        return RunState(code, beat, self.log.stat().st_size if self.log.exists() else 0, {})
+
+    def read_log(self, position: int) -> bytes:
+        with self.log.open("rb") as log:
+            log.seek(position)
+            return log.read(PART)
+
+    def result(self) -> str | None:
+        try:
+            return (self.folder / _RESULT).read_text()
+        except FileNotFoundError:
+            return None
+
+    def request_end(self) -> None:
+        (self.folder / _END).touch()
+
+    def is_ending(self) -> bool:
+        return (self.folder / _END).exists()
+
+    def claim(self, number: int) -> None:
+        (self.folder / _FOLLOWER).write_text(str(number))
+
+    def claimed_by(self) -> int:
+        file = self.folder / _FOLLOWER
+        return int(file.read_text() or 0) if file.exists() else 0
+
+    def clear(self) -> None:
+        """Remove the files of an earlier run but its log."""
+        for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT, _FOLLOWER):
+            (self.folder / left).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOfRun:
+    """The files of a run among the artifacts.
+
+    Args:
+        artifacts: the artifacts of the project.
+        place: folder of the run among them.
+    """
+
+    artifacts: Artifacts
+    place: str
+
+    @property
+    def pause(self) -> float:
+        return 5.0
+
+    @property
+    def log_address(self) -> str:
+        return self.artifacts.address(self._part(0))
+
+    def state(self) -> RunState:
+        dated = self.artifacts.dated(self._name(_STATE))
+        if dated is None:
+            return RunState(None, None, 0, {})
+        about, written_at = json.loads(dated[0]), dated[1]
+        return RunState(about["exit_code"], written_at, about["log_size"], about)
+
+    def write_state(self, about: Mapping[str, Any]) -> None:
+        """Write the state, which is a sign of life too."""
+        self._write(_STATE, json.dumps(about).encode())
+
+    def read_log(self, position: int) -> bytes:
+        content = self.artifacts.read(self._part(position // PART))
+        return b"" if content is None else content[position % PART :]
+
+    def copy_log(self, log: Path, copied: int) -> int:
+        """Copy what a log has got since it had `copied` bytes, and return its new size."""
+        size = log.stat().st_size
+        with log.open("rb") as file:
+            for number in range(copied // PART, -(-size // PART)) if size > copied else ():
+                file.seek(number * PART)
+                self.artifacts.write(self._part(number), file.read(min(PART, size - number * PART)))
+        return max(size, copied)
+
+    def result(self) -> str | None:
+        content = self.artifacts.read(self._name(_RESULT))
+        return None if content is None else content.decode()
+
+    def write_result(self, content: str) -> None:
+        """Copy the JSON that the command left."""
+        self._write(_RESULT, content.encode())
+
+    def request_end(self) -> None:
+        self._write(_END, b"")
+
+    def is_ending(self) -> bool:
+        return self.artifacts.written_at(self._name(_END)) is not None
+
+    def claim(self, number: int) -> None:
+        self._write(_FOLLOWER, str(number).encode())
+
+    def claimed_by(self) -> int:
+        return int(self.artifacts.read(self._name(_FOLLOWER)) or 0)
+
+    def clear(self) -> None:
+        """Remove the files of an earlier run but its log, which the copy of the new log replaces."""
+        for name in (_STATE, _END, _RESULT, _FOLLOWER):
+            self.artifacts.delete(self._name(name))
+
+    def _name(self, name: str) -> str:
+        return f"{self.place}/{name}"
+
+    def _part(self, number: int) -> str:
+        return self._name(f"log-{number:06d}.txt")
+
+    def _write(self, name: str, content: bytes) -> None:
+        self.artifacts.write(self._name(name), content)
+
+
+def copies_below(artifacts: Artifacts, folder: str) -> list[CopyOfRun]:
+    """Return the runs below a folder of the artifacts, that with the newest sign of life first."""
+    names = artifacts.names(folder)
+    states = sorted((at, name) for name, at in names.items() if name.endswith(f"/{_STATE}"))
+    return [CopyOfRun(artifacts, name.removesuffix(f"/{_STATE}")) for _, name in reversed(states)]

@@ -1,0 +1,39 @@
+"""Text from the data as people may see it: without characters that a terminal or a browser takes for a command.
+
+A key is anybody's text. In a terminal, an escape sequence in it could hide rows, change the title or write to the
+clipboard, a line break could forge a row, and characters for the direction of text show it in another order than it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""Control characters but line feed and tab; those above 127 begin escape sequences, too."""
+_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_LINES = "\u2028\u2029"
+_SURROGATES = "\ud800-\udfff"
+"""Halves of characters, which no output can be written with."""
+
+_HOSTILE = re.compile(f"[{_CONTROL}{_DIRECTION}{_LINES}{_SURROGATES}]")
+_HOSTILE_IN_CELL = re.compile(f"[\\n\\t{_CONTROL}{_DIRECTION}{_LINES}{_SURROGATES}]")
+
+
+def plain(text: str) -> str:
+    r"""Return a text of lines with control characters as escapes, such as `\x1b`; line breaks and tabs stay."""
+    return _HOSTILE.sub(_escape, text)
+
+
+def plain_cell(text: str) -> str:
+    r"""Return a text that stays in one line, such as a cell of a table: its line breaks are shown as `\n`, too."""
+    return _HOSTILE_IN_CELL.sub(_escape, text)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of a template, a plain text as by `plain`; markup and other values stay."""
+    return plain(value) if type(value) is str else value
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -1,0 +1,37 @@
+"""The ports of a session in local mode: nobody on another machine reaches one."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tidegate.pipelines.spark import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    """Addresses and ports at which a process takes connections."""
+    return {
+        (each.laddr.ip.removeprefix("::ffff:"), each.laddr.port)
+        for each in process.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    }
+
+
+def test_every_port_of_spark_and_of_its_python_processes_is_on_loopback(spark: SparkSession) -> None:
+    assert spark.range(10).mapInArrow(lambda parts: parts, "id long").count() == 10, "Python workers have started"
+    started = jvm.process()
+    assert started is not None
+    of_java = psutil.Process(started.pid)
+    processes = [psutil.Process(), of_java, *of_java.children(recursive=True)]
+    assert any("pyspark.daemon" in process.cmdline() for process in processes)
+    ports = {process.pid: listening(process) for process in processes}
+    assert len(ports[of_java.pid]) >= 2, "the driver and its blocks"
+    outside = {found for all_ in ports.values() for found in all_ if not ip_address(found[0]).is_loopback}
+    assert outside == set()
+    assert spark.conf.get("spark.ui.enabled") == "false"
+    assert spark.conf.get("spark.authenticate") == "true", "nor does another user of this machine"

@@ -1,0 +1,24 @@
+"""A command for a test of hosts: it drives a pipeline, by its lease alone, until somebody asks it to end."""
+
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+if __name__ == "__main__":
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *ignored: ended.set())
+    pipeline, output = sys.argv[1], sys.argv[sys.argv.index("--output") + 1]
+    with Lease(PipelineTables(warehouse_of(load_config()), pipeline), "stream", system_clock) as lease:
+        print("driving", pipeline, flush=True)
+        while not (ended.wait(0.5) or lease.stop_requested):
+            continue
+    Path(output).write_text(json.dumps({"epoch": 7, "driver": lease.row.host}))
+    print("ended in order", flush=True)

@@ -1,0 +1,223 @@
+"""Artifacts on disk and in a bucket: what is written is read, changes of two hosts both stay, and old files go."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.dags.project import write_project
+from tests.store.proxy import Fault, Plan, Proxy
+from tests.store.server import S3Server, options_of
+from tidegate.expectations.docs import write_page
+from tidegate.pipelines.airflow.alarms import Alarm
+from tidegate.pipelines.airflow.operator import CommandRefused
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import StoreFailed
+from tidegate.pipelines.inspect.overview import docs_page, pipeline_overview, report_page
+from tidegate.pipelines.run.work_folder import DAY, clean_artifacts
+from tidegate.pipelines.stores.artifacts import (
+    Artifacts,
+    ArtifactsInFolder,
+    ArtifactsInStore,
+    artifacts_of,
+    report_name,
+)
+
+
+def in_bucket(bucket: str, endpoint: str, **options: str) -> ArtifactsInStore:
+    return ArtifactsInStore(f"s3://{bucket}/wh/_tidegate/artifacts", {**options_of(endpoint), **options})
+
+
+@pytest.fixture(params=["folder", "store"])
+def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
+    if request.param == "folder":
+        return ArtifactsInFolder(tmp_path / "artifacts")
+    server: S3Server = request.getfixturevalue("server")
+    return in_bucket(request.getfixturevalue("bucket"), server.endpoint)
+
+
+def test_what_is_written_is_read_listed_and_removed(artifacts: Artifacts) -> None:
+    assert (artifacts.read("a/b.html"), artifacts.dated("a/b.html"), artifacts.written_at("a/b.html")) == (None,) * 3
+    artifacts.delete("a/b.html")
+    for content in (b"first", b"second"):
+        artifacts.write("a/b.html", content)
+    artifacts.write("ab/c", b"")
+    dated = artifacts.dated("a/b.html")
+    assert dated is not None
+    assert (artifacts.read("a/b.html"), dated[0]) == (b"second", b"second")
+    assert abs(dated[1] - datetime.now(UTC).timestamp()) < 120
+    assert set(artifacts.names("a")) == {"a/b.html"}, "and not those of a folder whose name begins in the same way"
+    assert artifacts.names("nothing") == {}
+    artifacts.delete("a/b.html")
+    assert artifacts.names("a") == {}
+    assert artifacts.address("ab/c").startswith(artifacts.uri)
+
+
+def test_changes_that_two_hosts_make_at_the_same_moment_both_stay(artifacts: Artifacts) -> None:
+    together = threading.Barrier(2)
+
+    def added(entry: bytes, content: bytes | None) -> bytes:
+        return (content or b"") + entry
+
+    def add(host: int) -> None:
+        for number in range(4):
+            together.wait()
+            entry = f"{host}{number} ".encode()
+            artifacts.change("list", partial(added, entry))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(add, range(2)))
+    content = artifacts.read("list")
+    assert content is not None
+    assert sorted(content.split()) == sorted(f"{host}{number}".encode() for host in range(2) for number in range(4))
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.INTERNAL_ERROR_AFTER])
+def test_a_change_that_the_store_made_and_did_not_answer_counts_once(proxy: Proxy, bucket: str, fault: Fault) -> None:
+    """As the list of Data Docs does it: an entry that is there already is not added again."""
+    artifacts = in_bucket(bucket, proxy.endpoint)
+    artifacts.write("list", b'["a"]')
+    proxy.set(Plan(fault=fault, kind="PUT", pattern="list"))
+    artifacts.change("list", lambda content: json.dumps([*{*json.loads(content or b"[]"), "b"}]).encode())
+    proxy.requests()
+    assert proxy.failed, "the change was disturbed"
+    assert sorted(json.loads(artifacts.read("list") or b"[]")) == ["a", "b"]
+
+
+def test_a_change_that_always_comes_too_late_is_an_error_to_be_tried_again(proxy: Proxy, bucket: str) -> None:
+    artifacts = in_bucket(bucket, proxy.endpoint, max_retries="0")
+    artifacts.write("list", b"1")
+    proxy.set(Plan(fault=Fault.PRECONDITION_FAILED, kind="PUT", times=1000))
+    with pytest.raises(StoreFailed, match="another host changed it first"):
+        artifacts.change("list", lambda content: b"2")
+    assert artifacts.read("list") == b"1"
+
+
+def test_lines_of_a_journal_stay_in_the_order_of_time(artifacts: Artifacts) -> None:
+    addresses = [
+        artifacts.add_line("alarms", json.dumps(number), datetime(2024, 3, 1, number, tzinfo=UTC))
+        for number in range(3)
+    ]
+    if isinstance(artifacts, ArtifactsInFolder):
+        lines = (artifacts.read("alarms.jsonl") or b"").splitlines()
+    else:
+        assert sorted(addresses) == addresses
+        lines = [artifacts.read(name) or b"" for name in sorted(artifacts.names("alarms"))]
+    assert [json.loads(line) for line in lines] == [0, 1, 2]
+
+
+def test_old_runs_and_reports_are_removed_once_a_day_and_a_run_at_work_stays(artifacts: Artifacts) -> None:
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    names = ("runs/d/r/t/1/state.json", "runs/d/r/t/1/log-000000.txt", "reports/p/epoch-000001.html", "quality/p/a")
+    for name in names:
+        artifacts.write(name, b"")
+    assert clean_artifacts(artifacts, 0, now + 40 * DAY) == 0
+    assert clean_artifacts(artifacts, 30, now + 29 * DAY) == 0
+    if isinstance(artifacts, ArtifactsInFolder):
+        # The marker of the cleaning has the time of this machine, and the test is in the future.
+        os.utime(artifacts.folder / "cleaned", ((now + 29 * DAY) / 1000,) * 2)
+        assert clean_artifacts(artifacts, 30, now + 29 * DAY + DAY // 2) == 0, "not again on this day"
+        os.utime(artifacts.folder / names[0], ((now + 20 * DAY) / 1000,) * 2)
+        assert clean_artifacts(artifacts, 30, now + 40 * DAY) == 1
+        assert set(artifacts.names("")) == {*names[:2], names[3], "cleaned"}, "the run gave a sign of life"
+    assert clean_artifacts(artifacts, 30, now + 90 * DAY) > 0
+    assert set(artifacts.names("")) == {names[3], "cleaned"}
+
+
+def test_a_store_that_fails_ends_no_command_because_of_its_cleaning(proxy: Proxy, bucket: str) -> None:
+    artifacts = in_bucket(bucket, proxy.endpoint, max_retries="0", timeout="1s")
+    proxy.set(Plan(fault=Fault.SLOW_DOWN, times=1000))
+    assert clean_artifacts(artifacts, 30, 100 * DAY) == 0
+
+
+def test_artifacts_are_in_the_warehouse_of_a_store_and_else_in_the_work_folder(tmp_path: Path) -> None:
+    def place(text: str) -> tuple[str, bool]:
+        (tmp_path / "tidegate.toml").write_text(text)
+        config = load_config(tmp_path / "tidegate.toml")
+        assert artifacts_of(config).uri == config.artifacts_uri
+        return config.artifacts_uri, config.shares_work
+
+    assert place("") == (str(tmp_path / ".work"), True)
+    assert place('work = "w"') == (str(tmp_path / "w"), True)
+    assert place('artifacts = "seen"') == (str(tmp_path / "seen"), False)
+    assert place('warehouse = "s3://b/wh/"') == ("s3://b/wh/_tidegate/artifacts", False)
+    assert place('warehouse = "s3://b/wh"\nartifacts = "gs://c/x"') == ("gs://c/x", False)
+
+
+def two_hosts(tmp_path: Path, bucket: str, server: S3Server) -> tuple[Path, Path]:
+    """Two folders with a project of the same tables, whose artifacts are in a bucket; their tidegate.toml."""
+    files = []
+    for name in ("first", "second"):
+        file = write_project(tmp_path / name)
+        options = "".join(f'{key} = "{value}"\n' for key, value in options_of(server.endpoint).items())
+        shared = f'warehouse = "{tmp_path}/first/warehouse"\nartifacts = "s3://{bucket}/seen"\n'
+        file.write_text(f"{shared}{file.read_text()}[storage_options]\n{options}")
+        files.append(file)
+    return files[0], files[1]
+
+
+def shown(file: Path) -> tuple[bool, list[bool], set[str]]:
+    """Return if the page of a host shows checks and reports of the pipeline, and the pages of the checks."""
+    overview = pipeline_overview(file, "sessions")
+    listed = (docs_page(file, "sessions", "index.html") or b"").decode()
+    pages = set(re.findall(r'href="(check-[^"]+)"', listed))
+    assert all(docs_page(file, "sessions", page) for page in pages)
+    return overview["has_docs"], [entry["has_report"] for entry in overview["snapshots"]], pages
+
+
+def test_pages_of_one_host_are_shown_by_another(server: S3Server, bucket: str, tmp_path: Path) -> None:
+    """Short form of the next test, without Great Expectations and plots."""
+    files = two_hosts(tmp_path, bucket, server)
+    assert [shown(file) for file in files] == [(False, [False], set())] * 2
+    manifest = SimpleNamespace(pipeline="sessions", epoch=2, timeline=1, watermark=0)
+    pinned: Any = SimpleNamespace(manifest=manifest, scope=SimpleNamespace(proof=None))
+    for number, file in enumerate(files):
+        check_id, at = f"{number:012x}" + "0" * 20, datetime(2024, 3, number + 1, tzinfo=UTC)
+        address = write_page(artifacts_of(load_config(file)), pinned, check_id, at, "passed", ())
+        assert address == f"s3://{bucket}/seen/quality/sessions/index.html"
+    artifacts_of(load_config(files[0])).write(report_name("sessions", 2), b"<html>a report")
+    pages = {f"check-000002-{number:012x}.html" for number in range(2)}
+    assert [shown(file) for file in files] == [(True, [True], pages)] * 2
+    assert report_page(files[1], "sessions", 2) == b"<html>a report"
+    assert (report_page(files[1], "sessions", 1), docs_page(files[1], "sessions", "checks.json")) == (None, None)
+
+
+@pytest.mark.long
+def test_what_one_host_writes_for_people_the_page_of_another_shows(
+    server: S3Server, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = two_hosts(tmp_path, bucket, server)
+    answers = []
+    for file in (first, second):
+        assert run(["quality", "sessions", "--report", "--json", "--config", str(file)]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0]["docs"] == f"s3://{bucket}/seen/quality/sessions/index.html"
+    assert answers[0]["report"] == f"s3://{bucket}/seen/reports/sessions/epoch-000002.html"
+    for file in (first, second):
+        has_docs, reports, pages = shown(file)
+        assert (has_docs, reports, len(pages)) == (True, [True], 2), "the check of each host"
+        assert b"<html" in (report_page(file, "sessions", 2) or b"")
+    left = {path.name for path in (tmp_path / "second" / ".work").rglob("*.html")}
+    assert left == set(), "nothing of it is on the host's own disk"
+
+
+def test_an_alarm_of_any_host_is_among_those_of_the_project(server: S3Server, bucket: str, tmp_path: Path) -> None:
+    failed = CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")
+    for file, host in zip(two_hosts(tmp_path, bucket, server), ("first", "second"), strict=True):
+        instance = SimpleNamespace(dag_id="sessions__backfill", run_id=host, task_id="quality", try_number=1)
+        Alarm(str(file), "sessions")({"ti": instance, "exception": failed})
+    artifacts = artifacts_of(load_config(tmp_path / "first" / "tidegate.toml"))
+    alarms = [json.loads(artifacts.read(name) or b"") for name in artifacts.names("alarms")]
+    assert sorted(alarm["run"] for alarm in alarms) == ["first", "second"]
+    assert not (tmp_path / "first" / ".work" / "alarms.jsonl").exists()
