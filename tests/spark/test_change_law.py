@@ -148,8 +148,8 @@ def test_after_each_commit_of_a_longer_search_too(spark: SparkSession, tmp_path:
     [
         # With deletion vectors, Spark leaves most commits to the vectors, which are compared in both ways.
         ({}, 1),
-        ({"enableDeletionVectors": "false"}, 3),
-        ({"enableDeletionVectors": "false", "columnMapping.mode": "name"}, 3),
+        ({"enableDeletionVectors": "false"}, 2),
+        ({"enableDeletionVectors": "false", "columnMapping.mode": "name"}, 2),
     ],
     ids=["with vectors", "plain", "mapped"],
 )
