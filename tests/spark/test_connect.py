@@ -249,8 +249,8 @@ def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None
         project.lake.append(*arrivals(2))
     in_place.do("stream", "hours", "--available-now", "--parallelism", "8")
     # The limit is for millions of rows.
-    script = "from tidegate.pipelines import cli\nfrom tidegate.pipelines.epoch import operate\n"
-    script += "operate._ROWS_READ_AGAIN = -1\ncli.main()"
+    script = "from tidegate.pipelines import cli\nfrom tidegate.pipelines.epoch import exchange\n"
+    script += "exchange._ROWS_READ_AGAIN = -1\ncli.main()"
     exchanged.do("stream", "hours", "--available-now", "--parallelism", "8", python=("-c", script))
     assert_same_windows(exchanged.rows("hours", "results"), in_place.rows("hours", "results"))
 
