@@ -7,10 +7,7 @@ warehouse is a folder may read a source in a bucket, and the reverse.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -72,7 +69,7 @@ class Warehouse:
         if is_local(path):
             return DeltaTable.is_deltatable(path)
         # deltalake's own look keeps Python's lock, so the lease could not be renewed while a store is slow.
-        files, key = self._objects(path)
+        files, key = self.objects(path)
         return files.has(f"{key}/{FOLDER}", lambda name: version_of(name) is not None)
 
     def open(self, path: str, version: int | None = None) -> DeltaTable:
@@ -104,10 +101,11 @@ class Warehouse:
         """Return the file system of a path, and the path's root within it."""
         if is_local(path):
             return fs.LocalFileSystem(), path.removeprefix("file://")
-        files, key = self._objects(path)
+        files, key = self.objects(path)
         return fs.PyFileSystem(files), key
 
-    def _objects(self, path: str) -> tuple[ObjectFiles, str]:
+    def objects(self, path: str) -> tuple[ObjectFiles, str]:
+        """Return the files of the object store of a path, and the path's key within it."""
         # Projects without an object store should not wait for this import.
         from tidegate.pipelines.stores.object_files import object_files
 
@@ -165,46 +163,8 @@ class Warehouse:
             text: str = reader.read().decode()
             return text
 
-    def refuses_to_write_twice(self, path: str, name: str) -> bool:
-        """Write a file twice on the condition that there is none, remove it, and return True if that was refused.
-
-        A store that is busy may refuse the first request. One that ignores the condition refuses neither.
-        """
-        files, key = self._objects(path)
-        try:
-            return not all(files.create(f"{key}/{name}", content) for content in (b"first", b"second"))
-        finally:
-            with suppress(FileNotFoundError):
-                files.delete_file(f"{key}/{name}")
-
-    def lets_rivals_write(self, path: str, name: str, size: int, rivals: int) -> bool:
-        """Return True if several of some writers who write a file at once, if there is none, were told that they did.
-
-        Args:
-            path: a folder.
-            name: name of the file, which is removed afterwards.
-            size: size of the file in bytes; the longer the writes take, the more they overlap.
-            rivals: number of writers.
-        """
-        files, key = self._objects(path)
-        together, content = threading.Barrier(rivals), bytes(size)
-
-        def write(number: int) -> bool:
-            together.wait()
-            try:
-                return files.create(f"{key}/{name}", content)
-            except StoreFailed:
-                # Some stores refuse by cutting the connection.
-                return False
-
-        try:
-            with ThreadPoolExecutor(rivals) as pool:
-                return sum(pool.map(write, range(rivals))) > 1
-        finally:
-            files.remove(f"{key}/{name}")
-
     def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
-        files, key = self._objects(path)
+        files, key = self.objects(path)
         files.put(f"{key}/{name}", content)
 
     def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:

@@ -8,10 +8,13 @@ for the object and then writes it, because two drivers may both look before one 
 from __future__ import annotations
 
 import json
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from tidegate.pipelines.config import RESERVED
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, StoreFailed
 from tidegate.pipelines.storage import Warehouse, is_local
 
 _MARKER = "store.json"
@@ -44,13 +47,13 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
     folder = warehouse.path(RESERVED)
     if _noted(warehouse, folder) == address:
         return
-    if not warehouse.refuses_to_write_twice(folder, f"probe-{uuid.uuid4().hex}"):
+    if not _refuses_to_write_twice(warehouse, folder):
         raise Refused(
             f"the store of {warehouse.uri} ignores If-None-Match: it wrote an object twice that must not exist, so two "
             "drivers could overwrite each other's commits without an error. Nothing was changed. Use a store that "
             "keeps the condition, as Amazon S3 does and others in their present versions, or a folder"
         )
-    if any(warehouse.lets_rivals_write(folder, f"probe-{uuid.uuid4().hex}", SIZE, RIVALS) for _ in range(ROUNDS)):
+    if any(_lets_rivals_write(warehouse, folder) for _ in range(ROUNDS)):
         raise Refused(
             f"the store of {warehouse.uri} keeps If-None-Match for one writer, but let several of {RIVALS} write the "
             "same object at the same moment, so two drivers could overwrite each other's commits without an error. "
@@ -58,6 +61,39 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
             "does and others in their present versions (versitygw from 1.8 on), or a folder"
         )
     warehouse.replace_file(folder, _MARKER, json.dumps(address).encode())
+
+
+def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:
+    """Write a file twice on the condition that there is none, remove it, and return True if that was refused.
+
+    A store that is busy may refuse the first request. One that ignores the condition refuses neither.
+    """
+    files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
+    try:
+        return not all(files.create(key, content) for content in (b"first", b"second"))
+    finally:
+        with suppress(FileNotFoundError):
+            files.delete_file(key)
+
+
+def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
+    """Return True if several of RIVALS who write a file at once, if there is none, were told that they did."""
+    files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
+    together, content = threading.Barrier(RIVALS), bytes(SIZE)
+
+    def write(number: int) -> bool:
+        together.wait()
+        try:
+            return files.create(key, content)
+        except StoreFailed:
+            # Some stores refuse by cutting the connection.
+            return False
+
+    try:
+        with ThreadPoolExecutor(RIVALS) as pool:
+            return sum(pool.map(write, range(RIVALS))) > 1
+    finally:
+        files.remove(key)
 
 
 def _noted(warehouse: Warehouse, folder: str) -> object:
