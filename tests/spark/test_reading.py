@@ -218,11 +218,12 @@ def test_files_are_shared_by_the_shards_or_packed_and_moved_with_the_same_result
     monkeypatch.setattr(operate, "shared_reading", noting)
     options: dict[str, Any] = {"null_keys": "keep", "parallelism": 5}
     pair = [pipeline_of("auto", _AT, _LISTS, name=name, **options) for name in ("in_place", "moved")]
+    moved = pair[1].name
     packing: list[str] = []
 
     def run(run_one: Callable[[Pipeline], object]) -> None:
         for pipeline in pair:
-            monkeypatch.setattr(operate, "is_exchange_cheaper", lambda *given, name=pipeline.name: name == "moved")
+            monkeypatch.setattr(operate, "is_exchange_cheaper", lambda *given, name=pipeline.name: name == moved)
             monkeypatch.setattr(
                 operate, "_exchanged", lambda *given, name=pipeline.name: packing.append(name) or exchanged(*given)
             )
@@ -233,7 +234,7 @@ def test_files_are_shared_by_the_shards_or_packed_and_moved_with_the_same_result
     run(lambda pipeline: lake.stream(spark, pipeline))
     lake.write(messy_rows(10, rows=40))
     run(lambda pipeline: lake.stream(spark, pipeline))
-    assert packing == ["moved"] * 3
+    assert packing == [moved] * 3
     assert sharing[:2] == [True, False]
     assert_same_rows(lake, pair)
 
