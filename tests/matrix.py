@@ -90,6 +90,7 @@ def run(pair: Pair, tests: Sequence[str]) -> Outcome:
     print(f"Spark {pair.spark} with Delta {pair.delta}", flush=True)
     try:
         make_environment(pair)
+        lend_store(pair)
         step("tidegate setup", [str(pair.folder / "bin" / "tidegate"), "setup"])
     except Failed as error:
         return Outcome(f"refused: {error}", not pair.is_supported, time.monotonic() - began)
@@ -121,6 +122,13 @@ def make_environment(pair: Pair) -> None:
     # Without its own requirements, which may exclude the pair.
     step("uv pip install", [UV, "pip", "install", *python, "--no-deps", "--no-build-isolation", "--editable", "."])
     made.write_text(digest(lock))
+
+
+def lend_store(pair: Pair) -> None:
+    """Give an environment that of the tests' S3 server, which is the same for each pair."""
+    lent = pair.folder / "store"
+    if not lent.exists():
+        lent.symlink_to(Path(sys.prefix) / "store")
 
 
 def digest(lock: str) -> str:
