@@ -18,9 +18,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, DeltaLog, checkpoint_name, entry_name, version_of
-from tidegate.pipelines.errors import Refused, StoreFailed
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words, is_of_store
+from tidegate.pipelines.stores.answers import is_without_bucket, store_failed
 from tidegate.pipelines.stores.credentials import complete
+from tidegate.pipelines.stores.options import check
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -85,13 +87,20 @@ class Warehouse:
         except TableNotFoundError:
             raise
         except (DeltaError, OSError) as error:
-            if is_local(path) or not is_of_store(error):
+            if is_local(path) or not (is_of_store(error) or is_without_bucket(error)):
                 raise
-            raise StoreFailed(f"can't open table {path}: {in_words(error)}") from None
+            raise store_failed("open table", path, error) from None
 
     def options_of(self, path: str) -> dict[str, str] | None:
-        """Return the storage options of a path; a file system of this machine has none."""
-        return None if is_local(path) else self.options
+        """Return the storage options of a path; a file system of this machine has none.
+
+        Raises:
+            UsageError: an option is wrong.
+        """
+        if is_local(path):
+            return None
+        check(path, self.options)
+        return self.options
 
     def log(self, path: str) -> DeltaLog:
         """Return the log of the Delta table at a path."""
@@ -334,7 +343,9 @@ def warehouse_of(config: Config) -> Warehouse:
     Raises:
         UsageError: the credentials of its object store can't be had.
     """
-    return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection))
+    places = (config.warehouse_uri, config.backups_uri or "")
+    in_bucket = next((place for place in places if not is_local(place)), "")
+    return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection, in_bucket))
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
@@ -344,8 +355,7 @@ def arrow_schema(table: DeltaTable) -> pa.Schema:
 
 def path_of(table: DeltaTable) -> str:
     """Return the place of a table: a local path as the file system spells it, or a URI."""
-    uri = table.table_uri.rstrip("/")
-    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+    return unquote(table.table_uri.rstrip("/").removeprefix("file://"))
 
 
 def active_files(table: DeltaTable) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ import fcntl
 import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 """Times that a change of an object is tried again because another host changed it first."""
+
+ALARMS = "alarms"
+"""Journal of the tasks that failed: in a folder file `alarms.jsonl`, in an object store an object for each line."""
+
+_LARGEST_JOURNAL = 8 << 20
+"""Bytes from which on a journal in a folder is set aside; one older file is kept."""
 
 Change = Callable[[bytes | None], bytes]
 """Makes the new content of a file from the old one, None if there is none; it may be called several times."""
@@ -57,6 +64,9 @@ class Artifacts(Protocol):
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
         """Add a line to a journal, and return the address of the file that has it."""
+
+    def journal_files(self, journal: str) -> dict[str, float]:
+        """Return the names of the files of a journal, with the times of their last write."""
 
     def names(self, folder: str) -> dict[str, float]:
         """Return the names of all files below a folder, with the times of their last write."""
@@ -111,17 +121,29 @@ class ArtifactsInFolder:
     def change(self, name: str, change: Change) -> None:
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        with (file.parent / "lock").open("w") as lock:
-            # The lock is released when the file is closed, also if the process is killed.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked(file.parent):
             self.write(name, change(self.read(name)))
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """Keep other processes out of a folder; the lock is released with its file, also if this one is killed."""
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
         file = self.folder / f"{journal}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a") as lines:
-            lines.write(f"{line}\n")
+        with self._locked(file.parent):
+            if file.exists() and file.stat().st_size >= _LARGEST_JOURNAL:
+                file.replace(self.folder / f"{journal}.1.jsonl")
+            with file.open("a") as lines:
+                lines.write(f"{line}\n")
         return str(file)
+
+    def journal_files(self, journal: str) -> dict[str, float]:
+        names = (f"{journal}.jsonl", f"{journal}.1.jsonl")
+        return {name: at for name in names if (at := self.written_at(name)) is not None}
 
     def names(self, folder: str) -> dict[str, float]:
         written = {}
@@ -186,6 +208,9 @@ class ArtifactsInStore:
         self.write(name, f"{line}\n".encode())
         return self.address(name)
 
+    def journal_files(self, journal: str) -> dict[str, float]:
+        return self.names(journal)
+
     def names(self, folder: str) -> dict[str, float]:
         files, root = self._at("")
         return {key.removeprefix(f"{root}/" if root else ""): at for key, at in files.below(f"{root}/{folder}").items()}
@@ -209,7 +234,8 @@ def artifacts_of(config: Config) -> Artifacts:
     """
     if "://" not in config.artifacts_uri:
         return ArtifactsInFolder(Path(config.artifacts_uri))
-    return ArtifactsInStore(config.artifacts_uri, complete(config.storage_options, config.connection))
+    options = complete(config.storage_options, config.connection, config.artifacts_uri)
+    return ArtifactsInStore(config.artifacts_uri, options)
 
 
 def report_name(pipeline: str, epoch: int) -> str:

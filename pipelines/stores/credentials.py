@@ -1,16 +1,21 @@
 """Credentials of an object store: where they come from, and how they stay out of everything that people read.
 
 The first of these that has a key gives it: `storage_options` of tidegate.toml, the Airflow connection that the file
-names, the environment (`AWS_*`), the profile in `AWS_PROFILE`. Without any, the store's libraries ask the platform:
-the role of an instance, a container or a web identity.
+names, the environment (`AWS_*`), the profile in `AWS_PROFILE` or, for a bucket of S3, the profile `default`. Without
+any, the store's libraries ask the platform: the role of an instance, a container or a web identity. A
+connection of type `tidegate` may have further options of the store, which reach a command as JSON in
+`TIDEGATE_STORAGE_OPTIONS`.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from configparser import ConfigParser
 from pathlib import Path
+from urllib.parse import quote, quote_plus, unquote
 
 from tidegate.pipelines.errors import UsageError
 
@@ -18,15 +23,32 @@ _ACCESS, _SECRET, _TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_se
 _KEYS = (_ACCESS, _SECRET, _TOKEN)
 _PLACES = ("aws_region", "aws_default_region", "aws_endpoint_url", "aws_allow_http")
 _PROFILE = "AWS_PROFILE"
+_DEFAULT_PROFILE = "default"
+_WEB_IDENTITY = "AWS_WEB_IDENTITY_TOKEN_FILE"
+"""The platform's chain looks here before it looks for a profile."""
+_TOKEN_VARIABLE, _ENDPOINT_OF_S3 = "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"
+"""Variables that the libraries use beside the options, whatever key and endpoint these have."""
+FURTHER = "TIDEGATE_STORAGE_OPTIONS"
+"""Variable with storage options that have no variable of their own, JSON."""
 _OTHER_NAMES = {
     **{name.removeprefix("aws_"): name for name in (*_KEYS, *_PLACES)},
     "aws_token": _TOKEN,
     "token": _TOKEN,
     "aws_endpoint": "aws_endpoint_url",
     "endpoint": "aws_endpoint_url",
+    "allow_http": "aws_allow_http",
 }
-_SECRET_PARTS = ("secret", "token", "password", "account_key", "account_token", "sas", "private_key", "customer_key")
-"""Parts of the names of options whose values must not be shown."""
+_SECRET_NAME = re.compile(
+    r"secret|token|password|sas(?:_|$)|(?:account|private|customer|master|storage|encryption)_key|access_key$"
+)
+"""Names of options and settings, in small letters with `_`, whose values must not be shown."""
+_FILE_NAME = re.compile(r"_file$|_path$")
+_SECRETS_WITHIN = (
+    re.compile(r"://[^/@\s]*?:([^/@\s]+)@"),
+    re.compile(r"\bsig=([^&\s]+)"),
+    re.compile(r"\btoken=([^;&\s]+)"),
+)
+"""Secrets in a value of any name: the password in an address, a signature of Azure, a token of Spark Connect."""
 _MASK = "***"
 _SHORTEST = 6
 """A secret of fewer letters is not masked: it would mask words."""
@@ -46,7 +68,7 @@ def mask_secrets_by(mask: Callable[[str], None]) -> None:
     _maskers[:] = [mask]
 
 
-def complete(given: Mapping[str, str], connection: str | None = None) -> dict[str, str]:
+def complete(given: Mapping[str, str], connection: str | None = None, uri: str = "") -> dict[str, str]:
     """Return storage options, with the credentials and the place of the store that they leave to others.
 
     Options come back as they were given, so that tasks on other machines get the driver's credentials with them.
@@ -54,19 +76,26 @@ def complete(given: Mapping[str, str], connection: str | None = None) -> dict[st
     Args:
         given: storage options of tidegate.toml.
         connection: name of an Airflow connection; outside of Airflow it is passed over.
+        uri: the place that is opened with them; in a bucket of S3 the profile `default` counts.
 
     Raises:
-        UsageError: AWS_PROFILE names a profile that has no key of its own.
+        UsageError: AWS_PROFILE names a profile that has no key of its own, or TIDEGATE_STORAGE_OPTIONS is no JSON
+            object of texts.
     """
     options = dict(given)
     present = {_usual(name) for name in options}
     sources: list[Mapping[str, str]] = []
     if connection is not None and _connections:
         sources.append(_connections[-1](connection))
-    sources.append({name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())})
+    environment = {name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())}
+    if of_s3 := os.environ.get(_ENDPOINT_OF_S3):
+        environment["aws_endpoint_url"] = of_s3
+    sources.append(environment)
+    has_key = _ACCESS in present or any(_ACCESS in map(_usual, source) for source in sources)
     if profile := os.environ.get(_PROFILE):
-        has_key = _ACCESS in present or any(_ACCESS in map(_usual, source) for source in sources)
         sources.append(_of_profile(profile, has_key))
+    elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
+        sources.append(_of_profile(_DEFAULT_PROFILE, is_optional=True))
     # A key, its secret and its token belong together.
     keys = next((source for source in sources if _ACCESS not in present and _ACCESS in map(_usual, source)), {})
     options |= {name: value for name, value in keys.items() if _usual(name) in _KEYS}
@@ -75,18 +104,87 @@ def complete(given: Mapping[str, str], connection: str | None = None) -> dict[st
             if _usual(name) in _PLACES and _usual(name) not in present:
                 options[name] = value
                 present.add(_usual(name))
+    connected = sources[0] if connection is not None and _connections else {}
+    for name, value in (further(connected) | further(_in_variable())).items():
+        if _usual(name) not in present:
+            options[name] = value
     remember(options)
+    return _alone(options)
+
+
+def other_variables(options: Mapping[str, str]) -> list[str]:
+    """Return the variables of the environment that are not of the store which these options name.
+
+    The libraries send the environment's token with any key, and prefer its endpoint for S3 to any other.
+    """
+    usual = {_usual(name): value for name, value in options.items()}
+    others = []
+    if _ACCESS in usual and _TOKEN not in usual and _TOKEN_VARIABLE in os.environ:
+        others.append(_TOKEN_VARIABLE)
+    if "aws_endpoint_url" in usual and os.environ.get(_ENDPOINT_OF_S3, "") != usual["aws_endpoint_url"]:
+        others.append(_ENDPOINT_OF_S3)
+    return [name for name in others if name in os.environ]
+
+
+def _alone(options: dict[str, str]) -> dict[str, str]:
+    """Keep the environment's variables of another store out of what deltalake opens."""
+    for name in other_variables(options):
+        if name == _ENDPOINT_OF_S3:
+            usual = {_usual(each): value for each, value in options.items()}
+            options[_ENDPOINT_OF_S3] = usual["aws_endpoint_url"]
+        elif not _connections:
+            # deltalake has no option that says "no token". Processes of Airflow need theirs, for example for logs.
+            del os.environ[name]
     return options
 
 
-def remember(options: Mapping[str, str]) -> None:
-    """Mask the secrets among storage options from now on."""
+def further(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the storage options that are neither a part of the credentials nor the place of the store."""
+    return {name: value for name, value in options.items() if _usual(name) not in (*_KEYS, *_PLACES)}
+
+
+def options_in(given: object, place: str) -> dict[str, str]:
+    """Return storage options that are given as JSON, as a text or parsed.
+
+    Args:
+        given: the JSON; None or an empty text for none.
+        place: the place that has it, for the message.
+
+    Raises:
+        UsageError: it is no JSON object of texts.
+    """
+    try:
+        options = json.loads(given) if isinstance(given, str) and given else given or {}
+    except ValueError:
+        options = None
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        # Raised outside of the handler: the parser's error holds the text, which has secrets.
+        raise UsageError(f'{place} is no JSON object of texts, such as {{"account_key": "..."}}')
+    return dict(options)
+
+
+def _in_variable() -> dict[str, str]:
+    return options_in(os.environ.get(FURTHER), FURTHER)
+
+
+def remember(options: Mapping[str, object]) -> None:
+    """Mask the secrets among storage options, or settings of Spark, from now on."""
     for name, value in options.items():
-        is_secret = any(part in name.lower() for part in _SECRET_PARTS) and len(value) >= _SHORTEST
-        if is_secret and value not in _secrets:
-            _secrets.add(value)
-            for mask in _maskers:
-                mask(value)
+        for secret in _secrets_of(name.lower(), str(value)):
+            if len(secret) >= _SHORTEST and secret not in _secrets:
+                _secrets.add(secret)
+                for mask in _maskers:
+                    mask(secret)
+
+
+def _secrets_of(name: str, value: str) -> Iterator[str]:
+    """Yield the secrets in an option or setting, in each spelling in which messages may have them."""
+    plain = name.replace(".", "_").replace("-", "_")
+    secrets = [value] if _SECRET_NAME.search(plain) and not _FILE_NAME.search(plain) else []
+    secrets += [match[1] for pattern in _SECRETS_WITHIN for match in pattern.finditer(value)]
+    for secret in secrets:
+        yield from (secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret))
+        yield json.dumps(secret)[1:-1]
 
 
 def masked(text: str) -> str:
@@ -101,8 +199,8 @@ def _usual(name: str) -> str:
     return _OTHER_NAMES.get(lower, lower)
 
 
-def _of_profile(profile: str, has_key: bool) -> dict[str, str]:
-    """Return key and region of a profile of the AWS command line."""
+def _of_profile(profile: str, is_optional: bool) -> dict[str, str]:
+    """Return key, region and endpoint of a profile of the AWS command line."""
     home = Path.home() / ".aws"
     files = (
         os.environ.get("AWS_SHARED_CREDENTIALS_FILE", str(home / "credentials")),
@@ -113,11 +211,17 @@ def _of_profile(profile: str, has_key: bool) -> dict[str, str]:
     parser.read(files, encoding="utf-8")
     found_in = [section for section in (profile, f"profile {profile}") if parser.has_section(section)]
     values = {name: value for section in found_in for name, value in parser[section].items()}
-    if _ACCESS not in values and not has_key:
+    if _ACCESS not in values and not is_optional:
         raise UsageError(
             f"{_PROFILE} = {profile!r}: {' and '.join(files)} have no aws_access_key_id of this profile. For a profile "
             "that takes its keys from a role or a sign-on, put them into the environment first: "
             f"`eval $(aws configure export-credentials --profile {profile} --format env)`, and unset {_PROFILE}"
         )
     options = {name: values[name] for name in _KEYS if name in values}
-    return {**options, "aws_region": values["region"]} if "region" in values else options
+    if "region" in values:
+        options["aws_region"] = values["region"]
+    if endpoint := values.get("endpoint_url"):
+        options["aws_endpoint_url"] = endpoint
+        if endpoint.startswith("http://"):
+            options["aws_allow_http"] = "true"
+    return options

@@ -7,6 +7,8 @@ the lease has to be renewed while a store is slow. docs/decisions/0102 says why 
 from __future__ import annotations
 
 import io
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.stores.answers import is_without_bucket, no_bucket, store_failed
+from tidegate.pipelines.stores.credentials import other_variables
 from tidegate.pipelines.stores.options import settings_of
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ _LOOKS = 3
 _CUT = "response body"
 """Part of the message if an answer was cut."""
 
+_WRITE = "write"
+
 Answer = TypeVar("Answer")
+
+_opening = threading.Lock()
+"""Held while a store is opened: the library reads the environment then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +80,14 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def put(self, path: str, content: bytes | pa.Buffer) -> None:
         """Write a file; one that exists is replaced at once, so readers see the old content or the new."""
-        with self._told("write", path):
+        with self._told(_WRITE, path):
             self.store.put(path, bytes(content), chunk_size=_CHUNK)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write a file unless there is one; return False if the store refused it. deltalake commits in this way."""
         from obstore.exceptions import AlreadyExistsError
 
-        with self._told("write", path):
+        with self._told(_WRITE, path):
             try:
                 self.store.put(path, content, mode="create")
             except AlreadyExistsError:
@@ -103,7 +110,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         """Replace a version of a file; return False if the file is no longer this version."""
         from obstore.exceptions import PreconditionError
 
-        with self._told("write", path):
+        with self._told(_WRITE, path):
             try:
                 self.store.put(path, content, mode=version.mark)  # type: ignore[arg-type]
             except (PreconditionError, FileNotFoundError):
@@ -116,6 +123,23 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         def listed() -> dict[str, float]:
             pages = self.store.list(folder)
             return {meta["path"]: meta["last_modified"].timestamp() for page in pages for meta in page}
+
+        with self._told("list", folder):
+            return _repeated(listed)
+
+    def listed_after(self, folder: str, name: str) -> dict[str, tuple[object, ...]]:
+        """Return the files of a folder whose names come after a name, and the identity of the content of each.
+
+        Names below further folders are left out. The store sends a thousand names with each request.
+        """
+
+        def listed() -> dict[str, tuple[object, ...]]:
+            below = f"{folder}/"
+            pages = self.store.list(folder, offset=f"{below}{name}")
+            metas = ((meta["path"].removeprefix(below), meta) for page in pages for meta in page)
+            return {
+                inner: (meta["e_tag"], meta["size"], meta["last_modified"]) for inner, meta in metas if "/" not in inner
+            }
 
         with self._told("list", folder):
             return _repeated(listed)
@@ -225,12 +249,18 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         """Turn a failure of the store into an error that is worth a retry; a missing file stays FileNotFoundError."""
         from obstore.exceptions import BaseError
 
+        place = f"{self.address}/{path}"
         try:
             yield
-        except FileNotFoundError:
-            raise FileNotFoundError(f"there is no {self.address}/{path}") from None
+        except FileNotFoundError as error:
+            if is_without_bucket(error):
+                raise no_bucket(place) from None
+            if doing == _WRITE:
+                # Another command's clean-up may have ended the upload of a large file.
+                raise store_failed(doing, place, error) from None
+            raise FileNotFoundError(f"there is no {place}") from None
         except (BaseError, OSError) as error:
-            raise StoreFailed(f"can't {doing} {self.address}/{path}: {in_words(error)}") from None
+            raise store_failed(doing, place, error) from None
 
 
 class _Ranges(io.RawIOBase):
@@ -304,5 +334,12 @@ def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
     settings = settings_of(address, dict(options))
     # Its types are those of one kind of store each, and the address says which.
     from_url: Any = stores.from_url
-    store = from_url(address, config=settings.config, client_options=settings.client, retry_config=settings.retry)
+    with _opening:
+        hidden = {name: os.environ.pop(name) for name in other_variables(dict(options))}
+        try:
+            store = from_url(
+                address, config=settings.config, client_options=settings.client, retry_config=settings.retry
+            )
+        finally:
+            os.environ.update(hidden)
     return ObjectFiles(store, address)

@@ -1,7 +1,8 @@
 """Storage options in deltalake's spelling, sorted for the library that reads and writes our own files.
 
 deltalake ignores a key that it doesn't know, and takes settings of the connection and of retries among the keys of the
-store. obstore wants them apart, and refuses a key that it doesn't know.
+store. obstore wants them apart, and refuses a key that it doesn't know. Both are given only options that were checked
+here: for a wrong value they would end in a panic, in a message without the name, or in requests to another place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from tidegate.pipelines.errors import UsageError
@@ -28,9 +30,40 @@ _S3 = {
     *("virtual_hosted_style_request", "web_identity_token_file"),
 }
 _OTHER_NAMES = {"endpoint_url": "endpoint", "token": "session_token", "endpoint_url_s3": "endpoint"}
+_OF_DELTALAKE = {
+    *(
+        "allow_unsafe_rename",
+        "assume_role_arn",
+        "bucket",
+        "bucket_name",
+        "conditional_put",
+        "config",
+        "copy_if_not_exists",
+    ),
+    *("disable_bulk_delete", "dynamo_lock_table_name", "endpoint_url_dynamodb", "endpoint_url_sts"),
+    *(
+        "force_credential_load",
+        "force_path_style",
+        "iam_role_arn",
+        "iam_role_session_name",
+        "imdsv1_fallback",
+        "profile",
+    ),
+    *("region_dynamodb", "s3_addressing_style", "s3_allow_unsafe_rename", "s3_assume_role_arn", "s3_force_path_style"),
+    *("s3_get_internal_server_error_retries", "s3_locking_provider", "s3_pool_idle_timeout_seconds"),
+    *("s3_role_session_name", "shared_credentials_file", "sts_pool_idle_timeout_seconds", "sts_regional_endpoints"),
+}
+"""Options of S3 that deltalake knows, and that our own files have no use for."""
+
+_RETRIES = {"max_retries", "retry_timeout"}
 _PREFIX = "aws_"
+_ALIKE = 0.74
+"""Share of letters from which on an unknown name is a misspelt one: `secret_key` is `secret_access_key`."""
+_BARE_NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
+_PLACE = "set it as {name} in [storage_options] of tidegate.toml, or as {variable} in the environment"
 _BACKOFF = "backoff_config."
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_YES = ("true", "1", "t", "y", "yes", "on")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -40,12 +73,12 @@ class StoreSettings:
 
     Args:
         config: of the store, among them credentials.
-        client: of the connections.
+        client: of the connections, among them the address of a proxy, which may have a password.
         retry: of requests that fail.
     """
 
     config: dict[str, str] = field(repr=False)
-    client: dict[str, Any]
+    client: dict[str, Any] = field(repr=False)
     retry: dict[str, Any]
 
 
@@ -53,11 +86,12 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
     """Sort the storage options of a URI.
 
     Raises:
-        UsageError: a setting of the retries is no number or duration.
+        UsageError: `check` refuses them, or a setting of the retries is no number or duration.
     """
+    check(uri, options)
     config: dict[str, str] = {}
     client, retry, backoff = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-    is_s3 = uri.startswith(("s3://", "s3a://"))
+    is_s3 = _is_s3(uri)
     for key, value in options.items():
         name = key.lower()
         short = name.removeprefix(_PREFIX)
@@ -70,13 +104,68 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
             retry[name] = int(_number(key, value))
         elif name == "retry_timeout":
             retry[name] = _duration(key, value)
-        elif not is_s3:
+        elif not is_s3 and not name.startswith(_PREFIX):
+            # Those of S3 come from the environment, too, whatever the store is.
             config[name] = value
-        elif (key_of_s3 := _OTHER_NAMES.get(short, short)) in _S3:
+        elif is_s3 and (key_of_s3 := _OTHER_NAMES.get(short, short)) in _S3:
             config[key_of_s3] = value
     if backoff:
         retry["backoff"] = backoff
     return StoreSettings(config, client, retry)
+
+
+def check(uri: str, options: Mapping[str, str]) -> None:
+    """Check the storage options of a URI. Messages have no values but the address of a server.
+
+    Raises:
+        UsageError: an option is misspelt, is no duration, or does not go with another one.
+    """
+    short = {key.lower().removeprefix(_PREFIX): (key, value) for key, value in options.items()}
+    for name, (key, value) in short.items():
+        if name.endswith("timeout") and name in _CLIENT and _BARE_NUMBER.fullmatch(value):
+            raise UsageError(f'storage option {key!r}: give a duration with its unit, such as "500ms", "10s" or "3m"')
+    if not _is_s3(uri):
+        return
+    for name, (key, _) in short.items():
+        _check_name(name, key)
+    given = {_OTHER_NAMES.get(name, name) for name, (_, value) in short.items() if value}
+    for name, other in (("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")):
+        if name in given and other not in given:
+            place = _PLACE.format(name=f"{_PREFIX}{other}", variable=f"{_PREFIX}{other}".upper())
+            raise UsageError(f"the credentials of {uri} have {_PREFIX}{name} and no {_PREFIX}{other}: {place}")
+    address = next((value for name, (_, value) in short.items() if _OTHER_NAMES.get(name, name) == "endpoint"), None)
+    if address is None:
+        return
+    if not address.lower().startswith(("http://", "https://")):
+        raise UsageError(
+            f"aws_endpoint_url = {_without_user(address)!r}: begin the address of the store's server with https:// or "
+            "http://, such as https://minio.example.org:9000"
+        )
+    allowed = short.get("allow_http", ("", "false"))[1]
+    if address.lower().startswith("http://") and allowed.lower() not in _YES:
+        place = _PLACE.format(name="aws_allow_http", variable="AWS_ALLOW_HTTP")
+        raise UsageError(
+            f"aws_endpoint_url = {_without_user(address)!r} is not encrypted. If that is meant, allow it by "
+            f'aws_allow_http = "true": {place}'
+        )
+
+
+def _check_name(name: str, key: str) -> None:
+    names = {*_CLIENT, *_S3, *_OTHER_NAMES, *_OF_DELTALAKE, *_RETRIES}
+    if name in names or name.startswith(_BACKOFF) or name.endswith("_dynamodb"):
+        return
+    if close := get_close_matches(name, sorted(names), 1, _ALIKE):
+        prefix = _PREFIX if key.lower().startswith(_PREFIX) and close[0] not in _RETRIES else ""
+        raise UsageError(f"storage option {key!r} is unknown; did you mean '{prefix}{close[0]}'?")
+
+
+def _is_s3(uri: str) -> bool:
+    return uri.lower().startswith(("s3://", "s3a://"))
+
+
+def _without_user(address: str) -> str:
+    """Return an address without a name and password before its host."""
+    return re.sub(r"^(\w+://)?[^/@]*@", r"\1", address)
 
 
 def _switch(value: str) -> str | bool:

@@ -1,6 +1,7 @@
 """Handles of tables at their newest version, which readers of one process share while nobody commits.
 
-Opening a table reads its log from the last checkpoint on, which takes milliseconds. An epoch looks at the same tables
+Opening a table reads its log from the last checkpoint on, which takes milliseconds, and on an object store a request
+for each entry. An epoch looks at the same tables
 many times before it commits to them, and each of these looks only has to see that there is no newer entry.
 """
 
@@ -10,12 +11,16 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, entry_name
+from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, entry_name, is_entry, version_of
 from tidegate.pipelines.storage import Warehouse
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.stores.object_files import ObjectFiles
 
 _KEPT = 16
 """Number of handles that are kept: the tables of two pipelines and a few more."""
@@ -23,7 +28,8 @@ _KEPT = 16
 _ENTRIES = 12
 """Newest entries of a log that are compared: about those that opening the table would read."""
 
-_Mark = tuple[tuple[int, int, int] | None, ...]
+_Identity = tuple[object, ...]
+"""Identity of a file: nobody can replace the file and keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,48 +38,82 @@ class _Kept:
 
     handle: DeltaTable
     version: int
-    mark: _Mark
+    mark: tuple[_Identity | None, ...]
 
 
-_kept: OrderedDict[str, _Kept] = OrderedDict()
+_kept: OrderedDict[tuple[object, str], _Kept] = OrderedDict()
 _lock = threading.Lock()
 
 
 def newest(warehouse: Warehouse, path: str) -> DeltaTable:
     """Return a table at its newest version, to read only: others may hold the same handle, so it must not be moved.
 
-    A table on an object store is opened each time.
+    On an object store a look at a table that nobody committed to is one request, a list of the newest entries, in
+    place of a request for each entry since the last checkpoint.
 
     Raises:
         DeltaError: the table can't be opened.
+        StoreFailed: its store does not answer.
     """
     filesystem, log = warehouse.filesystem(f"{path}/{FOLDER}")
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        return warehouse.open(path)
+    is_folder = isinstance(filesystem, fs.LocalFileSystem)
+    look = _Folder(log) if is_folder else _InStore(*warehouse.objects(f"{path}/{FOLDER}"))
+    key = (None if is_folder else warehouse.objects(path)[0], log)
     with _lock:
-        kept = _kept.pop(log, None)
-    if kept is None or kept.handle.version() != kept.version or _mark(log, kept.version) != kept.mark:
+        kept = _kept.pop(key, None)
+    if kept is None or kept.handle.version() != kept.version or look.mark(kept.version) != kept.mark:
         handle = warehouse.open(path)
-        mark = _mark(log, handle.version())
+        mark = look.mark(handle.version())
         if mark is None:
             return handle
         kept = _Kept(handle, handle.version(), mark)
     with _lock:
-        _kept[log] = kept
+        _kept[key] = kept
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     return kept.handle
 
 
-def _mark(log: str, version: int) -> _Mark | None:
-    """Return the identity of the files from which a version is opened; None if a newer version exists."""
-    if _identity(f"{log}/{entry_name(version + 1)}") is not None:
-        return None
-    entries = (entry_name(number) for number in range(version, max(0, version - _ENTRIES) - 1, -1))
-    return tuple(_identity(f"{log}/{name}") for name in ("", LAST_CHECKPOINT, *entries))
+class _Log(Protocol):
+    """A log that is looked at."""
+
+    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
+        """Return the identity of the files from which a version is opened; None if a newer version exists."""
 
 
-def _identity(path: str) -> tuple[int, int, int] | None:
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A log in a folder."""
+
+    path: str
+
+    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
+        if _identity(f"{self.path}/{entry_name(version + 1)}") is not None:
+            return None
+        entries = (entry_name(number) for number in range(version, _first(version) - 1, -1))
+        return tuple(_identity(f"{self.path}/{name}") for name in ("", LAST_CHECKPOINT, *entries))
+
+
+@dataclass(frozen=True, slots=True)
+class _InStore:
+    """A log in an object store."""
+
+    files: ObjectFiles
+    key: str
+
+    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
+        # A prefix of the name of the first entry comes before that entry, and after all older files.
+        listed = self.files.listed_after(self.key, entry_name(_first(version)).partition(".")[0])
+        if any(is_entry(name) and (version_of(name) or 0) > version for name in listed):
+            return None
+        return tuple((name, *identity) for name, identity in sorted(listed.items()))
+
+
+def _first(version: int) -> int:
+    return max(0, version - _ENTRIES)
+
+
+def _identity(path: str) -> _Identity | None:
     try:
         status = os.stat(path)
     except OSError:

@@ -224,7 +224,11 @@ class TableLog:
 
     def _describe(self, version: int, rows: int, size: int) -> None:
         """Write the size of the newest checkpoint into `_last_checkpoint`, from which Delta reads it."""
-        noted = json.loads(self._log.read(LAST_CHECKPOINT))
+        try:
+            noted = json.loads(self._log.read(LAST_CHECKPOINT))
+        except FileNotFoundError:
+            # A process ended between the checkpoint and the note, which deltalake then never writes for this version.
+            return
         if noted.get("version") == version:
             text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
             self.tables.warehouse.replace_file(self.folder, LAST_CHECKPOINT, text.encode())

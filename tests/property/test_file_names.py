@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -34,18 +35,24 @@ NAMES = st.lists(
 )
 
 
-def placed(names: Sequence[str], spelled: Callable[[SourceFile], SourceFile] = lambda file: file) -> None:
+def placed(
+    names: Sequence[str],
+    spelled: Callable[[SourceFile], SourceFile] = lambda file: file,
+    brought: Callable[[Path], Warehouse] = lambda folder: Warehouse(str(folder)),
+) -> None:
     """Count the row of each file of a table with its own commit.
 
     Args:
         names: of the files, a commit each.
         spelled: a seeded bug in how files are told apart.
+        brought: brings the folder of the table to where it is read.
     """
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/events"
         for number, name in enumerate(names):
             add_file(table, pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "value": number}], EVENTS), name)
-        log = SourceLog(Warehouse(folder), table)
+        warehouse = brought(Path(folder))
+        log = SourceLog(warehouse, warehouse.path("events"))
         commits = [
             ReadCommit(replace(commit, time=number), tuple(map(spelled, commit.files)), 1, True, step=number)
             for number, commit in enumerate(log.unread(-1))

@@ -51,6 +51,11 @@ class Request:
         return "COPY" if "x-amz-copy-source" in self.headers else self.method
 
     @property
+    def is_write(self) -> bool:
+        """Return True if the request changes the bucket."""
+        return self.method in ("PUT", "POST", "DELETE")
+
+    @property
     def is_conditional(self) -> bool:
         """Return True if the server must refuse the request for an object that exists, or for another version of it."""
         return bool({"if-none-match", "if-match"} & self.headers.keys())
@@ -102,6 +107,7 @@ class Plan:
         pattern: regular expression that is searched in their paths.
         times: number of requests that fail so.
         ignores_conditions: True for a store that takes every PUT, whatever its conditions.
+        outage_after: number of writes after which the store answers no request any more; None for no outage.
         hold: seconds for which a request hangs that times out; a slow one takes half of it.
     """
 
@@ -112,6 +118,7 @@ class Plan:
     pattern: str = ""
     times: int = 1
     ignores_conditions: bool = False
+    outage_after: int | None = None
     hold: float = 1.0
 
 
@@ -122,9 +129,16 @@ class _Faults:
         self.plan = plan
         self._draw = random.Random(plan.seed)
         self._left = plan.times
+        self._writes = 0
 
     def choose(self, request: Request) -> Fault | None:
         plan = self.plan
+        if plan.outage_after is not None:
+            if self._writes >= plan.outage_after:
+                return Fault.CUT
+            self._writes += request.is_write
+            # The server does the last write, and nobody hears of it.
+            return Fault.CUT_AFTER if self._writes == plan.outage_after and request.is_write else None
         if plan.fault is not None and self._left and self._is_meant(request) and plan.fault.fits(request):
             self._left -= 1
             return plan.fault

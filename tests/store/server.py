@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -53,9 +54,9 @@ class S3Server:
         """Return the keys of a bucket's objects, in the order of the server."""
         keys, after = [], ""
         while True:
-            url = f"{self.endpoint}/{bucket}?list-type=2&prefix={prefix}&start-after={after}"
+            url = f"{self.endpoint}/{bucket}?list-type=2&prefix={quote(prefix)}&start-after={quote(after)}"
             with urllib.request.urlopen(url, timeout=10) as answer:
-                page = re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
+                page = [unescape(key) for key in re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())]
             if not page:
                 return keys
             keys += page
@@ -64,9 +65,27 @@ class S3Server:
     def write(self, bucket: str, key: str, content: bytes) -> None:
         """Write an object."""
         # A form, which is what urllib says without a type, would be parsed.
-        headers = {"Content-Type": "application/octet-stream"}
+        headers = {"Content-Type": "application/octet-stream", "Authorization": _SIGNED}
         url = f"{self.endpoint}/{bucket}/{quote(key)}"
         urllib.request.urlopen(urllib.request.Request(url, content, headers, method="PUT"), timeout=10).close()
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Remove an object."""
+        request = urllib.request.Request(
+            f"{self.endpoint}/{bucket}/{quote(key)}", headers={"Authorization": _SIGNED}, method="DELETE"
+        )
+        urllib.request.urlopen(request, timeout=10).close()
+
+    def content(self, bucket: str) -> dict[str, bytes]:
+        """Return all objects of a bucket."""
+        return {key: self.read(bucket, key) for key in self.keys(bucket)}
+
+    def put_back(self, bucket: str, content: dict[str, bytes]) -> None:
+        """Let a bucket hold these objects and no others."""
+        for key in set(self.keys(bucket)) - content.keys():
+            self.delete(bucket, key)
+        for key, value in content.items():
+            self.write(bucket, key, value)
 
     def read(self, bucket: str, key: str) -> bytes:
         """Return what an object holds."""

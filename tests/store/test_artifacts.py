@@ -27,6 +27,7 @@ from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.inspect.overview import docs_page, pipeline_overview, report_page
 from tidegate.pipelines.run.work_folder import DAY, clean_artifacts
 from tidegate.pipelines.stores.artifacts import (
+    ALARMS,
     Artifacts,
     ArtifactsInFolder,
     ArtifactsInStore,
@@ -135,6 +136,25 @@ def test_old_runs_and_reports_are_removed_once_a_day_and_a_run_at_work_stays(art
         assert set(artifacts.names("")) == {*names[:2], names[3], newest, "cleaned"}, "the run gave a sign of life"
     assert clean_artifacts(artifacts, 30, now + 90 * DAY) > 0
     assert set(artifacts.names("")) == {names[3], newest, "cleaned"}
+
+
+def test_old_alarms_are_removed_and_younger_ones_stay(artifacts: Artifacts) -> None:
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    address = artifacts.add_line(ALARMS, "{}", datetime.now(UTC))
+    assert list(artifacts.journal_files(ALARMS)) == [address.removeprefix(f"{artifacts.uri}/")]
+    assert clean_artifacts(artifacts, 30, now + 29 * DAY) == 0
+    artifacts.delete("cleaned")
+    assert clean_artifacts(artifacts, 30, now + 31 * DAY) == 1
+    assert artifacts.journal_files(ALARMS) == {}
+
+
+def test_a_journal_in_a_folder_has_two_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.pipelines.stores.artifacts._LARGEST_JOURNAL", 6)
+    folder = ArtifactsInFolder(tmp_path)
+    for number in range(5):
+        folder.add_line(ALARMS, str(number), datetime.now(UTC))
+    assert (folder.read("alarms.1.jsonl"), folder.read("alarms.jsonl")) == (b"0\n1\n2\n", b"3\n4\n")
+    assert list(folder.journal_files(ALARMS)) == ["alarms.jsonl", "alarms.1.jsonl"]
 
 
 def test_a_store_that_fails_ends_no_command_because_of_its_cleaning(proxy: Proxy, bucket: str) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from tests.lake import DAY0, hourly_pipeline
 from tests.recovery import arrivals
+from tests.recovery.arrivals import source_of
 from tests.recovery.without_spark import NoSpark
-from tests.store.lives import upload
+from tests.store.lives import Life, upload, without_a_jvm
 from tests.store.proxy import Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -64,6 +65,23 @@ def test_requests_of_an_epoch_do_not_grow_with_history_and_are_those_of_the_docs
     assert said is not None
     assert late[0] == pytest.approx(int(said[1]), rel=0.1)
     assert late[1] == pytest.approx(int(said[2]), rel=0.1)
+
+
+def test_a_run_that_finds_no_new_rows_needs_as_many_requests_as_the_docs_say(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = Life(tmp_path / "disk")
+    source_of(disk.folder, commits=3)
+    upload(server, disk.folder / "warehouse" / "events", bucket, "here/events")
+    life = Life(tmp_path / "store", f"s3://{bucket}/here", options_of(proxy.endpoint))
+    with without_a_jvm():
+        for _ in range(5):
+            proxy.requests()
+            code, text = life.tidegate(capsys, "stream", "hours", "--available-now")
+            assert code == 0, text
+    said = re.search(r"\| a run of `tidegate stream --available-now`[^|]* \| (\d+) \| (\d+) \|", PAGE.read_text())
+    assert said is not None
+    assert spent([proxy.counted()]) == pytest.approx((int(said[1]), int(said[2])), rel=0.2)
 
 
 def test_the_docs_multiply_requests_prices_and_epochs_rightly() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from tests.recovery.arrivals import source_of
 from tests.store.lives import Life, upload, without_a_jvm
@@ -25,9 +27,10 @@ from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.storage import Warehouse, warehouse_of
 from tidegate.pipelines.stores import credentials
 from tidegate.pipelines.stores.credentials import complete, masked
+from tidegate.pipelines.stores.options import check, settings_of
 
 TOKEN = "token/Of+A/Session/0123456789"
 HADOOP_SECRET = "hush/of+Hadoop/0123456789"
@@ -36,6 +39,7 @@ SPARK_WITH_A_SECRET = f"""[spark]
 "spark.driver.memory" = "1g"
 "spark.hadoop.fs.s3a.secret.key" = "{HADOOP_SECRET}"
 """
+_PLACES = ("AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP", "AWS_CONFIG_FILE")
 COMMANDS = ("optimize", "quality", "report", "reopen")
 """Commands that are left out: they take long, and are in the long form."""
 
@@ -43,7 +47,14 @@ COMMANDS = ("optimize", "quality", "report", "reopen")
 @pytest.fixture(autouse=True)
 def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave no credentials of this machine, and no Airflow."""
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"):
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_REGION",
+        *_PLACES,
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(credentials, "_connections", [])
     monkeypatch.setattr(credentials, "_secrets", set())
@@ -105,6 +116,41 @@ def test_a_message_with_a_secret_is_masked(tmp_path: Path, capsys: pytest.Captur
     assert masked(f"signed {SECRET}, {TOKEN}; sv=1&sig=x, {KEY}") == f"signed ***, ***; ***, {KEY}"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("proxy_url", "http://me:hush+hush@proxy:8080", "hush+hush"),
+        ("AWS_ENDPOINT_URL", "https://me:hush%2Bhush@host", "hush+hush"),
+        ("azure_storage_sas_key", "?sv=2024&sig=hush%2Fhush%3D", "hush/hush="),
+        ("azure_storage_access_key", "hush/hush==", "hush%2Fhush%3D%3D"),
+        ("master_key", "hush/hush", "hush%2Fhush"),
+        ("google_service_account_key", '{"private_key": "hush\\nhush"}', '{\\"private_key\\": \\"hush\\\\nhush\\"}'),
+        ("spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net", "hush/hush", "hush/hush"),
+        ("spark.ssl.keyStorePassword", "hushhush", "hushhush"),
+        ("spark.remote", "sc://host/;user_id=me;token=hushhush", "hushhush"),
+    ],
+)
+def test_a_secret_is_masked_in_each_spelling(name: str, value: str, secret: str) -> None:
+    credentials.remember({name: value})
+    assert "hush" not in masked(f"in a message: {value} and {secret}")
+
+
+def test_names_that_tell_no_secret_mask_nothing() -> None:
+    credentials.remember(
+        {
+            "aws_region": "eu-central-1",
+            "aws_access_key_id": KEY,
+            "aws_web_identity_token_file": "/var/run/token",
+            "spark.sql.shuffle.partitions": "number",
+            "disk_encryption": "aes-256",
+        }
+    )
+    assert (
+        masked(f"eu-central-1 {KEY} /var/run/token number aes-256")
+        == f"eu-central-1 {KEY} /var/run/token number aes-256"
+    )
+
+
 def test_airflows_logs_and_fields_show_no_secret_of_tidegate_toml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +161,8 @@ def test_airflows_logs_and_fields_show_no_secret_of_tidegate_toml(
     options = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "aws_region": "eu-central-1"}
     for _ in range(2):
         warehouse_of(Config(root=tmp_path, warehouse="s3://bucket/here", storage_options=options))
-    assert masked_by_airflow == [SECRET]
+    assert masked_by_airflow[0] == SECRET
+    assert len(masked_by_airflow) == len(set(masked_by_airflow)), "each spelling once"
 
 
 def test_credentials_of_the_environment_sign_every_request_and_tidegate_toml_needs_none(
@@ -156,6 +203,87 @@ def test_the_most_particular_place_gives_the_key(tmp_path: Path, monkeypatch: py
     assert key_of(complete({}, "aws_default")) == ("aws_default", None, "eu-north-1")
     assert key_of(complete({}))[0] == "ENVIRONMENT", "no connection is named"
     assert key_of(complete({"ACCESS_KEY_ID": "GIVEN", "region": "r"}, "aws_default")) == ("GIVEN", None, "r")
+
+
+def test_the_default_profile_counts_for_a_bucket_of_s3_without_any_other_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake reads it, so our own files must be read by its key too."""
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = DEFAULT\naws_secret_access_key = s\n")
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-3\nendpoint_url = http://127.0.0.1:9\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    of_profile = {
+        "aws_access_key_id": "DEFAULT",
+        "aws_secret_access_key": "s",
+        "aws_region": "eu-west-3",
+        "aws_endpoint_url": "http://127.0.0.1:9",
+        "aws_allow_http": "true",
+    }
+    assert complete({}, uri="s3://b/wh") == of_profile
+    assert complete({}, uri="/data/wh") == {}, "tasks of a warehouse in a folder get no key"
+    assert complete({}, uri="gs://b/wh") == {}
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token")
+    assert complete({}, uri="s3://b/wh") == {}, "the platform's chain takes this first"
+    (tmp_path / "credentials").write_text("[work]\n")
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE")
+    assert "aws_access_key_id" not in complete({}, uri="s3://b/wh"), "the role of the machine"
+
+
+def test_an_endpoint_without_encryption_has_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"aws_endpoint_url": "http://127.0.0.1:9"}
+    with pytest.raises(UsageError, match=r"allow it by aws_allow_http = .true.: .* AWS_ALLOW_HTTP in the environment"):
+        check("s3://b/wh", complete(given))
+    check("s3://b/wh", complete({"endpoint": "http://127.0.0.1:9", "allow_http": "true"}))
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    check("s3://b/wh", complete(given))
+
+
+def test_variables_of_another_store_are_not_mixed_with_the_key_and_the_endpoint_of_tidegate_toml(
+    server: S3Server, proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries send the token of the environment with any key, and prefer its endpoint for S3 to any other."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    warehouse = Warehouse(f"s3://{bucket}/wh", complete(options_of(proxy.endpoint)))
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    files, key = warehouse.objects(warehouse.path("a"))
+    files.put(key, b"1")
+    assert os.environ["AWS_ENDPOINT_URL_S3"] == "http://127.0.0.1:9", "the environment stays as it was"
+    monkeypatch.delenv("AWS_SESSION_TOKEN")
+    write_deltalake(warehouse.path("t"), pa.table({"a": [1]}), storage_options=warehouse.options)
+    requests = proxy.requests()
+    assert {request.method for request in requests} >= {"PUT", "GET"}
+    assert [request.path for request in requests if "x-amz-security-token" in request.headers] == []
+
+
+def test_a_token_of_the_environment_goes_only_with_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    assert complete({}) == {}
+    complete({"aws_access_key_id": "GIVEN", "aws_session_token": "own"})
+    assert os.environ["AWS_SESSION_TOKEN"] == TOKEN, "the given key has a token, which the libraries prefer"
+    complete({"aws_access_key_id": "GIVEN"})
+    assert "AWS_SESSION_TOKEN" not in os.environ, "deltalake has no option that says: no token"
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    credentials.read_connections_by(lambda name: {})
+    complete({"aws_access_key_id": "GIVEN"})
+    assert os.environ["AWS_SESSION_TOKEN"] == TOKEN, "a process of Airflow needs it, for example for its logs"
+
+
+def test_the_endpoint_for_s3_in_the_environment_is_known_to_tasks_on_other_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://for-all")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://for-s3")
+    assert complete({})["aws_endpoint_url"] == "https://for-s3"
+    assert complete({"endpoint": "https://given"})["AWS_ENDPOINT_URL_S3"] == "https://given"
+
+
+def test_variables_of_s3_are_no_options_of_other_stores() -> None:
+    options = {"aws_access_key_id": KEY, "aws_region": "r", "google_service_account": "f", "timeout": "1s"}
+    assert settings_of("gs://b/wh", options).config == {"google_service_account": "f"}
+    with_proxy = settings_of("s3://b/wh", {**options_of("http://h"), "proxy_url": "http://me:hush@proxy"})
+    assert not any(secret in f"{with_proxy} {with_proxy!r}" for secret in ("hush", SECRET))
 
 
 def test_a_profile_without_a_key_of_its_own_is_refused_with_the_way_out(
@@ -252,11 +380,11 @@ def test_a_run_with_spark_shows_no_secret_on_a_command_line_and_leaves_none_in_a
     handle = process.start([*command, "--config", str(life.file)], tmp_path / "runs" / "1", environment)
     lines: set[str] = set()
     deadline = time.monotonic() + 300
-    while process.exit_code(handle) is None and time.monotonic() < deadline:
+    while process.Run(handle).exit_code() is None and time.monotonic() < deadline:
         for each in process.members(handle):
             with suppress(psutil.Error):
                 lines.add(" ".join(each.cmdline()))
-    assert process.exit_code(handle) == 0, handle.log.read_text()
+    assert process.Run(handle).exit_code() == 0, handle.log.read_text()
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines), "the JVM was seen"
     assert any("pyspark.daemon" in line for line in lines), "and so were its Python workers"
     assert [line for line in lines if SECRET in line or HADOOP_SECRET in line] == []

@@ -3,58 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import structlog
 
 from tests.airflow.dag_runs import wait_until
-from tests.dags.test_operator import FAKE, Store, context
+from tests.dags.test_operator import Store, stand_in
+from tests.store.hosts import AWAY, TASK, in_airflow, lease_of, operator, project
 from tests.store.proxy import Fault, Plan, Proxy
-from tests.store.server import S3Server, options_of
 from tidegate.pipelines.airflow.copying import Copying
 from tidegate.pipelines.airflow.elsewhere import Hosts
-from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
-from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle, Run
+from tidegate.pipelines.airflow.operator import CommandRefused, TidegateOperator
+from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle
 from tidegate.pipelines.airflow.run_files import PART, CopyOfRun, FolderOfRun
-from tidegate.pipelines.config import load_config
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease
+from tidegate.pipelines.run.host import this_host
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, read_lease
 from tidegate.pipelines.run.requests import Answer, answer_to, ask, forget_request, serve
-from tidegate.pipelines.run.stopping import stop_driver
-from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores.artifacts import ArtifactsInStore
-from tidegate.pipelines.tables.pipeline_tables import REQUESTS, PipelineTables
-
-ROOT = Path(__file__).parents[2]
-TASK = "visits__stream/manual__1/stream"
-AWAY = "away"
-
-
-def project(folder: Path, bucket: str, endpoint: str) -> Path:
-    """A host's own copy of the project, all of whose shared things are in a bucket; its tidegate.toml."""
-    folder.mkdir()
-    options = "".join(f'{key} = "{value}"\n' for key, value in options_of(endpoint).items())
-    text = f'warehouse = "s3://{bucket}/wh"\n[pipelines.visits]\nobject = "a:b"\nstart = 2024-03-01\n'
-    (folder / "tidegate.toml").write_text(f"{text}[storage_options]\n{options}")
-    return folder / "tidegate.toml"
-
-
-@pytest.fixture
-def here(tmp_path: Path, bucket: str, server: S3Server) -> Path:
-    """The project on this host."""
-    return project(tmp_path / "here", bucket, server.endpoint)
+from tidegate.pipelines.tables.pipeline_tables import REQUESTS
 
 
 @pytest.fixture(params=["store", "mount"])
@@ -101,6 +76,7 @@ def test_a_run_on_another_host_is_followed_line_by_line_to_its_outcome(sharing: 
             lambda: far.write("first\nsecond\nthi"),
             lambda: far.write("rd\n"),
             lambda: far.write("x" * PART + "\n" + "y" * PART + "\nwithout an end"),
+            lambda: far.files.driven_file.write_text('{"since": 1}'),
             lambda: far.end(0, {"epoch": 3}),
         )
     )
@@ -114,10 +90,11 @@ def test_a_run_on_another_host_is_followed_line_by_line_to_its_outcome(sharing: 
     far.copying.beat()
     run = replace(far.run, pause=pause)
     assert run.follow(heard.append) == SUCCEEDED
+    assert run.files.driven() == '{"since": 1}'
     assert heard == ["first", "second", "third", "x" * PART, "y" * PART, "without an end"]
     assert json.loads(run.files.result() or "") == {"epoch": 3}
     assert next(steps, None) is None
-    assert len(far.copy.artifacts.names(far.copy.place)) == 5, "three parts, the state and the result"
+    assert len(far.copy.artifacts.names(far.copy.place)) == 6, "three parts, the state, the result and the note"
 
 
 def test_the_reason_of_a_failure_comes_over_the_border_of_two_parts(here: Path, tmp_path: Path) -> None:
@@ -159,10 +136,6 @@ def test_a_store_that_fails_for_a_while_costs_no_line_and_is_told_once(
     heard: list[str] = []
     assert far.run.follow(heard.append) == SUCCEEDED
     assert heard == ["one", "two"]
-
-
-def lease_of(config: Path) -> PipelineTables:
-    return PipelineTables(warehouse_of(load_config(config)), "visits")
 
 
 @contextmanager
@@ -257,29 +230,7 @@ def test_a_request_to_reopen_comes_to_a_stream_on_another_host(here: Path, tmp_p
 
 @pytest.fixture
 def interpreter(tmp_path: Path) -> str:
-    """An interpreter that stands for the command."""
-    file = tmp_path / "python"
-    file.write_text(FAKE.format(python=sys.executable))
-    file.chmod(0o755)
-    return str(file)
-
-
-def operator(config: Path, interpreter: str, *arguments: str) -> TidegateOperator:
-    return TidegateOperator(
-        task_id="stream",
-        arguments=list(arguments),
-        config=str(config),
-        runs=str(config.parent / ".work" / "runs"),
-        pipeline="visits",
-        python=interpreter,
-    )
-
-
-def in_airflow(tries: int, store: Store | None = None) -> Any:
-    instance = SimpleNamespace(
-        dag_id="visits__stream", run_id="manual__1", task_id="stream", try_number=tries, stats_tags={}
-    )
-    return {**context(tries, store), "ti": instance}
+    return stand_in(tmp_path)
 
 
 @pytest.mark.parametrize("has_handle", [True, False])
@@ -311,6 +262,47 @@ def test_the_task_on_another_worker_takes_the_outcome_of_the_command_that_the_fi
     assert not (here.parent / ".work" / "runs").exists(), "no second process"
 
 
+@pytest.mark.parametrize(
+    "noted",
+    [
+        b"cut",
+        b"{}",
+        b'{"exit_code": null, "log_size": 0, "handle": {"newer": 1}}',
+        "another place",
+        "a process of this host",
+    ],
+    ids=str,
+)
+def test_a_note_that_no_supervisor_of_ours_wrote_is_passed_over(noted: bytes | str, here: Path, tmp_path: Path) -> None:
+    """Whoever may write to the artifacts could name a process of this host, which the task would end with itself."""
+    far = FarRun(here, tmp_path / "away")
+    far.copying.beat()
+    hosts = Hosts.of(str(here), "visits")
+    assert hosts.running_try(TASK) is not None
+    handle = far.handle.to_dict()
+    if noted == "another place":
+        handle["place"] = "runs/of/another/task/1"
+    elif noted == "a process of this host":
+        this = psutil.Process()
+        handle |= {"host": this_host(), "pid": this.pid, "started": this.create_time(), "folder": str(tmp_path)}
+    content = noted if isinstance(noted, bytes) else json.dumps({"exit_code": None, "log_size": 0, "handle": handle})
+    assert hosts.artifacts is not None
+    hosts.artifacts.write(f"{far.copy.place}/state.json", content if isinstance(content, bytes) else content.encode())
+    assert hosts.running_try(TASK) is None
+
+
+def test_a_run_of_this_host_is_found_by_its_supervisor(here: Path, interpreter: str) -> None:
+    """Its worker died before Airflow had the handle."""
+    task = operator(here, interpreter, "stream", "wait")
+    task._try = 1
+    run = task._run_of(task.submit_job(in_airflow(1)))
+    try:
+        found = wait_until(lambda: Hosts.of(str(here), "visits").running_try(TASK), "its first sign of life")
+        assert found.handle == run.handle
+    finally:
+        run.stop()
+
+
 def test_the_task_on_another_worker_starts_its_own_command_once_the_first_host_is_gone(
     here: Path, interpreter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,158 +320,3 @@ def test_the_task_on_another_worker_starts_its_own_command_once_the_first_host_i
     assert copy is not None
     assert (copy.state().exit_code, json.loads(copy.result() or "")["epoch"]) == (0, 7)
     assert b"working on stream visits" in copy.read_log(0), "a third host could have followed it"
-
-
-# --- hosts of their own: names, process ids and folders apart, and the server between them --------------------
-
-
-def unshared() -> list[str]:
-    """The command that gives a process a host name and process ids of its own; without the right to it, a skip."""
-    command = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    if os.geteuid():
-        command[1:1] = ["--user", "--map-root-user"]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("this machine lets nobody make namespaces")
-    return command
-
-
-@contextmanager
-def host(config: Path, number: int, *command: str) -> Iterator[tuple[subprocess.Popen[str], Run]]:
-    """A host whose worker has started a command as a try of the task, and died; the host, and the run from here."""
-    environment = {
-        **os.environ,
-        "HOME": str(config.parent),
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-    }
-    words = [
-        sys.executable,
-        "-m",
-        "tests.store.host_process",
-        AWAY,
-        str(config),
-        "visits",
-        f"{TASK}/{number}",
-        *command,
-    ]
-    with (config.parent / "host.log").open("w") as log:
-        process = subprocess.Popen(
-            [*unshared(), *words], stdout=subprocess.PIPE, stderr=log, text=True, cwd=config.parent, env=environment
-        )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert line, (config.parent / "host.log").read_text()
-        yield process, Hosts.of(str(config), "visits").run_of(ProcessHandle(**json.loads(line)))
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def seen_from_here(config: Path, run: Run) -> Run:
-    return Hosts.of(str(config), "visits").run_of(run.handle)
-
-
-def finding(config: Path) -> Run | None:
-    return Hosts.of(str(config), "visits").running_try(TASK)
-
-
-ENDS_WHEN_TOLD = """
-import pathlib, sys, time
-print("begun far away", flush=True)
-while not pathlib.Path(sys.argv[1]).exists():
-    time.sleep(0.1)
-pathlib.Path(sys.argv[sys.argv.index("--output") + 1]).write_text('{"epoch": 5}')
-print("ended far away", flush=True)
-"""
-
-
-def test_a_command_on_a_host_of_its_own_is_found_and_followed_after_its_worker_was_killed(
-    here: Path, bucket: str, server: S3Server, tmp_path: Path, interpreter: str
-) -> None:
-    there, go = project(tmp_path / "there", bucket, server.endpoint), tmp_path / "go"
-    with host(there, 1, "-c", ENDS_WHEN_TOLD, str(go)) as (_, run):
-        assert run.handle.host.startswith(f"{AWAY} pid:["), "its process ids mean nothing here"
-        found = wait_until(lambda: finding(here), "its first sign of life")
-        assert found.handle == run.handle
-        task = operator(here, interpreter, "stream", "visits")
-        follow = Run.follow
-
-        def follow_and_go(self: Run, tell: Callable[[str], None]) -> str:
-            go.touch()
-            return follow(self, tell)
-
-        with pytest.MonkeyPatch.context() as planted, structlog.testing.capture_logs() as logged:
-            planted.setattr(Run, "follow", follow_and_go)
-            planted.setattr(CopyOfRun, "pause", property(lambda copy: 0.2))
-            assert task.execute(in_airflow(2)) == {"epoch": 5}
-        assert "begun far away" in str(logged)
-        assert "ended far away" in str(logged)
-    assert not (here.parent / ".work").exists()
-
-
-def driving(config: Path) -> LeaseRow | None:
-    row = read_lease(lease_of(config))
-    return row if row is not None and row.is_alive(system_clock()) else None
-
-
-def driver(config: Path) -> Sequence[str]:
-    return ("-m", "tests.store.host_driver", "visits")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("way", ["task is killed", "stop is asked for", "supervisor is killed", "host dies"])
-def test_a_driver_on_a_host_of_its_own_is_ended_or_taken_over_from_another(
-    way: str, here: Path, bucket: str, server: S3Server, tmp_path: Path, interpreter: str
-) -> None:
-    there = project(tmp_path / "there", bucket, server.endpoint)
-    with host(there, 1, *driver(there)) as (machine, run):
-        row = wait_until(lambda: driving(here), "the driver at work", 60)
-        assert row.host == run.handle.host
-        found = wait_until(lambda: finding(here), "its first sign of life", 60)
-        task = operator(here, interpreter, "stream", "visits")
-        store = Store({TidegateOperator.external_id_key: run.handle.to_dict()})
-        if way == "task is killed":
-            task._run_of(run.handle.to_dict())
-            task.on_kill()
-            with pytest.raises(CommandFailed) as failed:
-                task.poll_until_complete(run.handle.to_dict(), in_airflow(1))
-            assert failed.value.exit_code == 128 + signal.SIGTERM
-            assert driving(here) is None
-        elif way == "stop is asked for":
-            stopped = stop_driver(here, "visits", 60)
-            assert stopped is not None
-            assert AWAY in stopped
-            assert task.execute(in_airflow(2, store))["driver"] == row.host
-        elif way == "supervisor is killed":
-            end_supervisor(machine)
-            beat = found.files.state().beat_at
-            lost = replace(seen_from_here(here, run), clock=lambda: beat + 61)
-            assert lost.status() == RUNNING, "the command drives on, and says so by its lease"
-            Hosts.of(str(here), "visits").end(lost, 1)
-            wait_until(lambda: driving(here) is None, "its end", 60)
-            assert lost.status() == LOST
-        else:
-            machine.kill()
-            machine.wait()
-            assert seen_from_here(here, run).status() == RUNNING, "nobody can tell yet"
-            beat, until = found.files.state().beat_at, row.expires_at + TIME_TO_LIVE
-            with pytest.MonkeyPatch.context() as planted:
-                of_hosts = Hosts.run_of
-                planted.setattr(
-                    Hosts, "run_of", lambda hosts, handle: replace(of_hosts(hosts, handle), clock=lambda: beat + 130)
-                )
-                planted.setattr("tidegate.pipelines.run.driver.system_clock", lambda: until)
-                assert task.execute(in_airflow(2, store))["epoch"] == 7, "its own command"
-
-
-def end_supervisor(machine: subprocess.Popen[str]) -> None:
-    """Kill the supervisor on a host, and nothing else."""
-    import psutil
-
-    below = psutil.Process(machine.pid).children(recursive=True)
-    (supervisor,) = [process for process in below if "tidegate.pipelines.airflow.supervisor" in process.cmdline()]
-    supervisor.kill()

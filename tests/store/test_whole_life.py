@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import tarfile
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.lake import assert_same_windows
-from tests.recovery import arrivals
-from tests.recovery.arrivals import differences, source_of
+from tests.expectations.broken import broken_by_rules
+from tests.lake import Clock, Lake, assert_same_windows
+from tests.recovery import arrivals, test_upgrading
+from tests.recovery.arrivals import differences, run, source_of
+from tests.recovery.tables_of_0_1 import HOURS, SAVEPOINT, SESSIONS
+from tests.recovery.without_spark import NoSpark
 from tests.store.lives import Life, rows_left, unequal, upload, without_a_jvm
 from tests.store.server import SECRET, S3Server, options_of
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ODD = "été 2024/a+b=c & ~d'(e)"
+"""A folder as people name it: with spaces, other letters, and characters that a URL writes otherwise."""
 
 SLOW_COMMANDS = ("setup", "quality", "report")
 """Commands that import much or ask Java: they are in the long form."""
@@ -41,8 +54,8 @@ def test_every_command_gives_on_s3_what_it_gives_on_disk(
     """Pipeline `hours` is computed by arrays, and `visits` by the row operator, whose late rows can't be reopened."""
     disk = Life(tmp_path / "disk")
     source_of(disk.folder, commits=3)
-    upload(server, disk.folder / "warehouse" / "events", bucket, "here/events")
-    store = Life(tmp_path / "store", f"s3://{bucket}/here", options_of(server.endpoint))
+    upload(server, disk.folder / "warehouse" / "events", bucket, f"{ODD}/events")
+    store = Life(tmp_path / "store", f"s3://{bucket}/{ODD}/", options_of(server.endpoint))
     with without_a_jvm():
         expected = list(disk.answers(capsys, pipeline, without))
     with without_a_jvm():
@@ -54,13 +67,37 @@ def test_every_command_gives_on_s3_what_it_gives_on_disk(
 
 def test_a_source_in_a_bucket_fills_a_warehouse_on_disk(server: S3Server, bucket: str, tmp_path: Path) -> None:
     disk = source_of(tmp_path / "disk", commits=2)
-    upload(server, Path(disk.path("events")), bucket, "events")
+    upload(server, Path(disk.path("events")), bucket, f"{ODD}/events")
     mixed = arrivals.copy_of(disk, tmp_path / "mixed")
     mixed.options = options_of(server.endpoint)
-    pipeline = arrivals.reading(f"s3://{bucket}/events")
+    pipeline = arrivals.reading(f"s3://{bucket}/{ODD}/events")
     arrivals.run(arrivals.NoSpark(), mixed, pipeline=pipeline)
     arrivals.run(arrivals.NoSpark(), disk)
     assert arrivals.rows_of(mixed, pipeline)["results"] == arrivals.rows_of(disk)["results"]
+
+
+@pytest.mark.long
+def test_tables_that_an_older_version_wrote_on_disk_go_on_in_a_bucket(
+    server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """Copied file by file: no manifest, log or savepoint names the place where it was."""
+    with tarfile.open(test_upgrading.TABLES) as packed:
+        packed.extractall(tmp_path, filter="data")
+    upload(server, tmp_path / "warehouse", bucket, ODD)
+    (tmp_path / "here").mkdir()
+    moved = Lake(tmp_path / "here", Clock(test_upgrading.LATER), f"s3://{bucket}/{ODD}", options_of(server.endpoint))
+    stayed = Lake(tmp_path, Clock(test_upgrading.LATER))
+    for lake in (moved, stayed):
+        test_upgrading.go_on(lake)
+        for pipeline in (HOURS, SESSIONS):
+            tables = lake.tables(pipeline)
+            with Lease(tables, "restore", lake.clock):
+                restore(tables, find_snapshot(tables, f"savepoint:{SAVEPOINT}"), lake.clock())
+                vacuum(tables, Retention(2, timedelta(0)), lake.clock())
+            run(NoSpark(), lake, pipeline=pipeline)
+    for pipeline in (HOURS, SESSIONS):
+        assert test_upgrading.contents(moved, pipeline) == test_upgrading.contents(stayed, pipeline)
+        assert broken_by_rules(pin(moved.tables(pipeline), pipeline)) == set()
 
 
 def test_tasks_of_spark_read_and_write_a_bucket_without_a_connector_in_the_jvm(
