@@ -7,7 +7,7 @@ logs, and a description. The description is written last: without it there is no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -73,7 +73,13 @@ class Backup:
     format: int = _FORMAT
 
 
-def create_backup(tables: PipelineTables, place: PipelineTables, name: str, now: Millis) -> tuple[Backup, int]:
+def create_backup(
+    tables: PipelineTables,
+    place: PipelineTables,
+    name: str,
+    now: Millis,
+    check_lease: Callable[[], None] = lambda: None,
+) -> tuple[Backup, int]:
     """Copy the newest published epoch of a pipeline, and return the backup and the number of bytes that were copied.
 
     The caller holds the lease of the place; a driver may be at work on the pipeline itself.
@@ -83,10 +89,12 @@ def create_backup(tables: PipelineTables, place: PipelineTables, name: str, now:
         place: the same pipeline in the place of its backups.
         name: letters, digits, `_` and `-`.
         now: int64 epoch milliseconds.
+        check_lease: raises LeaseHeld if another command has the lease of the place.
 
     Raises:
         UsageError: the name is not valid, or is taken.
         Refused: the pipeline has no published epoch, or a file is missing.
+        LeaseHeld: this command hung while another one worked in the place.
         TidegateError: clean-ups removed parts of every cut.
     """
     try:
@@ -101,7 +109,10 @@ def create_backup(tables: PipelineTables, place: PipelineTables, name: str, now:
             cut = cut_now(tables)
             copied += _copy(tables, place, cut)
             if cut.is_whole(tables):
-                return _describe(place, cut, name, now), copied
+                check_lease()
+                backup = _describe(place, cut, name, now)
+                _check_pool(tables, place, cut, name)
+                return backup, copied
         except CutMoved:
             continue
     raise TidegateError(
@@ -193,6 +204,21 @@ def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
     for target in {target for _, target, _ in missing}:
         place.warehouse.make_durable(target)
     return size
+
+
+def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: str) -> None:
+    """Take a backup back if its files are gone: another command removed them before it knew of the backup.
+
+    From now on none does, because the backup is described.
+    """
+    for table in cut.tables:
+        present = place.warehouse.names(place.path(f"{POOL}/{table.name}"))
+        if any(present.get(file) != size for file, size in table.files.items()):
+            place.warehouse.delete_file(place.path(BACKUPS), f"{name}.json")
+            raise TidegateError(
+                f"another command removed files of backup {name!r} of {tables.pipeline} while this one hung: no backup "
+                "was made. Run the command again"
+            )
 
 
 def _describe(place: PipelineTables, cut: Cut, name: str, now: Millis) -> Backup:

@@ -19,6 +19,8 @@ from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.sources.places import place as place_of
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import show_millis
@@ -42,13 +44,17 @@ def create(screen: Screen, pipeline: str, name: str | None, keep: int | None) ->
     The place is `backups` of tidegate.toml. A data file is copied once for all backups there.
     """
     tables, place = _both(screen, pipeline)
-    with Lease(place, "backup", system_clock):
+    # A pipeline whose name or warehouse is wrong leaves nothing in the place of the backups.
+    if not tables.exist:
+        raise no_snapshot_yet(tables)
+    with Lease(place, "backup", system_clock) as lease:
         now = system_clock()
         copy, copied = create_backup(
-            tables, place, name or f"at-{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}", now
+            tables, place, name or f"at-{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}", now, lease.check
         )
         old = [each.name for each in list_backups(place)[keep:]] if keep else []
         if old:
+            lease.check()
             delete_backups(place, old)
     screen.show(
         {**asdict(copy), "copied": copied, "deleted": old},
@@ -96,14 +102,22 @@ def restore(screen: Screen, pipeline: str, name: str) -> None:
 @click.argument("name")
 @with_screen
 def delete(screen: Screen, pipeline: str, name: str) -> None:
-    """Remove backup NAME of PIPELINE, and the files that no other backup has."""
+    """Remove backup NAME of PIPELINE, and the files that no other backup has.
+
+    An interrupted removal is continued by the same command.
+    """
     _, place = _both(screen, pipeline)
     with Lease(place, "backup delete", system_clock):
-        deleted = find_backup(place, name).name
-        gone = delete_backups(place, [deleted])
+        is_left = name in (*(each.name for each in list_backups(place)), "latest")
+        deleted = find_backup(place, name).name if is_left else name
+        gone = delete_backups(place, [deleted] if is_left else [])
+        if not (is_left or gone):
+            find_backup(place, name)
     screen.show(
         {"pipeline": pipeline, "deleted": deleted, "files": gone},
-        f"backup {deleted} of {pipeline} is deleted, with {gone} files",
+        f"backup {deleted} of {pipeline} is deleted, with {gone} files"
+        if is_left
+        else f"{gone} files that an interrupted command left of backups of {pipeline} are deleted",
     )
 
 
@@ -115,7 +129,7 @@ def _both(screen: Screen, pipeline: str) -> tuple[PipelineTables, PipelineTables
             f"`backups` is not set in {config.file}: name a folder or URI on other storage than the warehouse, such as "
             'backups = "s3://other-bucket/backups"'
         )
-    if f"{config.backups_uri}/".startswith(f"{config.warehouse_uri.rstrip('/')}/"):
+    if place_of(config.backups_uri).is_relative_to(place_of(config.warehouse_uri)):
         raise UsageError(
             f"backups = {config.backups!r} in {config.file} lies in the warehouse, and would be lost with it: name a "
             "place outside of it"

@@ -9,6 +9,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import Forgotten
 from tidegate.pipelines.snapshots.forget import forget as run
 
 
@@ -39,12 +40,19 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     screen.show(
         {"pipeline": pipeline, "epoch": forgotten.epoch, "rows": forgotten.rows},
         table(title, ("in", "rows"), forgotten.rows.items(), ("rows",)),
-        *(
-            []
-            if any(forgotten.rows.values())
-            else [f"no row has the key {', '.join(key)}: check that it is spelt as in the data"]
-        ),
+        *_remarks(forgotten, key),
     )
+
+
+def _remarks(forgotten: Forgotten, key: tuple[str, ...]) -> list[str]:
+    """Return a line that says what no row means: a misspelt key, or one of which only older files may have known."""
+    if any(forgotten.rows.values()):
+        return []
+    shown = ", ".join(key)
+    if forgotten.epoch is None:
+        return [f"no row has the key {shown}: check that it is spelt as in the data"]
+    left = "an older snapshot or file may have had it, or an earlier `tidegate forget` may have been interrupted"
+    return [f"no row had the key {shown} any more, but {left}: these are removed"]
 
 
 def _ask(question: str) -> None:

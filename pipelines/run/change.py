@@ -158,7 +158,7 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
     step = CommitStep(manifest.processing_time, manifest.watermark)
     times = EventTimes.of(source.bound.pipeline, manifest)
     plan = without_data(source, driver.tables, head, now, driver.shards, manifest.positions, step, times)
-    driver.tell("planned")
+    driver.step("planned")
     driver.run(plan)
     return required(driver.tables, driver.recover())
 
@@ -190,7 +190,7 @@ def _run(
     def planned(margin: int) -> ChangePlan:
         return plan_change(tables, bound, head, changed, rows, now, margin)
 
-    plan, outcomes = computed(bound.pipeline.name, planned, lambda plan: plan.windows, rows, driver.tell)
+    plan, outcomes = computed(bound.pipeline.name, planned, lambda plan: plan.windows, rows, driver.step)
     driver.lease.check()
     epoch = plan.windows.epoch
     rejected = [] if not len(changed.rejected) else [_written(epoch, changed.rejected_rows())]
@@ -205,7 +205,7 @@ def _run(
     }
     seconds = round(perf_counter() - began, 3)
     manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, departed, seconds)
-    driver.tell("committed")
+    driver.step("committed")
     driver.publish(manifest)
     return manifest
 

@@ -7,12 +7,14 @@ Correctness does not rest on the lease: the state commit is the fence.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import TracebackType
 
 import psutil
@@ -21,11 +23,12 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidegate.pipelines.config import LEASE_NOTE
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.run.host import this_host
-from tidegate.pipelines.storage import active_files, read_table
+from tidegate.pipelines.storage import Warehouse, active_files, is_local, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.tables.newest import newest
 from tidegate.pipelines.tables.pipeline_tables import LEASE, PipelineTables
@@ -135,13 +138,15 @@ class Lease:
             # Whoever changes tables comes here first.
             check_conditional_writes(self._tables.warehouse)
             while (holder := self._hold()) is not None and self._wait(holder):
-                pass
+                # Epochs of that holder began before this driver's time.
+                self.row = replace(self.row, acquired_at=self._clock())
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
                 f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease ends by itself, or "
                 f"`tidegate unlock {self._tables.pipeline}` removes it"
             )
+        self._note(None)
         self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
         self._renewal.start()
         return self
@@ -154,7 +159,16 @@ class Lease:
         if self._lost is None:
             # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
             with suppress(OSError, DeltaError, Refused, StoreFailed):
-                self._write(replace(self.row, expires_at=self._clock()))
+                self._write(replace(self.row, expires_at=0))
+        self._note(self._clock() if self._lost is None else self._lost.acquired_at)
+
+    def _note(self, until: Millis | None) -> None:
+        """Note for the process that started this one when the lease was held; `until` is None while it is held."""
+        if file := os.environ.get(LEASE_NOTE):
+            note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
+            # No driver may end because nobody can read about it.
+            with suppress(OSError):
+                Path(file).write_text(json.dumps(note))
 
     def check(self) -> None:
         """Renew a lease that ran out, and raise LeaseHeld if it went to another driver; called before a commit."""
@@ -266,8 +280,10 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 def _open(tables: PipelineTables) -> DeltaTable:
     tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
+    # Each renewal commits, so a kept handle is out of date: in a store, the look for that would be a request in vain.
+    opened = newest if is_local(path) else Warehouse.open
     try:
-        return newest(tables.warehouse, path)
+        return opened(tables.warehouse, path)
     except DeltaError as error:
         reason = str(error).partition("\n")[0]
         raise Refused(

@@ -28,6 +28,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
         Refused: the pipeline has no snapshot, or its results depend on the order of arrival.
     """
     pipeline, tables = driver.pipeline, driver.tables
+    driver.times.begin()
     check_reopenable(pipeline)
     head = required(tables, driver.recover())
     source = OpenInput.open(driver.spark, tables, pipeline)
@@ -45,11 +46,11 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
         )
     rows = SourceRows(driver.spark, source, head, tables)
     began = perf_counter()
-    plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.tell)
+    plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.step)
     if not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes):
         return None, 0
     driver.lease.check()
     manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3))
-    driver.tell("committed")
+    driver.step("committed")
     driver.publish(manifest)
     return manifest, sum(plan.late_rows)

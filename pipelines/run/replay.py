@@ -47,6 +47,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
     size = commits_per_epoch or max(1, len(commits))
     for first in range(0, len(commits), size):
         driver.heed_stop()
+        driver.times.begin()
         taken = [
             ReadCommit(
                 commit, commit.files[_read(positions[number], commit.version) :], len(commit.files), True, number
@@ -55,8 +56,10 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         ]
         head = read_snapshot(driver.tables)
         plan = plan_commits(source, driver.tables, taken, head, driver.clock(), driver.shards)
-        driver.tell("planned")
-        yield driver.run(plan)
+        driver.step("planned")
+        manifest = driver.run(plan)
+        driver.measure()
+        yield manifest
 
 
 def _read(position: Position, version: int) -> int:

@@ -14,6 +14,7 @@ from tidegate.pipelines.errors import LeaseHeld, TidegateError
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import is_worthwhile, vacuum
+from tidegate.pipelines.stores.credentials import masked
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.table_log import LogMemory
@@ -68,7 +69,7 @@ class Upkeep:
                 "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "
                 "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work at once",
                 epoch,
-                str(error).rstrip("."),
+                masked(str(error)).rstrip("."),
                 self.epochs,
             )
         return True

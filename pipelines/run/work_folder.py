@@ -1,7 +1,7 @@
 """Cleaning of the work folder and of the artifacts: old files of runs are removed. No later run needs them.
 
-They are logs of Spark's processes, folders of runs that Airflow started, and run reports. The pages of checks are
-not cleaned here: each check removes old pages itself.
+They are logs of Spark's processes, folders of runs that Airflow started, alarms, and run reports. The pages of checks
+are not cleaned here: each check removes old pages itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tidegate.pipelines.errors import StoreFailed, TidegateError
-from tidegate.pipelines.stores.artifacts import artifacts_of
+from tidegate.pipelines.stores.artifacts import ALARMS, ArtifactsInFolder, artifacts_of
+from tidegate.pipelines.stores.credentials import masked
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
 
 
 def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
-    """Remove copies of runs, and reports, as `clean_work` does, and return the number of files.
+    """Remove copies of runs, alarms, and reports, as `clean_work` does, and return the number of files.
 
     It lists them all, which takes requests, so it does so once a day for all hosts together.
 
@@ -107,6 +108,7 @@ def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
         reports = artifacts.names("reports")
         newest = _newest_reports(reports)
         groups |= {name: {name: at} for name, at in reports.items() if name not in newest}
+        groups |= {name: {name: at} for name, at in artifacts.journal_files(ALARMS).items()}
         for group in groups.values():
             if max(group.values()) < oldest:
                 for name in group:
@@ -139,7 +141,7 @@ class HourlyCleaning:
             return clean(self.config, now)
         except (OSError, TidegateError) as error:
             # No epoch needs the cleaning.
-            _log.warning("old files can't be removed: %s. The stream tries again in an hour", error)
+            _log.warning("old files can't be removed: %s. The stream tries again in an hour", masked(str(error)))
             return 0
 
 
@@ -167,6 +169,7 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
     for parent, _, names in os.walk(folder / "runs"):
         if names:
             yield [Path(parent, name) for name in names]
+    yield from ([folder / name] for name in ArtifactsInFolder(folder).journal_files(ALARMS))
     reports = {str(report): report for report in (folder / "reports").glob("*/epoch-*.html")}
     newest = _newest_reports(reports)
     yield from ([report] for name, report in reports.items() if name not in newest)

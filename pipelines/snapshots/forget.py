@@ -26,7 +26,7 @@ from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
-from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
+from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint, remove_rests
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
@@ -72,6 +72,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
         )
+    # Copies of an interrupted command belong to no savepoint, and may hold the key.
+    remove_rests(tables)
     head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
     tables.warehouse.delete_folder(tables.path(REQUESTS))

@@ -14,7 +14,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.delta_log import FOLDER as LOG
+from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, UsageError
 from tidegate.pipelines.manifest import DataFile, Manifest
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.snapshots.commit import as_data_file
@@ -89,7 +90,12 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
         description=f"Savepoint of epoch {snapshot.manifest.epoch} of pipeline {tables.pipeline}",
         storage_options=tables.warehouse.options_of(path),
     )
-    check_written(tables.warehouse, path, files)
+    try:
+        check_written(tables.warehouse, path, files)
+    except FilesMissing:
+        # A key that was forgotten meanwhile takes incomplete copies with it.
+        _check_nothing_forgotten(tables, snapshot, name)
+        raise
     handle.create_write_transaction(
         [add_action(file) for file in files],
         "append",
@@ -189,15 +195,30 @@ def broken_savepoints(tables: PipelineTables) -> list[BrokenSavepoint]:
 
 
 def delete_savepoint(tables: PipelineTables, name: str) -> None:
-    """Remove a savepoint, even an unreadable one. Nothing else refers to its files.
+    """Remove a savepoint, even an unreadable one, or what an interrupted command left of one.
+
+    Nothing else refers to its files.
 
     Raises:
         UsageError: there is no such savepoint.
         Refused: the savepoint belongs to another pipeline.
     """
-    if name not in {broken.name for broken in broken_savepoints(tables)}:
+    path = _path(tables, name)
+    has_rest = any(tables.warehouse.names(folder) for folder in (path, f"{path}/{LOG}"))
+    if name not in {broken.name for broken in broken_savepoints(tables)} and (
+        _is_complete(tables, path) or not has_rest
+    ):
         read_savepoint(tables, name)
-    tables.warehouse.delete_folder(_path(tables, name))
+    tables.warehouse.delete_folder(path)
+
+
+def remove_rests(tables: PipelineTables) -> None:
+    """Remove what interrupted commands left of savepoints. A command that is copying one at this moment is refused."""
+    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    listed = {entry.name for entry in _entries(tables)}
+    for name in tables.warehouse.folders(folder):
+        if name not in listed:
+            tables.warehouse.delete_folder(f"{folder}/{name}")
 
 
 def copy_files(

@@ -61,6 +61,14 @@ def test_a_lease_that_was_given_back_is_free_at_once(tables: PipelineTables) -> 
         assert read_lease(tables) == replace(second.row, expires_at=clock.now + TIME_TO_LIVE)
 
 
+def test_a_lease_that_was_given_back_is_free_for_a_host_whose_clock_is_behind(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "backfill", Clock(clock.now + 30_000)) as ahead:
+        ahead.row = replace(ahead.row, host="elsewhere")
+    with Lease(tables, "stream", clock):
+        pass
+
+
 def test_it_is_given_back_after_an_error_too(tables: PipelineTables) -> None:
     clock = Clock()
     with pytest.raises(ZeroDivisionError), Lease(tables, "backfill", clock):

@@ -21,6 +21,8 @@ OLD = (
     "runs/hours__stream/run/1/alive",
     "runs/hours__stream/run/1/result.json",
     "reports/hours/epoch-000007.html",
+    "alarms.jsonl",
+    "alarms.1.jsonl",
 )
 NEWEST = "reports/hours/epoch-000012.html"
 
@@ -49,7 +51,7 @@ def test_what_nothing_was_written_to_for_so_many_days_goes_with_its_folder(tmp_p
 
 def test_the_newest_report_of_each_pipeline_stays_however_old(tmp_path: Path) -> None:
     newest = (NEWEST, "reports/days/epoch-1000000.html")
-    for name in (*newest, OLD[-1], "reports/days/epoch-999999.html"):
+    for name in (*newest, OLD[4], "reports/days/epoch-999999.html"):
         write(tmp_path, name, days=400)
     assert clean_work(tmp_path, 1, NOW) == 2
     assert left(tmp_path) == set(newest)
@@ -93,7 +95,6 @@ def test_the_log_of_a_process_that_is_there_stays(tmp_path: Path) -> None:
 
 def test_everything_else_stays_however_old(tmp_path: Path) -> None:
     kept = (
-        "alarms.jsonl",
         "logs/hours.epochs.jsonl",
         "shipped/code.zip",
         "quality/hours/index.html",

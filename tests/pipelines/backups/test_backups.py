@@ -24,7 +24,7 @@ from tidegate.pipelines.backups.backup import (
 )
 from tidegate.pipelines.backups.cut import Cut
 from tidegate.pipelines.backups.restored import restore_backup
-from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
@@ -262,3 +262,29 @@ def test_names_are_checked_and_the_format_of_a_newer_version_is_refused(lake: La
 def test_a_pipeline_that_has_published_nothing_can_t_be_backed_up(runs: Runs, place: PipelineTables) -> None:
     with pytest.raises(Refused, match="has no snapshot yet"):
         back_up(runs.source, place)
+
+
+def test_a_backup_that_hung_while_another_command_removed_its_files_is_not_made(
+    lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other command has the lease of the place by then, or it worked before this one looked at the lease."""
+    copy = backups._copy
+
+    def hang(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
+        copied = copy(tables, place, cut)
+        delete_backups(place, [])
+        return copied
+
+    def taken() -> None:
+        raise LeaseHeld("lost to another command")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(backups, "_copy", hang)
+        with pytest.raises(LeaseHeld):
+            create_backup(lake.tables(PIPELINE), place, "first", lake.clock(), taken)
+        with pytest.raises(TidegateError, match=r"removed files of backup 'first'.*Run the command again"):
+            back_up(lake, place)
+    assert list_backups(place) == []
+    made = back_up(lake, place)
+    lose_tables(lake)
+    restore_backup(lake.tables(PIPELINE), place, made)

@@ -37,6 +37,25 @@ def test_tables_are_copied_lost_and_brought_back(backed: Project) -> None:
     assert not [*Path(backed.folder, "elsewhere", "sessions", "files").rglob("*.parquet")]
 
 
+def test_a_removal_that_was_interrupted_is_continued_by_the_same_command(backed: Project) -> None:
+    """The backup may be removed because of a key in it."""
+    backed.data("backup", "create", "sessions", "--name", "first")
+    place = Path(backed.folder, "elsewhere", "sessions")
+    (place / "backups" / "first.json").unlink()
+    code, told = backed.tidegate("backup", "delete", "sessions", "first")
+    assert (code, "files that an interrupted command left" in told) == (0, True), told
+    assert not [*(place / "files").rglob("*.parquet"), *(place / "backups").iterdir()]
+    code, told = backed.tidegate("backup", "delete", "sessions", "first")
+    assert (code, "no backup 'first'" in told) == (2, True), told
+
+
+def test_a_pipeline_without_tables_leaves_nothing_in_the_place_of_the_backups(project: Project) -> None:
+    (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
+    code, told = project.tidegate("backup", "create", "sessions")
+    assert (code, "has no snapshot yet" in told) == (3, True), told
+    assert not Path(project.folder, "elsewhere").exists()
+
+
 def test_refusals_name_the_way_out(backed: Project) -> None:
     backed.data("backup", "create", "sessions", "--name", "first")
     code, told = backed.tidegate("backup", "restore", "sessions", "first")
@@ -46,6 +65,7 @@ def test_refusals_name_the_way_out(backed: Project) -> None:
     for toml, words in (
         (TOML, "`backups` is not set in"),
         (f'backups = "warehouse/b"\n{TOML}', "lies in the warehouse"),
+        (f'backups = "b/../warehouse"\n{TOML}', "lies in the warehouse"),
     ):
         (backed.folder / "tidegate.toml").write_text(toml)
         code, told = backed.tidegate("backup", "list", "sessions")

@@ -23,6 +23,7 @@ from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import Clearing, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.storage import Warehouse, read_table
+from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.files import check_written
 from tidegate.pipelines.tables.pipeline_tables import ALL
 
@@ -194,6 +195,21 @@ def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
         assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
     keep(by_hand, 1)
     hours(by_hand, 12)
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated(by_hand: ByHand, kept: int) -> None:
+    """deltalake does not write the note once the checkpoint is there."""
+    hours(by_hand, 8, 9, 10, 11)
+    for version in range(1, 5):
+        by_hand.tables.open(state.NAME, version).create_checkpoint()
+    for table in ALL:
+        Path(by_hand.tables.path(table), "_delta_log", "_last_checkpoint").unlink(missing_ok=True)
+    before = content(by_hand)
+    assert len(keep(by_hand, kept).snapshots) == 4 - kept
+    assert content(by_hand) == before
+    hours(by_hand, 12)
+    assert keep(by_hand, kept).snapshots != ()
 
 
 def test_other_engines_read_a_table_whose_log_was_shortened(by_hand: ByHand) -> None:

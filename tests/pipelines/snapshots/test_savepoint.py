@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import at, session_pipeline
+from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import savepoint as step
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -131,6 +132,37 @@ def test_a_copy_that_was_interrupted_is_no_savepoint_and_its_name_is_free(
         assert list_savepoints(by_hand.tables) == []
     create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
     assert len(list_savepoints(by_hand.tables)) == 1
+
+
+def interrupted(by_hand: ByHand, name: str) -> Path:
+    """Copies of a savepoint that was interrupted before its log was written; their folder."""
+    folder = Path(by_hand.tables.path("savepoints"), name)
+    step.copy_files(by_hand.tables, by_hand.head(), str(folder), "state", with_manifest=True)
+    assert list(folder.glob("*.parquet"))
+    return folder
+
+
+def test_what_an_interrupted_copy_or_deletion_left_can_be_deleted(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    copies = interrupted(by_hand, "copied")
+    entry = create_savepoint(by_hand.tables, by_hand.head(), "deleted", NOW)
+    for file in (*Path(entry.path).glob("*.parquet"), Path(entry.path, "_delta_log", f"{0:020d}.json")):
+        file.unlink()
+    for name, folder in (("copied", copies), ("deleted", Path(entry.path))):
+        delete_savepoint(by_hand.tables, name)
+        assert not folder.exists()
+        with pytest.raises(UsageError, match="no savepoint"):
+            delete_savepoint(by_hand.tables, name)
+
+
+def test_a_forgotten_key_is_not_in_the_copies_of_an_interrupted_savepoint(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    copies = interrupted(by_hand, "copied")
+    entry = create_savepoint(by_hand.tables, by_hand.head(), "kept", NOW)
+    with Lease(by_hand.tables, "forget", Clock()):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+    assert not copies.exists()
+    assert Path(entry.path).exists()
 
 
 def test_a_file_that_goes_away_while_it_is_copied_is_a_clear_refusal(by_hand: ByHand) -> None:
