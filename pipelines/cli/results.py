@@ -13,7 +13,8 @@ from tidegate.pipelines.snapshots.published import require_published, settled_wa
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables import results as results_table
-from tidegate.pipelines.tables.queries import ResultQueries
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.queries import DIALECTS, Dialect, ResultQueries
 
 _VIEWS = ("final", "latest", "all")
 
@@ -32,19 +33,47 @@ _VIEWS = ("final", "latest", "all")
 @click.option(
     "--sql",
     is_flag=True,
-    help="Print the view as a query for Spark, to run or to save as a view; no catalog is needed.",
+    help="Print the view as a query, to run or to save as a view.",
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(sorted(DIALECTS)),
+    default="spark",
+    show_default=True,
+    help="Engine of --sql. Spark, and DuckDB with its extension delta, need no catalog; standard needs --schema.",
+)
+@click.option(
+    "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql has paths."
 )
 @with_screen
-def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None, sql: bool) -> None:
+def results(
+    screen: Screen,
+    pipeline: str,
+    view: str,
+    limit: int,
+    sort: str | None,
+    sql: bool,
+    dialect: str,
+    schema: str | None,
+) -> None:
     """Show the windows of PIPELINE, or the results of its process function or join."""
     tables = screen.tables(pipeline)
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
     key = tuple(snapshot.manifest.schemas.key)
     handle = tables.open(results_table.NAME)
-    panes = results_table.has_panes(arrow_schema(handle))
+    columns = arrow_schema(handle)
+    panes = results_table.has_panes(columns)
     if sql:
-        query = ResultQueries(tables.path(results_table.NAME), tables.path(epochs.NAME), key, panes).of(view)
+        spelling = DIALECTS[dialect]
+        query = ResultQueries(
+            _table(tables, results_table.NAME, spelling, schema),
+            _table(tables, epochs.NAME, spelling, schema),
+            key,
+            tuple(columns.names),
+            panes,
+            spelling,
+        ).of(view)
         screen.show({"sql": query})
         if not screen.json:
             # The console would break the line.
@@ -84,6 +113,15 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
             [name for name in values if _is_number(shown.schema.field(name).type)],
         ),
     )
+
+
+def _table(tables: PipelineTables, name: str, dialect: Dialect, schema: str | None) -> str:
+    """Return a table in the SQL of an engine, by its path or by its name in a schema."""
+    if schema is not None:
+        return ".".join(map(dialect.name, (*schema.split("."), name)))
+    if dialect.table is None:
+        raise click.BadParameter("give --schema: the engine reads tables of its catalog", param_hint="--dialect")
+    return dialect.table(tables.path(name))
 
 
 def _is_number(kind: pa.DataType) -> bool:

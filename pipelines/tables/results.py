@@ -79,7 +79,11 @@ def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 
     This is `queries.latest` for rows in memory. Rows that are no panes only lose stale rows.
     """
-    rows = rows.filter(pc.invert(rows["stale"]))
+    return newest(rows.filter(pc.invert(rows["stale"])), key)
+
+
+def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the newest pane of each window that is not retracted, of rows without stale ones."""
     if not has_panes(rows.schema):
         return rows
     by = [*key, "window_id"]
@@ -88,8 +92,8 @@ def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     ordered = rows.take(pc.sort_indices(order))
     numbered = ordered.select(by).append_column("__row", pa.array(range(len(rows)), pa.int64()))
     # A group_by treats a null in the key as a value, and a join does not.
-    newest = numbered.group_by(by, use_threads=False).aggregate([("__row", "max")])["__row_max"]
-    kept = ordered.take(newest)
+    last = numbered.group_by(by, use_threads=False).aggregate([("__row", "max")])["__row_max"]
+    kept = ordered.take(last)
     return kept.filter(pc.equal(kept["op"], "+"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.pipelines.sources.slices import slice_at, whole_rows
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.sources import source_parquet
 from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
 
@@ -99,12 +101,18 @@ def written(folder: Path, drawn: dict[str, Any]) -> HandMade:
     return table
 
 
-def holds(drawn: dict[str, Any]) -> None:
-    """Compare what Arrow reads of a drawn table with the rows that were drawn."""
+def holds(drawn: dict[str, Any], brought: Callable[[Path], Warehouse] = lambda folder: Warehouse(str(folder))) -> None:
+    """Compare what Arrow reads of a drawn table with the rows that were drawn.
+
+    Args:
+        drawn: the table.
+        brought: brings the folder of the table to where it is read.
+    """
     alive = [row for file in drawn["files"] for place, row in enumerate(file["rows"]) if place not in file["deleted"]]
     usable = [row for row in alive if row["user"] is not None and row["at"] is not None]
     with tempfile.TemporaryDirectory() as folder:
-        slice_ = slice_at(written(Path(folder), drawn), hourly_pipeline())
+        table = written(Path(folder), drawn)
+        slice_ = slice_at(table, hourly_pipeline(), brought(Path(folder)))
         parts = list(slice_.events())
         rows = [row for events in parts for row in whole_rows(slice_, events)]
         assert rows == usable

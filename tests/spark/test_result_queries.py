@@ -16,7 +16,7 @@ from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.epochs import SCHEMA as EPOCHS
-from tidegate.pipelines.tables.queries import ResultQueries
+from tidegate.pipelines.tables.queries import DIALECTS, ResultQueries
 from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
 from tidegate.windowing.time import to_millis
 
@@ -58,7 +58,11 @@ def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
 
 
 def queries_of(by_hand: ByHand) -> ResultQueries:
-    return ResultQueries(by_hand.tables.path("results"), by_hand.tables.path("epochs"), ("user",))
+    table = DIALECTS["spark"].table
+    assert table is not None
+    results_table, epochs_table = (table(by_hand.tables.path(name)) for name in ("results", "epochs"))
+    columns = tuple(field.name for field in by_hand.tables.look("results").schema().fields)
+    return ResultQueries(results_table, epochs_table, ("user",), columns)
 
 
 def same(spark: SparkSession, query: str, rows: pa.Table) -> None:

@@ -8,10 +8,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.source import TimeUnit
+from tidegate.pipelines.names import check_address
 from tidegate.windowing.errors import IllegalArgument
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.base import Source
+    from tidegate.pipelines.sources.watched import WatchedSource
     from tidegate.pipelines.storage import Warehouse
 
 Reader = Literal["auto", "spark"]
@@ -49,6 +51,10 @@ class DeltaSource:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise IllegalArgument(f"source.{name}", value, "give a name")
+        try:
+            check_address(self.table)
+        except ValueError as error:
+            raise IllegalArgument("source.table", f"{self.table.partition(':')[0]}:...", str(error)) from None
         if self.zone is not None:
             try:
                 ZoneInfo(self.zone)
@@ -67,3 +73,9 @@ class DeltaSource:
         from tidegate.pipelines.sources.delta.log import SourceLog
 
         return SourceLog(warehouse, warehouse.path(self.table), self.reader, self.changes)
+
+    def watched(self) -> WatchedSource:
+        """Return the table as plain values, for a process that watches it; see `WatchableDescription`."""
+        from tidegate.pipelines.sources.watched import WatchedSource
+
+        return WatchedSource(f"{__package__}.news", self.table, {"changes": self.changes})

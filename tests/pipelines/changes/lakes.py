@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,11 @@ class Crash(Exception):
     """The end of a driver between two steps."""
 
 
-def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
-    """Run a stream whose driver ends after a step of its first new epoch; recovery tells steps of the one before."""
+def crash_after(step: str) -> Callable[[str], None]:
+    """Return a listener that ends a driver after a step of its first new epoch.
+
+    Recovery tells steps of the epoch before.
+    """
     steps: list[str] = []
 
     def tell(name: str) -> None:
@@ -59,5 +63,10 @@ def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
         if step in steps:
             raise Crash(name)
 
-    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, tell) as driver:
+    return tell
+
+
+def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
+    """Run a stream whose driver ends after a step of its first new epoch."""
+    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, crash_after(step)) as driver:
         Stream(driver, lambda manifest: None).run_available()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_in
 from tests.lake import EVENTS, Lake, at, hourly_pipeline
-from tests.pipelines.changes.lakes import CORRECTING, HOURS, SESSIONS, Crash
+from tests.pipelines.changes.lakes import CORRECTING, HOURS, SESSIONS, Crash, crash_after
 from tests.pipelines.changes.walks import operator
 from tests.pipelines.looping import NO_SPARK
 from tests.recovery.without_spark import NoSpark, standing_in
@@ -130,16 +130,8 @@ def test_a_run_that_ends_at_any_step_is_done_by_the_next(lake: Lake, step: str) 
     run(lake, SESSIONS, at("00:00", 1), at("00:00", 4))
     overwrite(lake, 2, 7, 8, 9)
     vacuumed(lake)
-    steps: list[str] = []
-
-    def tell(name: str) -> None:
-        if name == "planned" or steps:
-            steps.append(name)
-        if step in steps:
-            raise Crash(name)
-
     with pytest.raises(Crash):
-        run(lake, SESSIONS, at("00:00", 2), at("00:00", 3), tell, again=True, and_following=True)
+        run(lake, SESSIONS, at("00:00", 2), at("00:00", 3), crash_after(step), again=True, and_following=True)
     run(lake, SESSIONS, at("00:00", 2), at("00:00", 3), again=True, and_following=True)
     fresh = replace(SESSIONS, name="fresh")
     run(lake, fresh, at("00:00", 1), at("00:00", 4))

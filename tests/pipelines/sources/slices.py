@@ -26,10 +26,16 @@ from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis
 
 
-def slice_at(table: HandMade, pipeline: Any = None) -> FileSlice:
-    """Return all files of a table at its head as a slice; Arrow must be able to read the table."""
-    warehouse = Warehouse(str(table.folder.parent))
-    log = SourceLog(warehouse, str(table.folder))
+def slice_at(table: HandMade, pipeline: Any = None, warehouse: Warehouse | None = None) -> FileSlice:
+    """Return all files of a table at its head as a slice; Arrow must be able to read the table.
+
+    Args:
+        table: the table, as it was made in its folder.
+        pipeline: reads it.
+        warehouse: has a copy of the folder, if there is one.
+    """
+    warehouse = warehouse or Warehouse(str(table.folder.parent))
+    log = SourceLog(warehouse, warehouse.path(table.folder.name))
     files = files_over(log, pipeline or hourly_pipeline())
     active = log.active(files.tables[0].columns.timestamp, to_read=True)
     parts = (FilePart.of(file, 0, to_millis(at("23:00"))) for file in sorted(active, key=lambda file: file.path))

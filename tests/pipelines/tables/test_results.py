@@ -100,7 +100,7 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all() ->
 
 
 def test_sql_for_a_key_with_a_dash_or_a_backtick_quotes_it() -> None:
-    query = ResultQueries("t", "e", ("tail-num", "a`b")).latest()
+    query = ResultQueries("t", "e", ("tail-num", "a`b"), ("tail-num", "a`b", "window_id")).latest()
     assert "PARTITION BY `tail-num`, `a``b`, `window_id`" in query
 
 

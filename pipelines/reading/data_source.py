@@ -1,0 +1,203 @@
+"""Spark's format `tidegate`: the tables of a pipeline as frames and as streams, read by Arrow in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.reading.filters import condition
+from tidegate.pipelines.reading.reached import Reached
+from tidegate.pipelines.reading.target import FINAL, STREAMED, Target
+from tidegate.pipelines.reading.views import FileRows, View
+from tidegate.pipelines.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+OPTIONS = ("path", "view", "where", "config", "forgottenThrough")
+
+_CHANGING = frozenset({"op", "stale", "reopened"})
+"""Columns whose values a stream sets by itself."""
+
+_BYTES = 64 << 20
+"""Bytes of files from which on a task is full."""
+
+
+@dataclass
+class _Part(InputPartition):
+    """The files of one task, and the rows of them that it yields."""
+
+    view: View
+
+
+class TidegateFormat(DataSource):
+    """The tables of a pipeline, as a format of Spark.
+
+    Its options are:
+
+    - `path`: name of the pipeline, which `load` takes.
+    - `view`: `final` (default), `latest`, `all`, `late`, `rejects`, `epochs` or `state`.
+    - `where`: comparisons that rows satisfy, such as `user = 'ann' AND window_end > '2024-03-01'` (in UTC). Files
+      without such rows are not read. Spark's own filters are applied by Spark.
+    - `config`: path of tidegate.toml; by default the file that `register_format` had, or was given.
+    - `forgottenThrough`: for a stream, the newest epoch of a `tidegate forget` whose key is erased downstream, too.
+    """
+
+    config: str | None = None
+    """Path of tidegate.toml if no option names one; None searches it from the folder of the process."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tidegate"
+
+    def schema(self) -> StructType:
+        """Return the columns of the view."""
+        return _all_nullable(from_arrow(self._target.schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the view as it is now."""
+        return Reader(self._target, to_arrow(schema), self._pushed())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of what changes in the view."""
+        if self._target.view not in STREAMED:
+            raise UsageError(
+                f"option view = {self._target.view!r}: a stream reads {', '.join(STREAMED)}. View `final` has each "
+                "window when it is final, and its corrections"
+            )
+        return StreamReader(self._target, to_arrow(schema), self._pushed(_CHANGING), self._forgotten_through)
+
+    @cached_property
+    def _target(self) -> Target:
+        names = {option.casefold() for option in OPTIONS}
+        if unknown := sorted(name for name in self.options if name.casefold() not in names):
+            raise UsageError(
+                f"option {unknown[0]!r} is unknown to format tidegate: the options are {', '.join(OPTIONS)}"
+            )
+        config = self.options.get("config", self.config)
+        return Target.of(
+            self.options.get("path"), self.options.get("view", FINAL), None if config is None else Path(config)
+        )
+
+    def _pushed(self, without: frozenset[str] = frozenset()) -> list[pc.Expression]:
+        """Return the condition of option `where`, which may not name some columns."""
+        text = self.options.get("where")
+        if text is None:
+            return []
+        columns = [field for field in self._target.schema if field.name not in without]
+        return [condition(text, pa.schema(columns))]
+
+    @property
+    def _forgotten_through(self) -> int:
+        text = self.options.get("forgottenThrough", "0")
+        if not text.isdecimal():
+            raise UsageError(f"option forgottenThrough = {text!r}: give the number of the epoch that forgot the key")
+        return int(text)
+
+
+def format_of(config: Path | None) -> type[TidegateFormat]:
+    """Return the format with a default for its option `config`; None for none."""
+    if config is None:
+        return TidegateFormat
+    # Spark sends the class to another process: this one by its value, with the path.
+    return type("FormatOfProject", (TidegateFormat,), {"config": str(config.absolute())})
+
+
+class Reader(DataSourceReader):
+    """Reads a view as it is when the first query over a frame is planned.
+
+    It takes no filters from Spark's optimizer: Spark keeps the last ones for all queries over the frame.
+    """
+
+    def __init__(self, target: Target, wanted: pa.Schema, pushed: Sequence[pc.Expression]) -> None:
+        self._target = target
+        self._wanted = wanted
+        self._pushed = pushed
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks: files without a row that satisfies the condition are in none."""
+        return _tasks(self._target.rows(self._pushed))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        if isinstance(partition, _Part):
+            yield from _cast(self._target.read(partition.view, self._pushed), self._wanted)
+
+
+@ends_with_what_is_there
+class StreamReader(DataSourceStreamReader):
+    """Reads what changes in a view from epoch to epoch.
+
+    A batch between two offsets has the same rows whenever it is read, so a query that dies in a batch gets the same
+    batch again.
+    """
+
+    def __init__(
+        self, target: Target, wanted: pa.Schema, pushed: Sequence[pc.Expression] = (), forgotten_through: int = 0
+    ) -> None:
+        self._target = target
+        self._wanted = wanted
+        self._pushed = pushed
+        self._forgotten_through = forgotten_through
+        self._until: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the offset before the first row."""
+        return Reached.nothing().as_offset()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note how far the view is published: a query of what is there ends at this moment."""
+        self._until = self._target.now().as_offset()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return how far the view is published; Spark 4.0 and 4.1 name neither the start nor a limit."""
+        return self._target.now().as_offset() if self._until is None else self._until
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch.
+
+        Raises:
+            Refused: the rows between the offsets can't be told any more, or a key was forgotten.
+        """
+        first, last = Reached.from_offset(start), Reached.from_offset(end)
+        return [] if first == last else _tasks(self._target.changes(first, last, self._forgotten_through))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        if isinstance(partition, _Part):
+            yield from _cast(self._target.read(partition.view, self._pushed), self._wanted)
+
+
+def _tasks(view: View) -> list[InputPartition]:
+    """Return the files of a view as tasks of about 64 MB; a file is never divided."""
+    tasks: list[InputPartition] = []
+    files: list[FileRows] = []
+    size = 0
+    for file in view.files:
+        if files and size + file.size > _BYTES:
+            tasks.append(_Part(replace(view, files=tuple(files))))
+            files, size = [], 0
+        files.append(file)
+        size += file.size
+    return [*tasks, *([_Part(replace(view, files=tuple(files)))] if files else [])]
+
+
+def _cast(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches with exactly the columns and types that Spark expects."""
+    for batch in batches:
+        yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()
+
+
+def _all_nullable(schema: StructType) -> StructType:
+    for field in schema.fields:
+        field.nullable = True
+    return schema

@@ -1,0 +1,147 @@
+"""The queries of views give in DuckDB what the functions give in memory, and go on doing so as the watermark moves.
+
+DuckDB's extension delta is not among the packages, so `delta_scan` is a macro over what deltalake reads, unless
+TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.epochs import SCHEMA as EPOCHS
+from tidegate.pipelines.tables.queries import DIALECTS, ResultQueries
+from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
+from tidegate.windowing.time import to_millis
+
+EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(Accumulation.ACCUMULATING, id="accumulating"),
+        pytest.param(Accumulation.RETRACTING, id="retracting", marks=pytest.mark.long),
+    ]
+)
+def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
+    """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
+    windows = Windows(
+        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
+        allowed_lateness=timedelta(hours=2),
+        accumulation=request.param,
+        aggregate={"events": Count(), "total": Sum("value")},
+    )
+    made = ByHand(tmp_path / "it's here", session_pipeline(compute=windows, null_keys="keep"))
+    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
+    made.epoch(("ann", at("10:25"), 4), (None, at("11:00"), 5), watermark=at("11:31"))  # type: ignore[arg-type]
+    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
+    made.epoch((None, at("11:05"), 8), watermark=at("13:00"))  # type: ignore[arg-type]
+    return made
+
+
+accumulating = pytest.mark.parametrize("by_hand", [Accumulation.ACCUMULATING], indirect=True, ids=["accumulating"])
+
+
+def queries_of(by_hand: ByHand, dialect: str = "duckdb") -> ResultQueries:
+    table = DIALECTS[dialect].table or (lambda path: Path(path).name)
+    in_sql = {name: table(by_hand.tables.path(name)) for name in ("results", "epochs")}
+    columns = tuple(by_hand.rows("results").column_names)
+    return ResultQueries(in_sql["results"], in_sql["epochs"], ("user",), columns, dialect=DIALECTS[dialect])
+
+
+class Duck:
+    """A session of DuckDB with the tables of a pipeline, as `delta_scan` finds them when a query runs."""
+
+    def __init__(self, by_hand: ByHand) -> None:
+        self._by_hand = by_hand
+        self.session = duckdb.connect()
+        self._tell()
+        if EXTENSION:
+            self.session.execute(f"LOAD '{EXTENSION}'")
+        else:
+            self.session.execute("CREATE MACRO delta_scan(path) AS TABLE FROM query_table(path)")
+
+    def rows(self, query: str) -> pa.Table:
+        """The rows that a query has now."""
+        self._tell()
+        return self.session.execute(query).to_arrow_table()
+
+    def _tell(self) -> None:
+        for table in ("results", "epochs"):
+            rows = self._by_hand.rows(table)
+            self.session.register(table, rows)
+            if not EXTENSION:
+                self.session.register(self._by_hand.tables.path(table), rows)
+
+
+def same(found: pa.Table, expected: pa.Table) -> None:
+    assert found.column_names == expected.column_names
+    names = ["user", "window_id", "pane", "total", "epoch", "window_end", "final_at"]
+    kept = expected.select(names)
+    # DuckDB names the zone Etc/UTC.
+    assert sorted(map(repr, found.select(names).cast(kept.schema).to_pylist())) == sorted(map(repr, kept.to_pylist()))
+
+
+def final_of(by_hand: ByHand) -> pa.Table:
+    """The final windows, by the functions."""
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    return results.final(latest, by_hand.head().manifest.watermark)
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "standard"])
+def test_every_view_is_the_same_in_sql_and_in_memory(by_hand: ByHand, dialect: str) -> None:
+    queries, duck = queries_of(by_hand, dialect), Duck(by_hand)
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    assert 3 <= len(latest) < len(by_hand.rows("results"))
+    assert 1 <= len(final_of(by_hand)) < len(latest)
+    same(duck.rows(queries.of("latest")), latest)
+    same(duck.rows(queries.of("final")), final_of(by_hand))
+    same(duck.rows(queries.of("all")), by_hand.rows("results"))
+
+
+@accumulating
+def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(by_hand: ByHand) -> None:
+    duck = Duck(by_hand)
+    duck.session.execute(f"CREATE VIEW saved AS {queries_of(by_hand).of('final')}")
+    counts = [len(final_of(by_hand))]
+    before = by_hand.head()
+    for watermark in ("13:19", "14:10", "15:00"):
+        by_hand.epoch(("dan", at("13:20"), 9), watermark=at(watermark))
+        same(duck.rows("FROM saved"), final_of(by_hand))
+        counts.append(len(final_of(by_hand)))
+    assert counts[0] < counts[-1]
+    committed = by_hand.committed(by_hand.planned([("eve", at("15:10"), 1)], at("19:00")))
+    same(duck.rows("FROM saved"), results.final(final_of(by_hand), to_millis(at("15:00"))))
+    publish(by_hand.tables, committed)
+    same(duck.rows("FROM saved"), final_of(by_hand))
+    restore(by_hand.tables, before, to_millis(at("20:00")), keep_stale=True)
+    same(duck.rows("FROM saved"), final_of(by_hand))
+    assert len(final_of(by_hand)) == counts[0]
+
+
+@accumulating
+def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(by_hand: ByHand) -> None:
+    """Neither is a TIMESTAMP: table epochs has null for both. Its old rows may be gone when event time ends."""
+    began = ByHand(by_hand.folder, session_pipeline(name="began"))
+    began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
+    unset = pa.nulls(1, EPOCHS.field("watermark").type)
+    rows = began.rows("epochs").set_column(7, EPOCHS.field("watermark"), unset)
+    write_deltalake(began.tables.path("epochs"), rows, mode="overwrite")
+    assert not len(Duck(began).rows(queries_of(began).of("final")))
+    newest = by_hand.rows("epochs").sort_by("epoch").slice(3, 1)
+    ended = newest.set_column(1, "epoch", pa.array([5])).set_column(7, EPOCHS.field("watermark"), unset)
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    for mode in ("append", "overwrite"):
+        write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode=mode)
+        same(Duck(by_hand).rows(queries_of(by_hand).of("final")), latest)

@@ -1,0 +1,103 @@
+"""Spark's format `tidegate`: frames and streams over the tables of a pipeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.reading.targets import project
+from tidegate import register_format
+from tidegate.pipelines.tables import results
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = ("user", "window_id", "pane", "total", "epoch")
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> ByHand:
+    """Sessions that fired, grew and merged; some final, some not."""
+    windows = Windows(
+        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
+        allowed_lateness=timedelta(hours=2),
+        aggregate={"events": Count(), "total": Sum("value")},
+    )
+    project(tmp_path, "visits")
+    made = ByHand(tmp_path, session_pipeline(compute=windows, name="visits"))
+    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
+    made.epoch(("ann", at("10:25"), 4), ("zoë", at("11:00"), 5), watermark=at("11:31"))
+    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
+    return made
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in COLUMNS) for row in rows)
+
+
+def collected(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return counted([row.asDict() for row in frame.collect()])
+
+
+def final_of(visits: ByHand) -> Counter[tuple[Any, ...]]:
+    latest = results.latest(visits.rows("results"), ("user",))
+    return counted(results.final(latest, visits.head().manifest.watermark).to_pylist())
+
+
+def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) -> None:
+    register_format(spark)
+    made = spark.read.format("tidegate").option("config", str(tmp_path / "tidegate.toml"))
+    latest = results.latest(visits.rows("results"), ("user",))
+    assert collected(made.option("view", "latest").load("visits")) == counted(latest.to_pylist())
+    assert collected(made.option("view", "final").load("visits")) == final_of(visits)
+    assert made.option("view", "all").load("visits").count() == len(visits.rows("results"))
+    assert made.option("view", "state").load("visits").count() == len(visits.rows("state")) - 1
+    frame = made.option("view", "latest").load("visits")
+    for user in ("zoë", "ann"):
+        of_user = frame.where(f"user = '{user}' AND window_end > '2024-03-01 08:00:00Z'")
+        assert {row["user"] for row in of_user.collect()} == {user}
+    assert collected(frame) == counted(latest.to_pylist()), "filters of other queries over the frame don't stay"
+    pushed = spark.read.format("tidegate").options(config=str(tmp_path / "tidegate.toml"), where="user = 'zoë'")
+    assert {row["user"] for row in pushed.option("view", "all").load("visits").collect()} == {"zoë"}
+    made.option("view", "final").load("visits").createOrReplaceTempView("visits_final")
+    assert collected(spark.sql("SELECT * FROM visits_final")) == (before := final_of(visits))
+    visits.epoch(watermark=at("15:00"))
+    assert collected(spark.sql("SELECT * FROM visits_final")) == before, "a frame is planned once"
+    assert collected(made.option("view", "final").load("visits")) == final_of(visits) != before
+
+
+def test_a_stream_goes_on_after_its_target_failed(spark: SparkSession, visits: ByHand, tmp_path: Path) -> None:
+    """The batch that was not noted as done comes again, with the same rows, though the pipeline has gone on.
+
+    The long form is the page "Consuming and chaining", whose readers are killed.
+    """
+    register_format(spark, tmp_path / "tidegate.toml")
+    stream = spark.readStream.format("tidegate").load("visits")
+    batches: dict[int, list[Counter[tuple[Any, ...]]]] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        rows = Counter((row["op"], *(row[name] for name in COLUMNS)) for row in batch.collect())
+        batches.setdefault(number, []).append(rows)
+        if batches == {0: [rows]}:
+            raise RuntimeError("the target died")
+
+    def run_on() -> None:
+        query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    first = final_of(visits)
+    with pytest.raises(Exception, match="the target died"):
+        run_on()
+    visits.epoch(watermark=at("15:00"))
+    run_on()
+    assert batches[0] == [Counter({("+", *row): count for row, count in first.items()})] * 2
+    assert batches[1] == [Counter({("+", *row): count for row, count in (final_of(visits) - first).items()})]
