@@ -18,15 +18,19 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.imports import explain_import, similar
-from tidegate.pipelines.names import check_name
+from tidegate.pipelines.names import check_address, check_name
 
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"
+
+LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
+"""Variable that names a file. A command that drives a pipeline notes there from when until when it held the lease."""
 
 RESERVED = "_tidegate"
 """Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
@@ -72,12 +76,44 @@ def _moment(value: object) -> object:
     return value
 
 
+def _address(value: object) -> object:
+    """Return `host:port`; a port alone is one of loopback."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError('give a port, such as 9464, or an address, such as "0.0.0.0:9464"')
+    return f"{host or '127.0.0.1'}:{port}"
+
+
+def _collector(value: str) -> str:
+    """Return the address of a collector, without a slash at its end."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("give the address of the collector, such as http://localhost:4318")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("an address with a user or a password: give credentials in OTEL_EXPORTER_OTLP_HEADERS")
+    return value.rstrip("/")
+
+
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A date or date-time of TOML; without a zone it is UTC."""
 
 
+Place: TypeAlias = Annotated[str, AfterValidator(check_address)]
+"""A folder, or a URI in an object store."""
+
+
 PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
 """Length of a partition of event time."""
+
+
+class SourceAsset(BaseModel):
+    """An asset of Airflow whose name is not its URI."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str
+    uri: str
 
 
 class PipelineEntry(BaseModel):
@@ -98,7 +134,11 @@ class PipelineEntry(BaseModel):
     stream_schedule: str = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
-    """`available-now` for a run on that schedule, `continuous` for one long run that is started by hand."""
+    """`available-now` for runs that read what is there, `continuous` for one long run that is started by hand."""
+    stream_on: Literal["schedule", "commits", "both"] = "schedule"
+    """Start of a run of the stream: on `stream_schedule`, for commits of the source, or for either."""
+    look_seconds: float = Field(default=10, ge=1)
+    """Seconds between two looks for commits of the source, if they start the stream."""
     reopen_schedule: str | None = None
     """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
@@ -111,6 +151,8 @@ class PipelineEntry(BaseModel):
     """Place of the expectation suite: `package.module:name`."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
     """Partitions that the events of the final windows name, by the start of the windows in UTC."""
+    source_assets: tuple[str | SourceAsset, ...] = ()
+    """Assets of Airflow that the source is, as the DAGs that fill it name them: a URI, or a table of name and uri."""
     retain_snapshots: int = Field(default=10, ge=1)
     """Smallest number of snapshots that a clean-up keeps, the newest ones."""
     retain_days: int = Field(default=7, ge=0)
@@ -131,7 +173,37 @@ class PipelineEntry(BaseModel):
     """Seconds before a retry."""
     max_minutes: float | None = Field(default=None, gt=0)
     """Longest time of one try of a task in minutes; then its command is ended. A continuous stream has no limit."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
     tags: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _reads_commits_once(self) -> PipelineEntry:
+        if self.stream_mode == "continuous" and self.stream_on != "schedule":
+            raise ValueError(
+                'a continuous stream reads commits by itself: leave stream_on out, or give stream_mode "available-now"'
+            )
+        return self
+
+
+class MetricsSettings(BaseModel):
+    """The table `[metrics]` of tidegate.toml; without a key of the first three, nothing is measured or sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    prometheus: Annotated[str, BeforeValidator(_address)] | None = None
+    """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
+    otlp: Annotated[str, AfterValidator(_collector)] | None = None
+    """Address of an OpenTelemetry collector, to which a run sends its metrics over HTTP; it gets `/v1/metrics`."""
+    textfile: str | None = None
+    """Folder in which a run leaves its metrics for node_exporter; a relative path is taken from the file's folder."""
+    every_seconds: float = Field(default=15, ge=1)
+    """Seconds between two sends to the collector, and between two writes of the file."""
+
+    @property
+    def are_on(self) -> bool:
+        """Return True if a run measures anything."""
+        return not (self.prometheus is None and self.otlp is None and self.textfile is None)
 
 
 class Config(BaseModel):
@@ -139,16 +211,16 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    warehouse: str = "warehouse"
+    warehouse: Place = "warehouse"
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
     work: str = ".work"
     """Folder of this host for logs and temporary files; relative as above."""
-    artifacts: str | None = None
+    artifacts: Place | None = None
     """Folder or URI for what all hosts must see beside the tables: run reports, Data Docs, alarms, runs that Airflow
     started. None takes folder `_tidegate/artifacts` of a warehouse that is a URI, else the work folder."""
     retain_work_days: int = Field(default=30, ge=0)
     """Days after which logs, runs and reports are removed if nothing was written to them; 0 keeps all."""
-    backups: str | None = None
+    backups: Place | None = None
     """Folder or URI of the backups, on other storage than the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
@@ -156,6 +228,8 @@ class Config(BaseModel):
     """Airflow connection with the credentials of the object store, such as `aws_default`."""
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
     """Spark settings; they take precedence over those that Tidegate sets."""
+    metrics: MetricsSettings = MetricsSettings()
+    """Places to which runs give their metrics; none by default."""
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
     root: Path = Field(default=Path(), exclude=True)
     """The folder of the file."""
@@ -178,6 +252,8 @@ class Config(BaseModel):
         return None if self.backups is None else self._place(self.backups)
 
     def _place(self, given: str) -> str:
+        if given.startswith("file://"):
+            return unquote(urlsplit(given).path)
         return given if "://" in given else str((self.root / given).absolute())
 
     @property
@@ -190,8 +266,8 @@ class Config(BaseModel):
         """Return the place of the artifacts as an absolute path or URI."""
         if self.artifacts is not None:
             return self._place(self.artifacts)
-        if "://" in self.warehouse:
-            return f"{self.warehouse.rstrip('/')}/{RESERVED}/artifacts"
+        if "://" in self.warehouse_uri:
+            return f"{self.warehouse_uri.rstrip('/')}/{RESERVED}/artifacts"
         return str(self.work_folder)
 
     @property
@@ -320,7 +396,8 @@ def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
 def _fault(place: tuple[str, ...], fault: Mapping[str, Any]) -> str:
     kind, key = fault["type"], place[-1]
     if kind == "extra_forbidden":
-        return _unknown(key, PipelineEntry if place[0] == "pipelines" else Config)
+        model = PipelineEntry if place[0] == "pipelines" else MetricsSettings if len(place) > 1 else Config
+        return _unknown(key, model)
     field = ".".join(place)
     if place[0] in _SECTIONS and len(place) > 1:
         return f"give a text in quotes{'' if place[0] == _SECTIONS[0] else ', a whole number, true or false'}"
@@ -338,6 +415,7 @@ def _unknown(key: str, model: type[BaseModel]) -> str:
 
 def _limit(kind: str, given: Mapping[str, Any]) -> str:
     words = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
+    words |= {"less_than_equal": ("le", "at most")}
     if kind in words:
         name, word = words[kind]
         return f"give {word} {given[name]:g}"

@@ -79,6 +79,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
         Refused: nothing was run yet, a stream has taken over, or stale intervals have to be run again first.
     """
     head, name = driver.recover(), driver.pipeline.name
+    driver.times.begin()
     if head is None:
         raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
     source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
@@ -98,11 +99,14 @@ def end_of_input(driver: Driver) -> Manifest | None:
     plan = plan_end(source, driver.tables, head, driver.clock(), driver.shards)
     if plan is None:
         return None
-    driver.tell("planned")
-    return driver.run(plan)
+    driver.step("planned")
+    manifest = driver.run(plan)
+    driver.measure()
+    return manifest
 
 
 def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
+    driver.times.begin()
     source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
@@ -148,8 +152,10 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
     plan = plan_interval(
         source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced, rebuilt
     )
-    driver.tell("planned")
-    return IntervalRun(interval, "done", driver.run(plan), corrected)
+    driver.step("planned")
+    manifest = driver.run(plan)
+    driver.measure()
+    return IntervalRun(interval, "done", manifest, corrected)
 
 
 def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[SourceCommit] | None:

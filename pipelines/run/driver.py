@@ -1,7 +1,8 @@
 """The driver of a pipeline: it holds the lease, recovers after a crash, and runs epochs.
 
 An epoch is four steps: plan, operate, commit, publish. The driver calls `tell` with the name of each step that is
-done: for progress on the screen, or for a test that stops between any two.
+done: for progress on the screen, or for a test that stops between any two. Metrics count an epoch when table epochs has
+it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed, TidegateError
 from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.manifest import EPOCHS, Manifest
+from tidegate.pipelines.metrics.observer import Observer, Off
+from tidegate.pipelines.metrics.open import check_metrics, measured
 from tidegate.pipelines.run.lease import Lease, LeaseRow
+from tidegate.pipelines.run.step_times import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores.artifacts import artifacts_of
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.pipelines.epoch.plan import EpochPlan
-    from tidegate.pipelines.manifest import Manifest
     from tidegate.pipelines.snapshots.handles import Handles
 
 Tell = Callable[[str], None]
@@ -63,6 +67,8 @@ class Driver:
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
         check_session: raises an error if the session has ended by itself.
+        metrics: hears of each epoch that was published.
+        times: durations of the steps of epochs.
     """
 
     spark: SparkSession
@@ -72,6 +78,8 @@ class Driver:
     clock: Callable[[], Millis] = system_clock
     tell: Tell = lambda step: None
     check_session: Callable[[], None] = lambda: None
+    metrics: Observer = field(default_factory=Off)
+    times: StepTimes = field(default_factory=StepTimes)
     _handles: Handles | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -90,7 +98,21 @@ class Driver:
         Raises:
             Refused: the tables are not as tidegate left them; see `snapshots.recovery`.
         """
-        return recover(self.tables, self.publish)
+        head = recover(self.tables, self._publish_again)
+        if head is not None:
+            self.metrics.began(head.manifest)
+            self.measure(head)
+        return head
+
+    def measure(self, head: Snapshot | None = None) -> None:
+        """Give metrics the files of the newest snapshot, which is read if the caller does not have it."""
+        if self.metrics.is_on and (snapshot := head or read_snapshot(self.tables)) is not None:
+            self.metrics.state((*snapshot.files, *snapshot.manifest_files))
+
+    def step(self, done: str) -> None:
+        """Note that a step of an epoch is done, and tell it."""
+        self.times.hear(done)
+        self.tell(done)
 
     def heed_stop(self) -> None:
         """End a backfill between two epochs if `tidegate stop` asked for it.
@@ -115,18 +137,27 @@ class Driver:
             f"{epoch} can't be computed", "Nothing of the epoch is committed; correct the cause and run again"
         ):
             outcomes = operate(self.spark, plan)
-        self.tell("operated")
+        self.step("operated")
         self.lease.check()
         with told_as(
             f"{epoch} can't be committed", "Correct the cause and run again: the run continues from the newest snapshot"
         ):
             manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
-        self.tell("committed")
+        self.step("committed")
         self.publish(manifest)
         return manifest
 
     def publish(self, manifest: Manifest) -> None:
-        """Publish the files that a committed manifest lists; a table that has the epoch stays as it is."""
+        """Publish the files that a manifest lists which this process committed."""
+        self._publish(manifest, is_ours=True)
+
+    def _publish_again(self, manifest: Manifest) -> None:
+        """Publish what an earlier run committed; a table that has the epoch stays as it is."""
+        self._publish(manifest, is_ours=False)
+        self.times.begin()
+
+    def _publish(self, manifest: Manifest, is_ours: bool) -> None:
+        """Publish an epoch to each table, and let metrics count it unless the run that committed it has done so."""
         from tidegate.pipelines.snapshots.handles import Handles
         from tidegate.pipelines.snapshots.publish import publish_table
 
@@ -137,7 +168,11 @@ class Driver:
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
                 "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
             ):
-                publish_table(self.tables, manifest, table, self._handles)
+                lacked_it = publish_table(self.tables, manifest, table, self._handles)
+            self.times.hear(f"published {table}")
+            # Every epoch goes to this table, and to it last.
+            if table == EPOCHS and (is_ours or lacked_it):
+                self.metrics.published(manifest, self.times.end() if is_ours else {})
             self.tell(f"published {table}")
 
 
@@ -165,11 +200,16 @@ def drive(
     Raises:
         LeaseHeld: another driver is at work on the pipeline.
         UsageError: a folder that tidegate.toml names can't be made.
+        ModuleNotFoundError: a library that the metrics of tidegate.toml need is not installed.
     """
     config.make_folders()
+    check_metrics(config)
     clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
-    with Lease(tables, command, clock, wait) as lease:
+    with (
+        Lease(tables, command, clock, wait) as lease,
+        measured(config, pipeline.name, pipeline.compute, clock) as metrics,
+    ):
         if not config.shares_work:
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
         # Only a driver of the same pipeline, of an older version, could be at work in one of them.
@@ -181,7 +221,7 @@ def drive(
             session = start_session(config, f"{command} {pipeline.name}")
         try:
             check = (lambda: _check_session(session, config)) if spark is None else (lambda: None)
-            yield Driver(session, tables, pipeline, lease, clock, tell, check)
+            yield Driver(session, tables, pipeline, lease, clock, tell, check, metrics)
         except Exception as error:
             _check_lease(lease, error)
             if spark is None:

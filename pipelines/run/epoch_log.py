@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.manifest import Manifest
@@ -25,8 +24,6 @@ LARGEST = 16 * 1024 * 1024
 KEPT = 4
 """Number of older files that are kept."""
 
-_PHASES = {"operated": "operate", "committed": "commit"}
-
 
 @dataclass
 class EpochLog:
@@ -34,35 +31,20 @@ class EpochLog:
 
     Args:
         file: the file that they are appended to.
-        seconds: a clock for durations.
         wall: returns the present time in UTC.
     """
 
     file: Path
-    seconds: Callable[[], float] = perf_counter
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
-    _phases: dict[str, float] = field(default_factory=dict, init=False)
-    _since: float = field(default=0.0, init=False)
     _handler: RotatingFileHandler | None = field(default=None, init=False)
 
-    def hear(self, step: str) -> None:
-        """Note that a step of an epoch is done; the driver calls it with the step's name."""
-        now = self.seconds()
-        if step == "planned":
-            self._phases = {}
-        else:
-            phase = _PHASES.get(step, "publish")
-            self._phases[phase] = self._phases.get(phase, 0.0) + now - self._since
-        self._since = now
-
-    def write(self, manifest: Manifest, plan: float) -> dict[str, Any]:
+    def write(self, manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
         """Append the line of an epoch, and return its fields.
 
         Args:
             manifest: manifest of the epoch.
-            plan: seconds that the plan took.
+            phases: seconds by phase: plan, operate, commit, publish.
         """
-        phases = {"plan": plan, **self._phases}
         line = line_of(manifest, phases) | {"at": self.wall().isoformat(timespec="milliseconds")}
         if self._handler is None:
             self.file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import perf_counter
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.epoch.plan import EpochPlan
@@ -20,6 +19,7 @@ from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_hand_over import plan_hand_over
+from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.run.change import correct_commit
 from tidegate.pipelines.run.driver import Driver
@@ -63,11 +63,9 @@ class Stream:
     between: Callable[[], None] = lambda: None
     pause: Pause = field(default_factory=lambda: threading.Event().wait)
     timer: Callable[[], float] = time.monotonic
-    plan_seconds: float = field(default=0.0, init=False)
     _is_stopped: bool = field(default=False, init=False)
     _head: Snapshot | None = field(default=None, init=False)
     _opened: OpenInput | None = field(default=None, init=False)
-    _begun: float = field(default=0.0, init=False)
     _last_beat: float = field(default=-math.inf, init=False)
 
     def run_available(self, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -89,7 +87,7 @@ class Stream:
         Raises:
             Refused: a commit was read in part.
         """
-        self._begun = perf_counter()
+        self.driver.times.begin()
         driver, head = self.driver, self._parent()
         if head is not None and not self._is_stopped:
             self._run(plan_end(self._source(), driver.tables, head, driver.clock(), driver.shards))
@@ -119,7 +117,8 @@ class Stream:
         ends: Ends | None = None
         while not self._is_asked(should_stop):
             self.between()
-            self._begun = perf_counter()
+            self.driver.metrics.looked()
+            self.driver.times.begin()
             # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
             now, source = self.driver.clock(), self._source()
             if ends is None:
@@ -140,7 +139,6 @@ class Stream:
 
     def _begin(self) -> None:
         """Recover after a crash, take over from a backfill, and check what is unread."""
-        self._begun = perf_counter()
         self.driver.recover()
         source = self._source()
         head = self._head = self._ready(source.bound)
@@ -170,11 +168,12 @@ class Stream:
         if commits[0].is_change and head is not None:
             manifest = correct_commit(driver, source, head, commits[0].commit)
             self._head = None
+            driver.metrics.visible([commits[0].commit.time])
             self._after(manifest)
             return True
         plan = plan_commits(source, driver.tables, commits, head, now, driver.shards)
         replaced = self._current_head() if self.anew else None
-        self._run(plan if replaced is None else plan.replacing(replaced))
+        self._run(plan if replaced is None else plan.replacing(replaced), commits)
         return True
 
     def _beat(self, source: OpenInput, now: Millis) -> None:
@@ -187,14 +186,18 @@ class Stream:
         until = min([now, *(commit.time for commit in unread if commit is not None)])
         self._run(plan_clock(source, driver.tables, head, until, driver.shards))
 
-    def _run(self, plan: EpochPlan | None) -> None:
+    def _run(self, plan: EpochPlan | None, commits: Sequence[ReadCommit] = ()) -> None:
+        """Run a planned epoch, which ends the reading of some of these commits."""
         if plan is not None:
-            self.plan_seconds = perf_counter() - self._begun
-            self.driver.tell("planned")
-            manifest = self.driver.run(plan)
+            driver = self.driver
+            driver.step("planned")
+            manifest = driver.run(plan)
             # The commit allows no retry, so the entry after the head of the plan is this epoch's.
             self._head = None if plan.head is None else following(plan.head, manifest)
+            if self._head is not None:
+                driver.measure(self._head)
             self.anew = False
+            driver.metrics.visible([read.commit.time for read in commits if read.complete and read.files])
             self._after(manifest)
 
     def _after(self, manifest: Manifest) -> None:
@@ -218,6 +221,8 @@ class Stream:
         head = self._head
         if head is None or not is_newest(head, self.driver.tables):
             self._head = read_snapshot(self.driver.tables)
+            if self._head is not None:
+                self.driver.measure(self._head)
         return self._head
 
     def _parent(self) -> Snapshot | None:

@@ -28,6 +28,8 @@ def test_relative_folders_are_taken_from_the_file_and_uris_as_they_are(tmp_path:
     assert relative.warehouse_uri == str(tmp_path / "lake")
     assert relative.work_folder == tmp_path / "w"
     assert config(tmp_path, 'warehouse = "s3://bucket/lake"').warehouse_uri == "s3://bucket/lake"
+    folder = config(tmp_path, 'warehouse = "file:///data/a%20b"')
+    assert (folder.warehouse_uri, folder.artifacts_uri) == ("/data/a b", str(tmp_path / ".work"))
 
 
 def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
@@ -66,6 +68,13 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         ('colour = "x"', "colour: unknown key; the keys here are warehouse, work, "),
         ("warehouse = 3", "warehouse: give a text in quotes"),
         ('spark = "local"', "spark: make it a table: [spark]"),
+        ('warehouse = "http://host/x"', "warehouse: 'http' is no object store: give a folder, or a URI with s3://"),
+        ('warehouse = "S3://b/x"', "warehouse: 'S3' is no object store"),
+        ('warehouse = "s3:/bucket/x"', "warehouse: write it as s3://bucket/folder"),
+        ('artifacts = "s3:///x"', "artifacts: write it as s3://bucket/folder"),
+        ('backups = "s3://b/a%20b"', "backups: a URI can't have '%', nor any of"),
+        ('warehouse = "s3://b/a//b"', "warehouse: a URI can't have the folders '.' and '..', nor an empty one"),
+        ('warehouse = "s3://b/x/../y"', "warehouse: a URI can't have the folders '.' and '..'"),
         ("[spark]\nx = 2.5", "spark.x: give a text in quotes, a whole number, true or false"),
         ("[storage_options]\nkey = 4", "storage_options.key: give a text in quotes"),
         ('[pipelines]\nhours = "x"', "pipelines.hours: make it a table: [pipelines.hours]"),
@@ -101,6 +110,9 @@ def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str
         '[spark]\n"spark.hadoop.fs.s3a.secret.key" = ["hush"]',
         'spark = "spark.hadoop.fs.s3a.secret.key=hush"',
         'warehouse = ["s3://key:hush@bucket"]',
+        'warehouse = "s3://key:hush@bucket/x"',
+        'warehouse = "s3://key:a/hush@bucket/x"',
+        'backups = "https://key:hush@host/x"',
         ENTRY + 'storage_options = { AWS_SECRET_ACCESS_KEY = "hush" }',
         ENTRY + 'on_failure = { token = "hush" }',
         'pipelines = "hush"',

@@ -7,17 +7,21 @@ from pathlib import Path
 from tests.lake import at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.pipelines.run.epoch_log import EpochLog
+from tidegate.pipelines.run.step_times import StepTimes
 from tidegate.windowing.time import to_millis
 
 
 def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path)
-    now = iter([10.0, 10.5, 10.75, 11.0, 11.25, 11.5, 11.75])
-    log = EpochLog(tmp_path / "logs" / "epochs.jsonl", lambda: next(now), lambda: datetime(2024, 3, 2, tzinfo=UTC))
+    now = iter([9.0, 9.875, 10.0, 10.5, 10.75, 11.0, 11.25, 11.5, 11.75, 12.0])
+    times = StepTimes(lambda: next(now))
+    times.begin()
     for step in ("planned", "operated", "committed", *(f"published {name}" for name in "abcd")):
-        log.hear(step)
+        times.hear(step)
+    times.end()
+    log = EpochLog(tmp_path / "logs" / "epochs.jsonl", lambda: datetime(2024, 3, 2, tzinfo=UTC))
     manifest = by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("08:00"), 1), watermark=at("09:30"))
-    log.write(manifest, plan=0.125)
+    log.write(manifest, times.newest)
     log.close()
     (line,) = (tmp_path / "logs" / "epochs.jsonl").read_text().splitlines()
     told = json.loads(line)
@@ -29,17 +33,17 @@ def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_
     assert told["at"] == "2024-03-02T00:00:00.000+00:00"
 
 
-def test_the_phases_of_an_epoch_are_its_own(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
+def test_the_seconds_of_an_epoch_are_its_own() -> None:
     now = iter(range(100))
-    log = EpochLog(tmp_path / "epochs.jsonl", lambda: float(next(now)))
-    for hour in ("10:00", "11:00"):
-        for step in ("planned", "operated", "committed"):
-            log.hear(step)
-        log.write(by_hand.epoch(("ann", at(hour), 1), watermark=at(hour)), plan=0.0)
-    lines = [json.loads(line) for line in (tmp_path / "epochs.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2]
-    assert [line["phases"]["operate"] for line in lines] == [1.0, 1.0]
+    times = StepTimes(lambda: float(next(now)))
+    ended = []
+    for planned in (1, 2):
+        for step in (*["planned"] * planned, "operated", "committed"):
+            times.hear(step)
+        ended.append(times.end())
+    # Windows may be planned twice, with a larger margin.
+    assert ended == [{"plan": 1, "operate": 1, "commit": 1}, {"plan": 2, "operate": 1, "commit": 1}]
+    assert times.newest is ended[1]
 
 
 def test_table_epochs_has_the_lag_of_the_watermark(tmp_path: Path) -> None:

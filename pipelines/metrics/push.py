@@ -1,0 +1,80 @@
+"""Metrics sent to an OpenTelemetry collector over HTTP, in a thread of their own.
+
+A collector that is away neither stops nor slows the run: the log says it once, and once more when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import (
+    MetricExportResult,
+    MetricReader,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+
+from tidegate.pipelines.stores.credentials import masked
+
+_log = logging.getLogger(__name__)
+_PATH = "/v1/metrics"
+_REASONS = (
+    re.compile(r"\[Errno -?\d+\] ([^\"')]+)"),
+    re.compile(r"Transient error (.+) encountered"),
+    re.compile(r"(code: .+)"),
+)
+"""Reasons of a failure in the lines of OpenTelemetry's exporter, those that say the most first."""
+
+
+def pushing(collector: str, every: float) -> MetricReader:
+    """Return a reader that sends to a collector.
+
+    Args:
+        collector: address of the collector, without a path for metrics.
+        every: seconds between two sends.
+    """
+    return PeriodicExportingMetricReader(Exporter(collector), every * 1000)
+
+
+class Reasons(logging.Filter):
+    """A filter that keeps the newest reason of a failure that a logger told, and lets none of its lines pass."""
+
+    newest = "no answer"
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        matches = (pattern.search(record.getMessage()) for pattern in _REASONS)
+        if (match := next(filter(None, matches), None)) is not None:
+            self.newest = match[1]
+        return False
+
+
+_reasons = Reasons()
+
+
+class Exporter(OTLPMetricExporter):
+    """OpenTelemetry's exporter, which would log each attempt that fails; here an outage has two lines."""
+
+    def __init__(self, collector: str) -> None:
+        super().__init__(collector if collector.endswith(_PATH) else f"{collector}{_PATH}")
+        self._collector = collector
+        self._is_away = False
+        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_reasons)
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **options: Any
+    ) -> MetricExportResult:
+        result = super().export(metrics_data, timeout_millis, **options)
+        is_away = result is not MetricExportResult.SUCCESS
+        if is_away and not self._is_away:
+            _log.warning(
+                "metrics can't be sent to %s: %s. The run goes on; the next line comes when they are sent again",
+                self._collector,
+                masked(_reasons.newest),
+            )
+        elif self._is_away and not is_away:
+            _log.warning("metrics are sent to %s again", self._collector)
+        self._is_away = is_away
+        return result

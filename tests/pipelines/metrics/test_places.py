@@ -1,0 +1,307 @@
+"""The places that [metrics] names: a port, a collector, a file. None of them stops a run, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.common.http import _OTLPHTTPClient
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.lake import at, hourly_pipeline
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
+from tidegate.pipelines.imports import missing_extra
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.metrics import open as opened
+from tidegate.pipelines.metrics import push
+from tidegate.pipelines.metrics.catalog import METRICS
+from tidegate.pipelines.metrics.observer import Observer
+from tidegate.pipelines.metrics.open import check_metrics, measured
+from tidegate.windowing import IntervalJoin
+from tidegate.windowing.compute import Compute
+
+
+@pytest.fixture(scope="module")
+def epoch(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """An epoch that read two events, and put one pane out."""
+    by_hand = ByHand(tmp_path_factory.mktemp("epoch"), hourly_pipeline())
+    return by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("08:00"), 1), watermark=at("09:30"))
+
+
+@contextmanager
+def run(folder: Path, port: int | None = None, compute: Compute | None = None, **settings: Any) -> Iterator[Observer]:
+    """The observer of a run, as [metrics] of a tidegate.toml in the folder wants it."""
+    entry = PipelineEntry.model_validate({"object": "a:b", "start": "2024-03-01", "metrics_port": port})
+    config = Config(root=folder, pipelines={"hours": entry}, metrics=MetricsSettings(**settings))
+    check_metrics(config)
+    with measured(config, "hours", compute or hourly_pipeline().compute, lambda: 1_710_000_000_000) as observer:
+        yield observer
+
+
+def scraped(port: int, host: str = "127.0.0.1") -> str:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def values(text: str) -> dict[str, float]:
+    """Values by the name of the series, those of one name summed."""
+    sums: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            sums[sample.name] = sums.get(sample.name, 0) + sample.value
+    return sums
+
+
+# --- Prometheus ------------------------------------------------------------------------------------
+
+
+def test_a_port_alone_is_one_of_loopback_and_the_pipelines_own_comes_first(tmp_path: Path, epoch: Manifest) -> None:
+    assert MetricsSettings.model_validate({"prometheus": 9464}).prometheus == "127.0.0.1:9464"
+    port = free_port()
+    with run(tmp_path, port, prometheus=free_port()) as observer:
+        observer.published(epoch, {"plan": 0.5})
+        shown = values(scraped(port))
+        assert (shown["tidegate_source_events_total"], shown["tidegate_window_panes_total"]) == (2, 1)
+        with socket.socket() as probe:
+            # Another address of loopback stands for one of a network.
+            assert probe.connect_ex(("127.0.0.2", port)) != 0
+    with pytest.raises(OSError, match="refused"):
+        scraped(port)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_every_metric_of_the_catalogue_is_served_by_its_name(tmp_path: Path, epoch: Manifest) -> None:
+    port = free_port()
+    with run(tmp_path, prometheus=port) as observer:
+        observer.published(epoch.model_copy(update={"positions": {}}), {"plan": 0.5})
+        observer.visible([1_710_000_000_000 - 5000])
+        observer.state([{"size_bytes": 77}])
+        observer.looked()
+        families = {family.name: family for family in text_string_to_metric_families(scraped(port))}
+    assert {metric.in_prometheus.removesuffix("_total") for metric in METRICS} == set(families) - {"target"} - {
+        "target_info"
+    }
+    for metric in METRICS:
+        family = families[metric.in_prometheus.removesuffix("_total")]
+        assert (family.type, family.documentation) == (metric.kind, metric.meaning)
+        labels = {name for sample in family.samples for name in sample.labels} - {"le", "tidegate_pipeline"}
+        assert labels == {name.replace(".", "_") for name in metric.attributes}
+
+
+def test_a_port_in_use_is_a_line_that_names_the_way_out_and_the_run_goes_on(
+    tmp_path: Path, epoch: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, other = free_port(), free_port()
+    with run(tmp_path, prometheus=port), run(tmp_path, prometheus=port) as second:
+        second.published(epoch, {})
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert line == (
+            f"metrics of hours can't be served at 127.0.0.1:{port}: the port is in use: give this pipeline another "
+            "port by `metrics_port` in [pipelines.hours]. The run goes on without"
+        )
+        with run(tmp_path, other, prometheus=port):
+            assert "tidegate_epoch_number" not in scraped(other), "the way out works; nothing was published yet"
+    with run(tmp_path, prometheus="no.such.host.invalid:1"):
+        assert "correct `prometheus` in [metrics]" in caplog.records[-1].getMessage()
+
+
+# --- a collector -----------------------------------------------------------------------------------
+
+
+class Collector(HTTPServer):
+    """A collector that keeps what it gets, and answers with a status."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.got: list[tuple[str, ExportMetricsServiceRequest]] = []
+        self.headers: list[dict[str, str]] = []
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.headers.append(dict(self.headers))
+        self.server.got.append((self.path, ExportMetricsServiceRequest.FromString(body)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *ignored: object) -> None:
+        pass
+
+
+@contextmanager
+def collecting(port: int = 0) -> Iterator[Collector]:
+    with Collector(port) as collector:
+        yield collector
+        collector.shutdown()
+
+
+def test_a_short_run_sends_its_last_values_when_it_ends(
+    tmp_path: Path, epoch: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hush")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.name=ours")
+    with collecting() as collector:
+        join = IntervalJoin.between(timedelta(0), timedelta(hours=1))
+        with run(tmp_path, compute=join, otlp=f"http://127.0.0.1:{collector.server_port}/") as observer:
+            observer.published(epoch, {"plan": 0.5})
+    (path, request), headers = collector.got[-1], collector.headers[-1]
+    assert (path, headers["authorization"]) == ("/v1/metrics", "Bearer hush")
+    (resource,) = request.resource_metrics
+    about = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
+    assert (about["service.name"], about["deployment.environment.name"]) == ("ours", "test")
+    metrics = {metric.name: metric for metric in resource.scope_metrics[0].metrics}
+    events = metrics["tidegate.source.events"]
+    assert (events.unit, sum(point.as_int for point in events.sum.data_points)) == ("{event}", 2)
+    assert metrics["tidegate.state.rows"].unit == "{row}"
+    (duration,) = metrics["tidegate.step.duration"].histogram.data_points
+    assert {each.key: each.value.string_value for each in duration.attributes} == {
+        "tidegate.pipeline": "hours",
+        "tidegate.operator": "rows",
+        "tidegate.step": "plan",
+    }
+    assert "hush" not in str(request)
+
+
+def test_a_collector_that_is_away_has_one_line_and_one_when_it_is_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would try again for ten seconds.
+    monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 0.01)
+    port, nothing = free_port(), MetricsData(())
+    exporter = push.Exporter(f"http://127.0.0.1:{port}")
+    assert [exporter.export(nothing) for _ in range(3)] == [MetricExportResult.FAILURE] * 3
+    with collecting(port) as collector:
+        assert [exporter.export(nothing) for _ in range(2)] == [MetricExportResult.SUCCESS] * 2
+        assert len(collector.got) == 2
+    exporter.shutdown()
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            f"metrics can't be sent to http://127.0.0.1:{port}: Connection refused. The run goes on; the next line "
+            "comes when they are sent again"
+        ),
+        f"metrics are sent to http://127.0.0.1:{port} again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Failed to export metrics batch code: 401, reason: Unauthorized", "code: 401, reason: Unauthorized"),
+        ("Transient error Service Unavailable encountered while exporting", "Service Unavailable"),
+        (
+            'Transient error (Caused by X("[Errno -2] Name or service not known")) encountered',
+            "Name or service not known",
+        ),
+    ],
+)
+def test_the_reason_of_an_outage_is_told_in_few_words(line: str, reason: str) -> None:
+    reasons = push.Reasons()
+    assert not reasons.filter(logging.makeLogRecord({"msg": line}))
+    assert not reasons.filter(logging.makeLogRecord({"msg": "Failed to export metrics batch due to timeout."}))
+    assert reasons.newest == reason
+
+
+def test_a_collector_that_never_answers_keeps_no_run_from_its_end(
+    tmp_path: Path, epoch: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened, "_LAST_WORDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = perf_counter()
+        with run(tmp_path, otlp=f"http://127.0.0.1:{silent.getsockname()[1]}") as observer:
+            observer.published(epoch, {})
+        assert perf_counter() - began < 5, "a send alone may wait for ten seconds"
+
+
+# --- a file ------------------------------------------------------------------------------------------
+
+
+def test_the_file_goes_on_from_the_runs_before(tmp_path: Path, epoch: Manifest) -> None:
+    file = tmp_path / "prom" / "tidegate_hours.prom"
+    for number in (1, 2, 3):
+        with run(tmp_path, textfile="prom") as observer:
+            observer.published(epoch.model_copy(update={"epoch": number}), {"plan": 0.5})
+        shown = values(file.read_text())
+        assert shown["tidegate_source_events_total"] == 2 * number
+        assert shown["tidegate_epoch_duration_seconds_count"] == number
+        assert shown["tidegate_epoch_duration_seconds_sum"] == 0.5 * number
+        assert shown["tidegate_epoch_number"] == number, "a gauge is no sum"
+    with run(tmp_path, textfile="prom", compute=IntervalJoin.between(timedelta(0), timedelta(hours=1))) as observer:
+        observer.published(epoch, {"plan": 1.0})
+    text = file.read_text()
+    assert text.count("# TYPE tidegate_epoch_duration_seconds histogram") == 1
+    assert values(text)["tidegate_epoch_duration_seconds_sum"] == 2.5, "a series that ended stays"
+    assert "tidegate_watermark_lag_seconds" not in text, "it would stand still after the run"
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("content", ["", "not { metrics", "\x00\xff", "tidegate_source_events_total NaN\n"])
+def test_a_damaged_file_is_begun_again(tmp_path: Path, epoch: Manifest, content: str) -> None:
+    file = tmp_path / "tidegate_hours.prom"
+    file.write_bytes(content.encode("latin-1"))
+    with run(tmp_path, textfile=".") as observer:
+        observer.published(epoch, {})
+    assert values(file.read_text())["tidegate_source_events_total"] == 2
+
+
+def test_a_folder_that_can_not_be_written_is_one_line(
+    tmp_path: Path, epoch: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "prom").write_text("a file")
+    with run(tmp_path, textfile="prom") as observer:
+        observer.published(epoch, {})
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.startswith(f"metrics can't be written to {tmp_path / 'prom'}/tidegate_hours.prom: ")
+
+
+# --- off, and what is missing --------------------------------------------------------------------------
+
+
+def test_nothing_is_measured_or_imported_without_the_table(tmp_path: Path) -> None:
+    with run(tmp_path) as observer:
+        assert not observer.is_on
+    assert not MetricsSettings(every_seconds=5).are_on
+
+
+@pytest.mark.parametrize(
+    ("missing", "settings", "named"),
+    [
+        ("prometheus_client", {"prometheus": 9464}, "prometheus_client"),
+        ("opentelemetry.exporter.prometheus", {"textfile": "prom"}, "opentelemetry.exporter.prometheus"),
+        ("opentelemetry.exporter.otlp.proto.http", {"otlp": "http://localhost:4318"}, "opentelemetry.exporter.otlp"),
+    ],
+)
+def test_a_missing_extra_names_itself(
+    missing: str, settings: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.startswith((missing, "tidegate.pipelines.metrics.push"))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ModuleNotFoundError) as error:
+        check_metrics(Config(metrics=MetricsSettings(**settings)))
+    usage = missing_extra(error.value)
+    assert usage is not None
+    assert f"needs the package {named}" in str(usage)
+    assert "pip install 'tidegate[metrics]'" in str(usage)
