@@ -1,0 +1,242 @@
+"""OpenLineage events of the operator's tasks: what Airflow's provider of OpenLineage asks for, as its own values.
+
+The provider calls the operator's methods in a process of their own, ended after some seconds, and sends what they
+return to where Airflow's section [openlineage] says; without it nobody calls them, and nothing is sent. The pipeline's
+code is loaded by `tidegate lineage`, outside of Airflow's processes and without Airflow's secrets, as by all commands.
+A failure is a line in the task's log and an event without datasets: it never fails a task.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tidegate.pipelines.airflow.connections import environment_of
+from tidegate.pipelines.airflow.environment import without_airflow
+from tidegate.pipelines.airflow.run_files import RunFiles
+from tidegate.pipelines.config import ENVIRONMENT
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lineage.checks import check_facets
+
+_CHECK = "quality"
+_DRIVING = (("backfill",), ("stream",), ("restore",), ("forget",), ("late", "reopen"), ("late", "prune"))
+"""Commands that change the tables of a pipeline; all others but the check read and write nothing for others."""
+_NOTHING: Mapping[str, Any] = {"inputs": (), "outputs": ()}
+_SPARE = 2
+"""Seconds of the provider's time that are left for its own work."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLineage:
+    """Lineage of one command.
+
+    Args:
+        arguments: arguments of the command.
+        pipeline: name of the pipeline; None if only the arguments have it.
+        config: path of tidegate.toml.
+        python: interpreter that the command runs with.
+        warn: writes a line into the task's log.
+        run: runs a command, as `subprocess.run` does.
+    """
+
+    arguments: Sequence[str]
+    pipeline: str | None
+    config: str
+    python: str
+    warn: Callable[[str], object]
+    run: Run = subprocess.run
+
+    def before(self, is_skipped: bool = False) -> Any:
+        """Return the tables that the command is about to read and write, as far as they are known.
+
+        Args:
+            is_skipped: True if the task will not run it.
+        """
+        return self._guarded((lambda: _NOTHING) if is_skipped else self._datasets)
+
+    def after(self, files: RunFiles | None) -> Any:
+        """Return the tables that the command read and wrote, however it ended, as far as they are known.
+
+        Args:
+            files: files of its run; None if it never started.
+        """
+        return self._guarded((lambda: _NOTHING) if files is None else (lambda: self._datasets(files)))
+
+    def _guarded(self, datasets: Callable[[], Mapping[str, Any]]) -> Any:
+        try:
+            return operator_lineage(datasets())
+        except Exception as error:
+            # Whatever fails here, the task's own work is not concerned.
+            self.warn(f"no datasets in the OpenLineage event of this task: {error}")
+            return None
+
+    def _datasets(self, files: RunFiles | None = None) -> Mapping[str, Any]:
+        words = [str(argument) for argument in self.arguments if str(argument)]
+        is_check = words[:1] == [_CHECK]
+        driving = next((each for each in _DRIVING if tuple(words[: len(each)]) == each), None)
+        named = (word for word in words[len(driving or (_CHECK,)) :] if not word.startswith("-"))
+        pipeline = self.pipeline or next(named, None)
+        if pipeline is None or (driving is None and not is_check):
+            return _NOTHING
+        if not is_check:
+            return self._asked(pipeline, *_time_of(None if files is None else files.driven()))
+        plain = self._asked(pipeline, "--command=quality")
+        result = None if files is None else files.result()
+        return plain if result is None else with_check(plain, json.loads(result))
+
+    def _asked(self, pipeline: str, *options: str) -> dict[str, Any]:
+        """Return the answer of `tidegate lineage`.
+
+        Raises:
+            TidegateError: it failed, or took too long.
+        """
+        with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+            answer = Path(folder) / "lineage.json"
+            command = ["lineage", pipeline, *options, "--output", str(answer)]
+            given = {ENVIRONMENT: self.config, **environment_of(self.config)}
+            variables = {**without_airflow(os.environ), **given}
+            try:
+                done = self.run(
+                    [self.python, "-m", "tidegate.pipelines.cli", *command],
+                    env={name: value for name, value in variables.items() if value is not None},
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=_patience(),
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise TidegateError(
+                    f"`tidegate lineage {pipeline}` took longer than {error.timeout:g} s: give it more time with "
+                    "execution_timeout in Airflow's section [openlineage]"
+                ) from None
+            if done.returncode != 0:
+                lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+                reason = lines[-1].removeprefix("tidegate: ") if lines else f"ended with code {done.returncode}"
+                raise TidegateError(f"`tidegate lineage {pipeline}`: {reason}")
+            content: dict[str, Any] = json.loads(answer.read_text())
+            return content
+
+
+def _time_of(driven: str | None) -> list[str]:
+    """Return the options that have the epochs of a command counted, by its note of when it held the lease."""
+    if driven is None:
+        return []
+    note = json.loads(driven)
+    moments = {name: note[name] for name in ("since", "until") if note[name] is not None}
+    return [f"--{name}={(_EPOCH + timedelta(milliseconds=at)).isoformat()}" for name, at in moments.items()]
+
+
+def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the datasets of a check with its outcomes, and with the versions that it read.
+
+    Args:
+        plain: the datasets, from `tidegate lineage`.
+        result: the JSON of `tidegate quality`.
+    """
+    if "checks" not in result:
+        return plain
+    fields = {each["table"]: each["facets"].get("schema", {}).get("fields", ()) for each in plain["inputs"]}
+    facets = check_facets(result, [field["name"] for field in fields.get("results", ())])
+    versions = result.get("versions", {})
+    inputs = []
+    for each in plain["inputs"]:
+        table = each["table"]
+        read = {"version": {"datasetVersion": str(versions[table])}} if table in versions else {}
+        inputs.append({**each, "facets": {**each["facets"], **read}, "inputFacets": facets.get(table, {})})
+    return {**plain, "inputs": inputs}
+
+
+def operator_lineage(plain: Mapping[str, Any]) -> Any:
+    """Return datasets as the value that the provider takes from an operator.
+
+    Args:
+        plain: the datasets, as `tidegate lineage` gives them.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+    inputs = [
+        InputDataset(
+            namespace=each["namespace"],
+            name=each["name"],
+            facets=_facets(each["facets"]),
+            inputFacets=_facets(each.get("inputFacets", {})),
+        )
+        for each in plain["inputs"]
+    ]
+    outputs = [
+        OutputDataset(
+            namespace=each["namespace"],
+            name=each["name"],
+            facets=_facets(each["facets"]),
+            outputFacets=_facets(each.get("outputFacets", {})),
+        )
+        for each in plain["outputs"]
+    ]
+    return OperatorLineage(inputs=inputs, outputs=outputs)
+
+
+def _facets(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facets as OpenLineage's own classes, which add the address of their schema."""
+    from openlineage.client import facet_v2 as ol
+
+    columns, assertions, metrics = (
+        ol.column_lineage_dataset,
+        ol.data_quality_assertions_dataset,
+        ol.data_quality_metrics_input_dataset,
+    )
+
+    def column(given: Mapping[str, Any]) -> Any:
+        fields = [column(each) for each in given.get("fields", ())]
+        return ol.schema_dataset.SchemaDatasetFacetFields(**{**given, "fields": fields})
+
+    def uses(given: Sequence[Mapping[str, Any]]) -> list[Any]:
+        return [
+            columns.InputField(
+                **{**each, "transformations": [columns.Transformation(**by) for by in each["transformations"]]}
+            )
+            for each in given
+        ]
+
+    classes: dict[str, Callable[[Any], Any]] = {
+        "schema": lambda given: ol.schema_dataset.SchemaDatasetFacet(fields=[column(each) for each in given["fields"]]),
+        "columnLineage": lambda given: columns.ColumnLineageDatasetFacet(
+            fields={name: columns.Fields(inputFields=uses(by["inputFields"])) for name, by in given["fields"].items()},
+            dataset=uses(given["dataset"]),
+        ),
+        "dataQualityAssertions": lambda given: assertions.DataQualityAssertionsDatasetFacet(
+            assertions=[assertions.Assertion(**each) for each in given["assertions"]]
+        ),
+        "dataQualityMetrics": lambda given: metrics.DataQualityMetricsInputDatasetFacet(
+            rowCount=given["rowCount"],
+            columnMetrics={name: metrics.ColumnMetrics(**each) for name, each in given["columnMetrics"].items()},
+        ),
+        "version": lambda given: ol.dataset_version_dataset.DatasetVersionDatasetFacet(**given),
+        "dataSource": lambda given: ol.datasource_dataset.DatasourceDatasetFacet(**given),
+        "documentation": lambda given: ol.documentation_dataset.DocumentationDatasetFacet(**given),
+        "storage": lambda given: ol.storage_dataset.StorageDatasetFacet(**given),
+        "inputStatistics": lambda given: ol.input_statistics_input_dataset.InputStatisticsInputDatasetFacet(**given),
+        "outputStatistics": lambda given: ol.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+            **given
+        ),
+    }
+    return {name: classes[name](content) for name, content in contents.items()}
+
+
+def _patience() -> float:
+    """Return the seconds that `tidegate lineage` may take: the provider ends its own process after its timeout."""
+    from airflow.sdk.configuration import conf
+
+    return max(1.0, float(conf.getint("openlineage", "execution_timeout", fallback=10)) - _SPARE)
