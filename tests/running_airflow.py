@@ -121,12 +121,21 @@ stream_mode = "continuous"
 stream_schedule = "0 0 29 2 *"
 retry_delay_seconds = 1
 
+[pipelines.watched]
+object = "visits:watched"
+start = 2024-03-01
+end = 2024-04-01
+catchup = false
+stream_on = "commits"
+look_seconds = 1
+retry_delay_seconds = 1
+
 [spark]
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
 
-PIPELINES = ("sessions", "daily", "live", "life", "resting", "told")
+PIPELINES = ("sessions", "daily", "live", "life", "resting", "told", "watched")
 
 QUICK_TO_NOTICE = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
@@ -161,9 +170,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of six pipelines.
+    """Airflow with a scheduler, a triggerer, and the DAGs of seven pipelines.
 
-    The tables of `sessions` hold two good epochs; `daily`, `live`, `life`, `resting` and `told` never ran.
+    The tables of `sessions` hold two good epochs; `daily`, `live`, `life`, `resting`, `told` and `watched` never ran.
     Of the stream of `resting` alone a run is made as soon as it is unpaused: that of the last first of a month.
     """
     folder = tmp_path_factory.mktemp("project")

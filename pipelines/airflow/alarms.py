@@ -18,13 +18,10 @@ from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
-from tidegate.pipelines.stores.artifacts import artifacts_of
+from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
-
-JOURNAL = "alarms"
-"""Name of the alarms among the artifacts: in a folder file `alarms.jsonl`, in an object store an object for each."""
 
 _ON_FAILURE = "tidegate.pipelines.definition.on_failure"
 _ON_FAILURE_SECONDS = 300.0
@@ -100,7 +97,7 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
 
 def note(config: Config, alarm: dict[str, Any]) -> str:
     """Add an alarm to those of a project, and return the address of the file that has it."""
-    return artifacts_of(config).add_line(JOURNAL, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
+    return artifacts_of(config).add_line(ALARMS, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
 
 
 def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:

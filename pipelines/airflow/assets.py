@@ -6,12 +6,15 @@ An event carries the facts that a downstream DAG decides by: versions, watermark
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
 
 from tidegate.pipelines.airflow.report_link import report_url
+from tidegate.pipelines.config import SourceAsset
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.inspect.status import read_status
 
 if TYPE_CHECKING:
@@ -51,6 +54,21 @@ def final_windows_asset(pipeline: str) -> Asset:
         >>> billing = DAG("billing", schedule=[final_windows_asset("aircraft_duty")])
     """
     return Asset(name=f"{pipeline}__final_windows", uri=f"tidegate://{pipeline}/results", group="tidegate")
+
+
+def source_assets(pipeline: str, given: Sequence[str | SourceAsset]) -> list[Asset]:
+    """Return the assets that the sources of a pipeline are in Airflow, by its entry in tidegate.toml.
+
+    Raises:
+        UsageError: Airflow has no such names or URIs; the message names the field.
+    """
+    try:
+        return [Asset(each) if isinstance(each, str) else Asset(name=each.name, uri=each.uri) for each in given]
+    except ValueError as error:
+        raise UsageError(
+            f"pipelines.{pipeline}.source_assets: {error}. Write each as the DAG that fills the source does: "
+            '"s3://lake/events" for Asset("s3://lake/events"), or { name = "events", uri = "s3://lake/events" }'
+        ) from error
 
 
 def event_extra(result: Any) -> dict[str, Any]:

@@ -11,6 +11,8 @@ LATEST, FROM_SCRATCH = "latest", "none"
 PATIENCE_SECONDS = 3600
 """A stream that somebody triggered waits this long for a scheduled run, which ends by itself."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
+BY_ITSELF = "dag_run.run_type in ('scheduled', 'asset_triggered')"
+"""Expression of a template: nobody triggered the run, so another run that is at work may do its work."""
 
 
 def backfill_arguments(pipeline: str) -> list[str]:
@@ -55,7 +57,7 @@ def stream_arguments(pipeline: str, before: str) -> list[str]:
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore-from-timeline=' ~ {timeline} }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
         # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
-        f"{{{{ '' if dag_run.run_type == 'scheduled' else '--patience={PATIENCE_SECONDS}' }}}}",
+        f"{{{{ '' if {BY_ITSELF} else '--patience={PATIENCE_SECONDS}' }}}}",
     ]
 
 

@@ -5,20 +5,26 @@ A command gets them by its environment, which only its user can read: no command
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from tidegate.pipelines.airflow.provider import CONNECTION_TYPE
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.stores.credentials import FURTHER, further, options_in
 
 _ROLES = ("role_arn", "assume_role_method", "profile_name")
+_OTHER_OPTIONS = "secret_storage_options"
+"""Field of a connection of type `tidegate` with further storage options, as JSON."""
 
 
 def options_of(connection_id: str) -> dict[str, str]:
-    """Return the storage options that an Airflow connection of type `aws` stands for.
+    """Return the storage options that an Airflow connection of type `tidegate` or `aws` stands for.
 
     Raises:
-        UsageError: there is no such connection, or it names a role and the Amazon provider is not installed.
+        UsageError: there is no such connection, a field of it can't be read, or it names a role and the Amazon provider
+            is not installed.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowException
@@ -31,17 +37,19 @@ def options_of(connection_id: str) -> dict[str, str]:
             f"Connections, or set AIRFLOW_CONN_{connection_id.upper()}"
         ) from error
     extra: dict[str, Any] = connection.extra_dejson
-    options = {
+    options: dict[str, str | None] = {
         "aws_access_key_id": connection.login or extra.get("aws_access_key_id"),
         "aws_secret_access_key": connection.password or extra.get("aws_secret_access_key"),
         "aws_session_token": extra.get("aws_session_token"),
         "aws_region": extra.get("region_name"),
         "aws_endpoint_url": extra.get("endpoint_url"),
     }
-    if any(extra.get(name) for name in _ROLES):
+    if connection.conn_type == CONNECTION_TYPE:
+        options |= options_in(extra.get(_OTHER_OPTIONS), f"connection {connection_id!r}: {_OTHER_OPTIONS}")
+    elif any(extra.get(name) for name in _ROLES):
         options |= _by_role(connection_id)
     if str(options["aws_endpoint_url"] or "").startswith("http://"):
-        options["aws_allow_http"] = "true"
+        options.setdefault("aws_allow_http", "true")
     return {name: str(value) for name, value in options.items() if value}
 
 
@@ -71,6 +79,10 @@ def environment_of(config_file: str) -> dict[str, str | None]:
         return {}
     if config.connection is None:
         return {}
-    options = {name.upper(): value for name, value in options_of(config.connection).items()}
+    given = options_of(config.connection)
+    others = further(given)
+    options = {name.upper(): value for name, value in given.items() if name not in others}
+    if others:
+        options[FURTHER] = json.dumps(others)
     # The token of another key would go with this one.
     return {"AWS_SESSION_TOKEN": None, **options} if "AWS_ACCESS_KEY_ID" in options else dict(options)

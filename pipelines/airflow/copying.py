@@ -56,9 +56,11 @@ class Copying:
         """
         try:
             self._copied = self.copy.copy_log(self.files.log, self._copied)
+            # They are there before the exit code, by which others know that the run is over.
             if exit_code is not None and (result := self.files.result()) is not None:
-                # It is there before the exit code, by which others know that the run is over.
                 self.copy.write_result(result)
+            if exit_code is not None and (driven := self.files.driven()) is not None:
+                self.copy.write_driven(driven)
             self.copy.write_state({**self.about, "log_size": self._copied, "exit_code": exit_code})
             if exit_code is None and self.copy.is_ending():
                 self.on_end()

@@ -45,7 +45,8 @@ Exit codes 2 (usage), 3 (refused) and 5 (quality) are never tried again.
 _STREAM = """
 ### Stream of `{name}`
 
-Runs over the commits of its source as they come. `available-now` reads the commits that are there and ends;
+Runs over the commits of its source: by schedule, or when asset `{name}__commits` says that something is unread
+(`stream_on` in tidegate.toml). `available-now` reads the commits that are there and ends;
 `continuous` is one long task that owns the driver, and `first_epoch` confirms that it has made its first epoch.
 
 * **Restart from a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts from

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.airflow.process import ProcessHandle, Run
+from tidegate.pipelines.airflow.process import ProcessHandle, Run, is_supervisor
 from tidegate.pipelines.airflow.run_files import CopyOfRun, RunState, copies_below
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import StoreFailed, UsageError
@@ -67,16 +67,30 @@ class Hosts:
         if self.artifacts is None:
             return None
         for copy in copies_below(self.artifacts, f"{_RUNS}/{task}"):
-            state = copy.state()
-            if state.exit_code is not None or "handle" not in state.about:
-                continue
-            run = self.run_of(ProcessHandle(**state.about["handle"]))
-            if not run.is_alive():
+            handle = self._noted(copy)
+            if handle is None or not (run := self.run_of(handle)).is_alive():
                 continue
             if not run.is_ending():
                 return run
             run.follow(lambda line: None)
         return None
+
+    def _noted(self, copy: CopyOfRun) -> ProcessHandle | None:
+        """Return the handle of a run that goes on, as its supervisor noted it; None if this version can't trust it.
+
+        Whoever may write to the artifacts could name any process and folder of this host, and the task would end that
+        process and read that folder. And the note may be of a newer version.
+        """
+        try:
+            state = copy.state()
+            if state.exit_code is not None:
+                return None
+            handle = ProcessHandle(**state.about["handle"])
+            if handle.place != copy.place or (handle.is_here and not is_supervisor(handle)):
+                return None
+        except (ValueError, KeyError, TypeError):
+            return None
+        return handle
 
     def end(self, run: Run, number: int) -> None:
         """Ask for the end of a command: its supervisor, and by the lease the command itself if that is gone.

@@ -34,7 +34,6 @@ _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
 _ANSWER_SECONDS = 120.0
 """Timeout of a call in seconds: on a busy machine the first calls wait for half a minute."""
-_SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
 # Their log servers would listen on every address of the machine; Airflow's page reads the log files instead.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
 
@@ -329,8 +328,8 @@ def _runs_below(folder: Path) -> list[process.ProcessHandle]:
     handles = []
     for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
         command = running.info["cmdline"] or []
-        if _SUPERVISOR in command:
-            run_folder = Path(command[command.index(_SUPERVISOR) + 1])
+        if process.SUPERVISOR in command:
+            run_folder = Path(command[command.index(process.SUPERVISOR) + 1])
             if run_folder.is_relative_to(folder):
                 pid, started = running.info["pid"], running.info["create_time"]
                 handles.append(process.ProcessHandle(this_host(), pid, started, str(run_folder)))

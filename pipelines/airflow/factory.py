@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetOrTimeSchedule,
+    BaseOperatorLink,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    TriggerRule,
+)
 
 from tidegate.pipelines.airflow import params
 from tidegate.pipelines.airflow.alarms import Alarm
-from tidegate.pipelines.airflow.assets import PartitionEvents, SnapshotEvent, final_windows_asset, snapshot_asset
+from tidegate.pipelines.airflow.assets import (
+    PartitionEvents,
+    SnapshotEvent,
+    final_windows_asset,
+    snapshot_asset,
+    source_assets,
+)
 from tidegate.pipelines.airflow.commands import (
+    BY_ITSELF,
     CONTINUOUS,
     LATEST,
     backfill_arguments,
@@ -24,7 +40,7 @@ from tidegate.pipelines.airflow.commands import (
 )
 from tidegate.pipelines.airflow.documents import DOCUMENTS
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.airflow.report_link import DocsLink, ReportLink
+from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.stale import StaleNote
 from tidegate.pipelines.airflow.status_task import ReadStatus
@@ -102,6 +118,7 @@ class PipelineDags:
                 backfill_arguments(self.name),
                 pool=self.entry.pool,
                 depends_on_past=True,
+                inlets=self._sources,
                 note=StaleNote(**self._pipeline),
             )
             # After several epochs the last one is checked: it includes windows that became final in the others.
@@ -109,10 +126,10 @@ class PipelineDags:
         return dag
 
     def stream(self) -> DAG:
-        """Runs the stream: on a schedule as far as there is data, or as one long task."""
+        """Runs the stream: on a schedule or for commits as far as there is data, or as one long task."""
         with self._dag(
             "stream",
-            schedule=None if self._is_continuous else self._every_tick,
+            schedule=self._stream_schedule,
             # A restart begins while the stream that it stops is still running.
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
@@ -144,10 +161,11 @@ class PipelineDags:
                 "stream",
                 stream_arguments(self.name, before.task_id),
                 pool=self.entry.pool,
+                inlets=self._sources,
                 outlets=[snapshot_asset(self.name)],
                 event=SnapshotEvent(**self._pipeline),
                 # A run that takes longer than its schedule also reads the commits of the next run, which may skip.
-                skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
+                skip_if_held=f"{{{{ {BY_ITSELF} }}}}",
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
             first_epoch = SnapshotSensor(
@@ -212,6 +230,25 @@ class PipelineDags:
         return CronTriggerTimetable(self.entry.stream_schedule, timezone="UTC")
 
     @property
+    def _sources(self) -> list[Asset]:
+        """Return the assets at which Airflow's graph of assets begins."""
+        return source_assets(self.name, self.entry.source_assets)
+
+    @property
+    def _stream_schedule(self) -> CronTriggerTimetable | AssetOrTimeSchedule | list[Asset] | None:
+        if self._is_continuous:
+            return None
+        if self.entry.stream_on == "schedule":
+            return self._every_tick
+        # Most projects parse without it.
+        from tidegate.pipelines.airflow.commits import commits_asset
+
+        commits = [commits_asset(str(self.config.file), self.name, self.entry.look_seconds)]
+        if self.entry.stream_on == "commits":
+            return commits
+        return AssetOrTimeSchedule(timetable=self._every_tick, assets=commits)
+
+    @property
     def _pipeline(self) -> dict[str, Any]:
         """Return the arguments of a task that reads the pipeline's newest snapshot."""
         return {"config": str(self.config.file), "pipeline": self.name}
@@ -252,12 +289,15 @@ class PipelineDags:
             **options,
         )
 
-    def _tidegate(self, task_id: str, arguments: list[str], **options: Any) -> TidegateOperator:
+    def _tidegate(
+        self, task_id: str, arguments: list[str], *, links: Sequence[BaseOperatorLink] = (), **options: Any
+    ) -> TidegateOperator:
         return TidegateOperator(
             task_id=task_id,
             arguments=arguments,
             config=str(self.config.file),
             runs=str(self.config.work_folder / "runs"),
             pipeline=self.name,
+            links=[*links, PageLink()],
             **options,
         )

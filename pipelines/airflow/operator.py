@@ -20,7 +20,9 @@ from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
-from tidegate.pipelines.config import ENVIRONMENT
+from tidegate.pipelines.airflow.lineage import CommandLineage
+from tidegate.pipelines.airflow.run_files import FolderOfRun
+from tidegate.pipelines.config import ENVIRONMENT, LEASE_NOTE
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         ]
         self.log.info("running: tidegate %s", " ".join(map(str, self.arguments)))
         environment: dict[str, str | None] = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
+        environment[LEASE_NOTE] = str(FolderOfRun(folder).driven_file)
         environment |= environment_of(self.config)
         handle = process.start(command, folder, environment, copy=self.hosts.copy_of(name))
         self._run = self.hosts.run_of(handle)
@@ -210,6 +213,22 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """End the process and its children with the task, also if they run on another host."""
         if self._run is not None:
             self.hosts.end(self._run, self._try)
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """Return what the command is about to read and write; Airflow's provider of OpenLineage asks for it."""
+        return self._lineage.before(is_skipped=str(self.only_if) != "True")
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return what the command read and wrote."""
+        return self._lineage.after(None if self._run is None else self._run.files)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Return what the command read and wrote before it failed."""
+        return self.get_openlineage_facets_on_complete(task_instance)
+
+    @property
+    def _lineage(self) -> CommandLineage:
+        return CommandLineage(self.arguments, self.pipeline, self.config, self.python, self.log.warning)
 
     @property
     def hosts(self) -> Hosts:

@@ -24,9 +24,10 @@ from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
-from tidegate.pipelines.errors import StoreFailed, UsageError
+from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.inspect.overview import docs_page, pipeline_names, pipeline_overview, report_page
 from tidegate.pipelines.report.look import look
+from tidegate.pipelines.stores.credentials import masked
 
 _PAGE = Path(__file__).parent / "page.html"
 _LOOK = "/* look */"
@@ -47,10 +48,10 @@ Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
 
 
-@app.exception_handler(StoreFailed)
-def store_failed(request: Request, error: StoreFailed) -> JSONResponse:
-    """Answer 503 if the object store of reports and Data Docs does not answer."""
-    return JSONResponse({"detail": str(error)}, 503, headers=_NO_STORE)
+@app.exception_handler(TidegateError)
+def not_readable(request: Request, error: TidegateError) -> JSONResponse:
+    """Answer 503 if tidegate.toml, or the object store of reports and Data Docs, can't be read."""
+    return JSONResponse({"detail": masked(str(error))}, 503, headers=_NO_STORE)
 
 
 def config_file() -> Path:

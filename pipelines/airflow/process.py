@@ -38,6 +38,9 @@ _ERROR = "tidegate: "
 _END_OF_LOG = 64 << 10
 _LONGEST_REASON = 2000
 
+SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
+"""The module that `start` runs, the folder of its run first."""
+
 RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
 
@@ -221,7 +224,7 @@ def start(
             [
                 sys.executable,
                 "-m",
-                "tidegate.pipelines.airflow.supervisor",
+                SUPERVISOR,
                 str(folder.absolute()),
                 str(grace),
                 "" if copy is None else copy.place,
@@ -236,6 +239,15 @@ def start(
     started = psutil.Process(process.pid).create_time()
     place = None if copy is None else copy.place
     return ProcessHandle(this_host(), process.pid, started, str(folder.absolute()), place)
+
+
+def is_supervisor(handle: ProcessHandle) -> bool:
+    """Return True if the process of a handle, which must be of this host, is a supervisor over the handle's folder."""
+    try:
+        words = psutil.Process(handle.pid).cmdline()
+    except psutil.Error:
+        return False
+    return words[1:4] == ["-m", SUPERVISOR, handle.folder]
 
 
 def members(handle: ProcessHandle) -> list[psutil.Process]:

@@ -1,4 +1,4 @@
-"""Addresses in Airflow of a check's report and Data Docs: linked at the task, in its log and in its event."""
+"""Addresses in Airflow of a pipeline, and of a check's report and Data Docs: linked at the task and in its log."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ class DocsLink(BaseOperatorLink):
         if not isinstance(result, dict) or not result.get("docs"):
             return ""
         return _address(f"pipelines/{result['pipeline']}/checks/index.html")
+
+
+class PageLink(BaseOperatorLink):
+    """A button at a task that opens the page at its pipeline: watermark, snapshots, open windows, quality."""
+
+    name = "Pipeline"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the address; an empty text for a command without a pipeline."""
+        pipeline = getattr(operator, "pipeline", None)
+        return _address(f"#{pipeline}") if pipeline else ""
 
 
 def report_url(result: Any) -> str | None:

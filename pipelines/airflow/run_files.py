@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PART = 256 << 10
 """Size of a part of the copied log in bytes."""
 
-_STATE, _RESULT, _END, _FOLLOWER = "state.json", "result.json", "end", "follower"
+_STATE, _RESULT, _END, _FOLLOWER, _DRIVEN = "state.json", "result.json", "end", "follower", "driven.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ class RunFiles(Protocol):
 
     def result(self) -> str | None:
         """Return the JSON that the command left; None while there is none."""
+
+    def driven(self) -> str | None:
+        """Return the JSON of the time for which the command held the lease; None if it never did."""
 
     def request_end(self) -> None:
         """Ask the supervisor to end the command."""
@@ -127,6 +130,17 @@ class FolderOfRun:
         except FileNotFoundError:
             return None
 
+    @property
+    def driven_file(self) -> Path:
+        """Return the file in which the command notes when it held the lease."""
+        return self.folder / _DRIVEN
+
+    def driven(self) -> str | None:
+        try:
+            return self.driven_file.read_text()
+        except FileNotFoundError:
+            return None
+
     def request_end(self) -> None:
         (self.folder / _END).touch()
 
@@ -142,7 +156,7 @@ class FolderOfRun:
 
     def clear(self) -> None:
         """Remove the files of an earlier run but its log."""
-        for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT, _FOLLOWER):
+        for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT, _FOLLOWER, _DRIVEN):
             (self.folder / left).unlink(missing_ok=True)
 
 
@@ -198,6 +212,14 @@ class CopyOfRun:
         """Copy the JSON that the command left."""
         self._write(_RESULT, content.encode())
 
+    def driven(self) -> str | None:
+        content = self.artifacts.read(self._name(_DRIVEN))
+        return None if content is None else content.decode()
+
+    def write_driven(self, content: str) -> None:
+        """Copy the time for which the command held the lease."""
+        self._write(_DRIVEN, content.encode())
+
     def request_end(self) -> None:
         self._write(_END, b"")
 
@@ -212,7 +234,7 @@ class CopyOfRun:
 
     def clear(self) -> None:
         """Remove the files of an earlier run but its log, which the copy of the new log replaces."""
-        for name in (_STATE, _END, _RESULT, _FOLLOWER):
+        for name in (_STATE, _END, _RESULT, _FOLLOWER, _DRIVEN):
             self.artifacts.delete(self._name(name))
 
     def _name(self, name: str) -> str:

@@ -24,6 +24,7 @@ daily = _visits("daily")
 live = _visits("live")
 life = _visits("life")
 resting = _visits("resting")
+watched = _visits("watched")
 told = replace(
     _visits("told"),
     source=DeltaSource("told_events", timestamp="at", changes="correct"),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import jinja2
 import pendulum
 import pytest
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
@@ -44,6 +44,26 @@ def test_a_pipeline_has_four_dags_each_explained_tagged_and_paused_at_first(dags
             param.schema.get("title") and param.description
             for param in (dag.params.get_param(name) for name in dag.params)
         )
+
+
+def test_the_graph_of_assets_begins_at_the_source_as_other_dags_name_it(tmp_path: Path) -> None:
+    given = '["s3://lake/events", { name = "orders", uri = "s3://lake/orders" }]'
+    dags = project_dags(write_project(tmp_path, source_assets=given))
+    theirs = [Asset("s3://lake/events"), Asset(name="orders", uri="s3://lake/orders")]
+    assert dags["sessions__backfill"].get_task("windows").inlets == theirs
+    assert dags["sessions__stream"].get_task("stream").inlets == theirs
+    assert all(task.inlets == [] for task in dags["sessions__quality"].tasks)
+
+
+@pytest.mark.parametrize("given", ['["airflow://lake/events"]', '[{ name = "", uri = "s3://lake/events" }]'])
+def test_an_asset_that_airflow_can_not_have_is_refused_by_its_field(given: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"pipelines.sessions.source_assets: .* Write each as the DAG that fills"):
+        project_dags(write_project(tmp_path, source_assets=given))
+
+
+def test_a_source_asset_of_another_type_is_refused_with_the_way_to_write_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"pipelines.sessions.source_assets: give a list"):
+        project_dags(write_project(tmp_path, source_assets='"s3://lake/events"'))
 
 
 def test_without_a_limit_there_is_no_watch(tmp_path: Path) -> None:

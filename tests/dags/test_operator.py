@@ -37,13 +37,17 @@ sys.exit(int(next((word[7:] for word in words if word.startswith("--code=")), 0)
 """
 
 
-@pytest.fixture
-def interpreter(tmp_path: Path) -> str:
-    """An interpreter that stands for the command: it says what it runs, leaves a result and a given exit code."""
-    file = tmp_path / "python"
+def stand_in(folder: Path) -> str:
+    """Return a stand-in for the command's interpreter: it says what it runs, leaves a result and a given exit code."""
+    file = folder / "python"
     file.write_text(FAKE.format(python=sys.executable))
     file.chmod(0o755)
     return str(file)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> str:
+    return stand_in(tmp_path)
 
 
 def operator(tmp_path: Path, interpreter: str, *arguments: str, **options: Any) -> TidegateOperator:

@@ -1,0 +1,173 @@
+"""Streams that start when a commit comes: an asset of the source, and the trigger that watches the source for it.
+
+The trigger runs in Airflow's triggerer, takes no worker while it waits, and starts no JVM. Each look compares the
+source with the pipeline's own position, so nothing depends on an event that was heard, or on a triggerer that was
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from tidegate.pipelines.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.stores.credentials import masked
+
+AGAIN_SECONDS = 900.0
+"""Time after which a start that led to nothing is tried again: the default schedule of a stream."""
+
+_THREADS = 4
+"""Looks at once, for all pipelines of a triggerer. A slow store keeps these waiting, and no other trigger."""
+
+
+def commits_asset(config: str, pipeline: str, look_seconds: float) -> Asset:
+    """Return the asset that changes when the source has something that the pipeline's stream has not read.
+
+    Args:
+        config: path of tidegate.toml.
+        pipeline: a name in it.
+        look_seconds: time between two looks.
+    """
+    trigger = CommitTrigger(config, pipeline, look_seconds)
+    name = f"{pipeline}__commits"
+    watcher = AssetWatcher(name=name, trigger=trigger)
+    return Asset(name=name, uri=f"tidegate://{pipeline}/source", group="tidegate", watchers=[watcher])
+
+
+class CommitTrigger(BaseEventTrigger):
+    """Fires when the source of a pipeline has something to read and nobody is about to read it.
+
+    Args:
+        config: path of tidegate.toml.
+        pipeline: a name in it.
+        look_seconds: time between two looks.
+    """
+
+    def __init__(self, config: str, pipeline: str, look_seconds: float = 10.0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.config = config
+        self.pipeline = pipeline
+        self.look_seconds = look_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        names = ("config", "pipeline", "look_seconds")
+        return "tidegate.pipelines.airflow.commits.CommitTrigger", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        looks = Looks(self._watch(), partial(_active_runs, self.pipeline), self.log.info)
+        while True:
+            # Reading tables blocks; other triggers share this loop.
+            look = partial(copy_context().run, looks.next_reason)
+            reason = await asyncio.get_running_loop().run_in_executor(_threads(), look)
+            if reason is not None:
+                yield TriggerEvent({"pipeline": self.pipeline, "reason": reason})  # type: ignore[no-untyped-call]
+            await asyncio.sleep(self.look_seconds)
+
+    def _watch(self) -> SourceWatch:
+        return SourceWatch(Path(self.config), self.pipeline, self.look_seconds / 2)
+
+
+@dataclass
+class Looks:
+    """The looks of one trigger, each of which may give a reason to start the stream.
+
+    A start is asked for once. It is asked for again after the pipeline went on and something is unread, or, while
+    nothing moves, every AGAIN_SECONDS: then its run fails and says why, as a scheduled run would. The same holds for
+    a watcher that can't look: it asks for a run, whose failure people are told of.
+
+    Args:
+        watch: looks at the source.
+        active_runs: returns the number of runs of a kind of DAG (`stream`, `backfill`) that are queued or running.
+        tell: writes a line to the log.
+        timer: a clock that never goes back, seconds.
+    """
+
+    watch: SourceWatch
+    active_runs: Callable[[str], int]
+    tell: Callable[[str], None]
+    timer: Callable[[], float] = time.monotonic
+    _asked: tuple[float, tuple[int, int] | None] | None = field(default=None, init=False)
+    _failing_since: float | None = field(default=None, init=False)
+    _was_unread: bool = field(default=False, init=False)
+    _told: str = field(default="", init=False)
+
+    def next_reason(self) -> str | None:
+        """Look once, and return the reason to start the stream, in words; None if it should not be started.
+
+        It never raises an error: Airflow would not start the trigger again.
+        """
+        try:
+            look = self.watch.look()
+            reason = self._reason(look)
+            self._failing_since = None
+            return reason
+        except Exception as error:  # Errors of stores and of Airflow have many types.
+            return self._after_failure(masked(f"{type(error).__name__}: {error}"))
+
+    def _reason(self, look: Look) -> str | None:
+        was_unread, self._was_unread = self._was_unread, look.unread is not None
+        if look.unread is None:
+            self._asked = None
+            self._say("nothing is unread")
+            return None
+        if self._is_asked(look.epoch):
+            return None
+        if self.active_runs("stream"):
+            self._say(f"{look.unread}: a run of the stream is queued or running")
+            return None
+        # Between two intervals of a backfill nobody holds the lease, and a stream would end the backfill.
+        if not look.is_taken_over and (not was_unread or self.active_runs("backfill")):
+            self._say(f"{look.unread}: waiting for the runs of the backfill")
+            return None
+        if self.watch.is_driven():
+            self._say(f"{look.unread}: a driver is at work")
+            return None
+        return self._ask(look.unread, look.epoch)
+
+    def _after_failure(self, problem: str) -> str | None:
+        now = self.timer()
+        self._say(f"can't look: {problem}")
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since < AGAIN_SECONDS or self._is_asked(None):
+            return None
+        return self._ask(f"the source can't be watched: {problem}", None)
+
+    def _is_asked(self, epoch: tuple[int, int] | None) -> bool:
+        """Return True if a start was asked for, the pipeline has not gone on since, and that is not long ago."""
+        if self._asked is None:
+            return False
+        at, before = self._asked
+        return epoch == before and self.timer() - at < AGAIN_SECONDS
+
+    def _ask(self, reason: str, epoch: tuple[int, int] | None) -> str:
+        self._asked = (self.timer(), epoch)
+        self._say(f"{reason}: starting the stream")
+        return reason
+
+    def _say(self, line: str) -> None:
+        """Write a line to the log, unless the look before wrote the same."""
+        if line != self._told:
+            self._told = line
+            self.tell(line)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="tidegate-looks")
+
+
+def _active_runs(pipeline: str, kind: str) -> int:
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return RuntimeTaskInstance.get_dr_count(f"{pipeline}__{kind}", states=["queued", "running"])

@@ -1,0 +1,54 @@
+"""The hook of a connection of type `tidegate`: a warehouse, with the credentials of its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from tidegate.pipelines.airflow.connections import options_of
+from tidegate.pipelines.airflow.provider import CONNECTION_TYPE
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.inspect.probe import open_warehouse, probe_warehouse
+from tidegate.pipelines.stores.credentials import masked
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.inspect.probe import Warehouse
+
+
+class WarehouseHook(BaseHook):
+    """Opens the warehouse of a connection.
+
+    Args:
+        tidegate_conn_id: name of the connection.
+    """
+
+    conn_name_attr = "tidegate_conn_id"
+    default_conn_name = "tidegate_default"
+    conn_type = CONNECTION_TYPE
+    hook_name = "Tidegate warehouse"
+
+    def __init__(self, tidegate_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tidegate_conn_id = tidegate_conn_id
+
+    def get_conn(self) -> Warehouse:
+        """Return the warehouse.
+
+        Raises:
+            UsageError: the connection names no warehouse, or a field of it can't be read.
+        """
+        connection = self.get_connection(self.tidegate_conn_id)
+        uri = connection.extra_dejson.get("warehouse")
+        if not uri:
+            raise UsageError(
+                f"connection {self.tidegate_conn_id!r} names no warehouse: give one, such as s3://bucket/warehouse"
+            )
+        return open_warehouse(str(uri), options_of(self.tidegate_conn_id))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Read the warehouse and write to it as a driver would, and return True and what there is, or the reason."""
+        try:
+            return True, probe_warehouse(self.get_conn())
+        except Exception as error:  # Errors of stores have many types.
+            return False, masked(f"{error}")

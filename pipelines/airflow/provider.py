@@ -1,0 +1,66 @@
+"""The description of Tidegate as a provider of Airflow, found by the entry point `apache_airflow_provider`.
+
+Every process of Airflow that lists providers imports this module, so it imports nothing. The page is registered by the
+entry point `airflow.plugins`: a plugin that the provider names as well would be loaded twice, with a warning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+CONNECTION_TYPE = "tidegate"
+
+_PACKAGE = "tidegate.pipelines.airflow"
+_INTEGRATION = "Tidegate"
+
+
+def _text(label: str, description: str, **schema: Any) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"], **schema}}
+
+
+_SECRET = {"format": "password"}
+
+CONNECTION_FIELDS = {
+    "warehouse": _text("Warehouse", "Folder or URI that the Test button looks into, such as s3://bucket/warehouse."),
+    "region_name": _text("Region", "Region of the store, such as eu-central-1."),
+    "endpoint_url": _text("Endpoint", "Address of the store, if it is not Amazon's."),
+    "aws_session_token": _text("Session token", "Third part of a temporary key.", **_SECRET),
+    "secret_storage_options": _text(
+        "Other storage options", 'Options in deltalake\'s spelling as JSON, such as {"account_key": "..."}.', **_SECRET
+    ),
+}
+"""Fields of a connection beside Airflow's own, by their names in its extra. Airflow hides a value whose name has
+`secret` or `token` in it."""
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the description; Airflow checks it against `provider_info.schema.json`."""
+    return {
+        "package-name": "tidegate",
+        "name": "Tidegate",
+        "description": "Exact, Flink-grade windows for Spark and Delta Lake, scheduled by Airflow.",
+        "integrations": [{"integration-name": _INTEGRATION, "tags": ["software"]}],
+        "operators": [_modules("operator", "status_task", "stop", "watch")],
+        "sensors": [_modules("sensors")],
+        "hooks": [_modules("hook")],
+        "triggers": [_modules("triggers", "commits")],
+        "connection-types": [
+            {
+                "connection-type": CONNECTION_TYPE,
+                "hook-name": "Tidegate warehouse",
+                "hook-class-name": f"{_PACKAGE}.hook.WarehouseHook",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "port", "schema", "extra"],
+                    "relabeling": {"login": "Access key ID", "password": "Secret access key"},
+                    "placeholders": {},
+                },
+                "conn-fields": CONNECTION_FIELDS,
+            }
+        ],
+        "extra-links": [f"{_PACKAGE}.report_link.{name}" for name in ("ReportLink", "DocsLink", "PageLink")],
+        "asset-uris": [{"schemes": ["tidegate"], "handler": None}],
+    }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.{name}" for name in names]}

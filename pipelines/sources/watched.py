@@ -1,0 +1,100 @@
+"""The sources of a pipeline as plain values, noted for watchers, which must not import code of the project.
+
+Airflow's triggerer watches them. Code of the project must not run beside Airflow's secrets, and may not even be
+installed there, so the runs of the stream, which have it, note what it says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.stores.artifacts import artifacts_of
+
+_OURS = "tidegate.pipelines.sources."
+"""Modules that a watcher may import."""
+
+
+class News(Protocol):
+    """The news of a source for one pipeline."""
+
+    def first_after(self, version: int) -> int | None:
+        """Return the first version after `version` that a stream would read; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedSource:
+    """A source whose commits can be seen without code of the project.
+
+    Args:
+        module: module of ours with a function `open_news(warehouse, path, fresh, **options)`.
+        table: name below the warehouse, or an absolute path or URI; manifests keep the position under this name.
+        options: fields of the description that decide what is read, plain JSON.
+    """
+
+    module: str
+    table: str
+    options: Mapping[str, Any]
+
+    def news(self, warehouse: Warehouse, fresh: float) -> News:
+        """Return the news of the source.
+
+        Args:
+            warehouse: the warehouse of the project.
+            fresh: seconds for which an answer that another pipeline got is good enough.
+
+        Raises:
+            UsageError: the module is not one of ours.
+        """
+        if not self.module.startswith(_OURS):
+            raise UsageError(f"source {self.table!r} is watched by {self.module}, which is not part of tidegate")
+        news: News = import_module(self.module).open_news(warehouse, warehouse.path(self.table), fresh, **self.options)
+        return news
+
+
+@runtime_checkable
+class WatchableDescription(Protocol):
+    """A description of a source that can be watched. A description need not be one: `DeltaSource` is."""
+
+    def watched(self) -> WatchedSource:
+        """Return the source as plain values."""
+
+
+def note_sources(config: Config, pipeline: Pipeline) -> None:
+    """Note the sources of a pipeline among the artifacts, for watchers; a run of its stream does it when it begins."""
+    described = [pipeline.source, *([] if pipeline.right is None else [pipeline.right.source])]
+    watched = [asdict(source.watched()) for source in described if isinstance(source, WatchableDescription)]
+    unwatched = [source.table for source in described if not isinstance(source, WatchableDescription)]
+    content = json.dumps({"watched": watched, "unwatched": unwatched}).encode()
+    artifacts, name = artifacts_of(config), _note_of(pipeline.name)
+    if artifacts.read(name) != content:
+        artifacts.write(name, content)
+
+
+def noted_sources(config: Config, pipeline: str) -> list[WatchedSource] | None:
+    """Return the sources of a pipeline as its last run noted them; None if no run did.
+
+    Raises:
+        UsageError: a source can't be watched.
+    """
+    content = artifacts_of(config).read(_note_of(pipeline))
+    if content is None:
+        return None
+    note = json.loads(content)
+    if note["unwatched"]:
+        raise UsageError(
+            f"source {note['unwatched'][0]!r} of pipeline {pipeline!r} can't be watched for commits, as a DeltaSource "
+            'can. Set stream_on = "schedule" in tidegate.toml'
+        )
+    return [WatchedSource(**source) for source in note["watched"]]
+
+
+def _note_of(pipeline: str) -> str:
+    return f"sources/{pipeline}.json"

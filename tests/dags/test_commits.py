@@ -1,0 +1,390 @@
+"""A stream that starts for commits: asked for once, after the run at work, again if nothing moves, and never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from airflow.serialization.encoders import encode_trigger
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.triggers.base import BaseEventTrigger
+from airflow.utils.types import DagRunType
+from deltalake import DeltaTable
+
+from tests.dags.project import write_project
+from tests.lake import DAY0, Lake, hourly_pipeline
+from tests.listed_files import ListedFiles
+from tests.recovery.arrivals import run as stream_without_spark
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.airflow import commits, project_dags
+from tidegate.pipelines.airflow.commits import AGAIN_SECONDS, CommitTrigger, Looks, commits_asset
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.errors import REFUSED, StoreFailed, TidegateError, UsageError
+from tidegate.pipelines.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.sources.watched import WatchedSource, note_sources, noted_sources
+from tidegate.pipelines.storage import Warehouse
+
+HOURS = hourly_pipeline()
+UNREAD = Look("version 1 of events", (1, 4), is_taken_over=True)
+READ = Look(None, (1, 4), is_taken_over=True)
+
+
+@dataclass
+class World:
+    """The world that one trigger looks at: a table, Airflow's runs, the lease and a clock."""
+
+    look: Look | Exception = UNREAD
+    runs: dict[str, int] = field(default_factory=dict)
+    is_held: bool = False
+    now: float = 0.0
+    lines: list[str] = field(default_factory=list)
+
+    def looks(self) -> Looks:
+        def look() -> Look:
+            if isinstance(self.look, Exception):
+                raise self.look
+            return self.look
+
+        watch: Any = type("Watch", (), {"look": lambda _: look(), "is_driven": lambda _: self.is_held})()
+        return Looks(watch, lambda kind: self.runs.get(kind, 0), self.lines.append, lambda: self.now)
+
+
+def test_a_commit_starts_the_stream_once() -> None:
+    world = World()
+    looks = world.looks()
+    assert looks.next_reason() == "version 1 of events"
+    for _ in range(5):
+        world.now += 10
+        assert looks.next_reason() is None, "Airflow has the event, also while there is no run yet"
+
+
+def test_nothing_unread_starts_nothing() -> None:
+    world = World(READ)
+    assert [world.looks().next_reason() for _ in range(3)] == [None] * 3
+
+
+def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
+    world = World()
+    looks = world.looks()
+    assert looks.next_reason()
+    world.runs["stream"] = 1
+    for epoch in range(5, 9):
+        world.look = Look(f"version {epoch} of events", (1, epoch), is_taken_over=True)
+        assert looks.next_reason() is None
+    world.runs["stream"] = 0
+    assert looks.next_reason() == "version 8 of events"
+    assert looks.next_reason() is None
+
+
+def test_what_came_after_a_start_that_found_nothing_starts_the_stream_at_once() -> None:
+    """As where the first run is refused because there is no table yet, which comes a minute later."""
+    world = World(Look("a first run"))
+    looks = world.looks()
+    assert [looks.next_reason(), looks.next_reason()] == [None, "a first run"]
+    for look, reason in ((Look(None), None), (Look("version 0"), None), (Look("version 0"), "version 0")):
+        world.look, world.now = look, world.now + 10
+        assert looks.next_reason() == reason
+
+
+def test_a_driver_that_nobody_started_in_airflow_is_waited_for() -> None:
+    world = World(is_held=True)
+    looks = world.looks()
+    assert looks.next_reason() is None
+    world.is_held = False
+    assert looks.next_reason() == UNREAD.unread
+
+
+def test_a_run_that_led_to_nothing_is_tried_again_as_seldom_as_a_schedule_does() -> None:
+    world = World()
+    looks, started = world.looks(), []
+    for second in range(0, 3 * int(AGAIN_SECONDS), 10):
+        world.now = float(second)
+        # New commits while the stream fails are no reason to fail at each of them.
+        world.look = Look(f"version {second} of events", (1, 4), is_taken_over=True)
+        if looks.next_reason():
+            started.append(second)
+    assert started == [0, AGAIN_SECONDS, 2 * AGAIN_SECONDS]
+
+
+def test_a_stream_does_not_come_between_the_intervals_of_a_backfill() -> None:
+    left = Look("rows of events that the backfill left", (1, 4))
+    world = World(left, {"backfill": 2})
+    looks = world.looks()
+    assert [looks.next_reason() for _ in range(3)] == [None] * 3
+    assert "backfill" in world.lines[-1]
+    world.runs["backfill"] = 0
+    assert looks.next_reason() == left.unread
+    assert world.looks().next_reason() is None, "a look between two intervals alone decides nothing"
+
+
+@pytest.mark.parametrize("error", [StoreFailed("no answer"), UsageError("tidegate.toml"), KeyError("x"), OSError()])
+def test_a_watcher_that_can_not_look_goes_on_and_lets_the_stream_say_why(error: Exception) -> None:
+    world = World(error)
+    looks, started = world.looks(), []
+    for second in range(0, 3 * int(AGAIN_SECONDS), 10):
+        world.now = float(second)
+        if reason := looks.next_reason():
+            started.append((second, reason))
+    assert [second for second, _ in started] == [AGAIN_SECONDS, 2 * AGAIN_SECONDS]
+    assert all(type(error).__name__ in reason for _, reason in started)
+    world.look = READ
+    assert looks.next_reason() is None
+    world.look = UNREAD
+    assert looks.next_reason() == UNREAD.unread, "it is as good as new"
+
+
+def test_a_short_failure_starts_nothing_and_each_line_is_logged_once() -> None:
+    world = World(READ)
+    looks = world.looks()
+    for outcome in (READ, StoreFailed("503"), StoreFailed("503"), READ, READ, UNREAD, UNREAD):
+        world.look, world.now = outcome, world.now + AGAIN_SECONDS / 4
+        looks.next_reason()
+    assert [line.partition(":")[0] for line in world.lines] == [
+        "nothing is unread",
+        "can't look",
+        "nothing is unread",
+        "version 1 of events",
+    ]
+
+
+# --- over a real table ------------------------------------------------------------------------------------------
+
+
+def project(lake: Lake, *pipelines: Pipeline, **fields: str) -> Path:
+    """Write tidegate.toml of a lake."""
+    lines = []
+    for pipeline in pipelines or (HOURS,):
+        lines += [f"[pipelines.{pipeline.name}]", 'object = "a:b"', "start = 2024-03-01"]
+        lines += [f"{name} = {value}" for name, value in fields.items()]
+    file = lake.folder / "tidegate.toml"
+    file.write_text("\n".join(lines))
+    for pipeline in pipelines or (HOURS,):
+        note_sources(load_config(file), pipeline)
+    return file
+
+
+def stream(lake: Lake, pipeline: Pipeline = HOURS) -> None:
+    stream_without_spark(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits())
+
+
+def arrive(lake: Lake, hour: int) -> int:
+    return lake.append(("ann", DAY0 + timedelta(hours=hour), hour), ("bob", DAY0 + timedelta(hours=hour), 1))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_a_watch_follows_a_table_from_before_it_exists_and_the_pipeline_that_reads_it(lake: Lake) -> None:
+    watch = SourceWatch(project(lake), "hours")
+    assert watch.look() == Look(None)
+    arrive(lake, 1)
+    assert watch.look() == Look("version 0 of events")
+    assert not watch.is_driven()
+    stream(lake)
+    assert watch.look() == Look(None, (1, 1), is_taken_over=True)
+    arrive(lake, 2)
+    arrive(lake, 3)
+    assert watch.look().unread == "version 1 of events"
+    assert SourceWatch(project(lake), "hours").look().unread == "version 1 of events", "after a restart"
+    stream(lake)
+    assert watch.look().unread is None
+
+
+def test_many_pipelines_on_one_table_are_told_by_their_own_positions(lake: Lake) -> None:
+    second = hourly_pipeline(name="others")
+    config = project(lake, HOURS, second)
+    arrive(lake, 1)
+    stream(lake)
+    watches = {pipeline.name: SourceWatch(config, pipeline.name) for pipeline in (HOURS, second)}
+    assert {name: watch.look().unread for name, watch in watches.items()} == {
+        "hours": None,
+        "others": "version 0 of events",
+    }
+
+
+def test_a_backfill_that_left_rows_is_no_taken_over_pipeline(lake: Lake) -> None:
+    arrive(lake, 1)
+    arrive(lake, 30)
+    with standing_in(NoSpark()):
+        lake.backfill(NoSpark(), HOURS, DAY0, DAY0 + timedelta(days=1))  # type: ignore[arg-type]
+    watch = SourceWatch(project(lake), "hours")
+    assert watch.look() == Look("rows of events that the backfill left", (1, 1))
+    stream(lake)
+    assert watch.look().unread is None
+
+
+def test_what_the_code_says_of_its_sources_is_read_again_after_a_run_of_new_code(lake: Lake) -> None:
+    config, now = project(lake), [0.0]
+    watch = SourceWatch(config, "hours", timer=lambda: now[0])
+    arrive(lake, 1)
+    stream(lake)
+    assert watch.look().unread is None
+    DeltaTable(lake.path("events")).delete("user = 'ann'")
+    assert watch.look().unread == "version 1 of events"
+    ignoring = replace(HOURS, source=replace(HOURS.source, changes="ignore"))  # type: ignore[type-var]
+    note_sources(load_config(config), ignoring)
+    now[0] = 1000.0
+    assert watch.look().unread is None, "the stream passes over it"
+
+
+def test_a_pipeline_that_noted_nothing_yet_has_a_first_run(lake: Lake) -> None:
+    watch = SourceWatch(project(lake), "hours")
+    (lake.folder / ".work" / "sources" / "hours.json").unlink()
+    assert watch.look() == Look("a first run of the stream, which notes its sources")
+    arrive(lake, 1)
+    stream(lake)
+    assert watch.look() == Look("a first run of the stream, which notes its sources", (1, 1), is_taken_over=True)
+    note_sources(lake.config, HOURS)
+    assert watch.look() == Look(None, (1, 1), is_taken_over=True)
+
+
+def test_a_look_that_failed_begins_from_scratch(lake: Lake) -> None:
+    config = project(lake)
+    text = config.read_text()
+    config.write_text("[")
+    watch = SourceWatch(config, "hours")
+    with pytest.raises(TidegateError):
+        watch.look()
+    config.write_text(text)
+    assert watch.look() == Look(None)
+
+
+# --- in Airflow --------------------------------------------------------------------------------------------------
+
+
+def fired(trigger: CommitTrigger, while_waiting: Callable[[], Any] = lambda: None) -> Any:
+    """The first event of a trigger."""
+
+    async def first() -> Any:
+        event = asyncio.ensure_future(anext(aiter(trigger.run())))
+        await asyncio.sleep(0.05)
+        while_waiting()
+        return await asyncio.wait_for(event, 20)
+
+    return asyncio.run(first()).payload
+
+
+@pytest.fixture
+def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "_active_runs", lambda pipeline, kind: 0)
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(lake: Lake) -> None:
+    config = str(project(lake))
+    arrive(lake, 1)
+    stream(lake)
+    arrive(lake, 2)
+    trigger = CommitTrigger(config, "hours", 0.02)
+    assert fired(trigger) == {"pipeline": "hours", "reason": "version 1 of events"}
+    stream(lake)
+    assert fired(trigger, lambda: arrive(lake, 3)) == {"pipeline": "hours", "reason": "version 2 of events"}
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_a_look_that_takes_long_keeps_no_other_trigger_waiting(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def slow(watch: SourceWatch) -> Look:
+        assert answered.wait(20)
+        return UNREAD
+
+    monkeypatch.setattr(SourceWatch, "look", slow)
+
+    monkeypatch.setattr(SourceWatch, "is_driven", lambda watch: False)
+
+    async def beside() -> Any:
+        event = asyncio.ensure_future(anext(aiter(CommitTrigger(str(project(lake)), "hours", 0.01).run())))
+        for _ in range(100):
+            await asyncio.sleep(0)
+            assert not event.done()
+        answered.set()
+        return await asyncio.wait_for(event, 20)
+
+    assert asyncio.run(beside()).payload["reason"] == UNREAD.unread
+
+
+def test_the_trigger_is_plain_values_and_another_pipeline_has_another_one() -> None:
+    hashes = set()
+    for pipeline in ("hours", "hours", "others"):
+        asset = commits_asset("/project/tidegate.toml", pipeline, 10.0)
+        (watcher,) = asset.watchers
+        encoded = encode_trigger(watcher.trigger)
+        assert json.loads(json.dumps(encoded["kwargs"])) == encoded["kwargs"]
+        hashes.add(BaseEventTrigger.hash(encoded["classpath"], encoded["kwargs"]))
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize("stream_on", ["schedule", "commits", "both"])
+def test_the_dag_of_the_stream_is_scheduled_by_what_tidegate_toml_says(stream_on: str, tmp_path: Path) -> None:
+    dags = project_dags(write_project(tmp_path, stream_on=f'"{stream_on}"', look_seconds="30", max_lag_minutes="90"))
+    dag = dags["sessions__stream"]
+    stored = json.dumps(DagSerialization.to_dict(dag))
+    assert stored.count("CommitTrigger") == (stream_on != "schedule")
+    assert ('"look_seconds": 30.0' in stored) == (stream_on != "schedule")
+    assert ("*/15 * * * *" in stored) == (stream_on != "commits")
+    template = dag.get_task("stream").skip_if_held
+    for kind, skips in ((DagRunType.ASSET_TRIGGERED, "True"), (DagRunType.MANUAL, "False")):
+        run = type("Run", (), {"run_type": kind})
+        assert jinja2.Template(template).render(dag_run=run) == skips
+
+
+def test_a_continuous_stream_needs_no_watcher(tmp_path: Path) -> None:
+    file = write_project(tmp_path, stream_on='"commits"', stream_mode='"continuous"')
+    with pytest.raises(UsageError, match=r"pipelines\.sessions: a continuous stream reads commits by itself"):
+        project_dags(file)
+
+
+# --- what the runs of the stream note ----------------------------------------------------------------------------
+
+CODE = """from datetime import timedelta
+
+from tidegate import *
+
+hours = Pipeline(
+    name="hours", source=DeltaSource("events", timestamp="at", changes="ignore"), key=("user",),
+    watermark=WatermarkStrategy.for_monotonous_timestamps(),
+    compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()}),
+)
+"""
+
+
+def test_a_run_notes_its_sources_also_if_they_do_not_exist_yet(tmp_path: Path) -> None:
+    (tmp_path / "hours_of_a_project.py").write_text(CODE)
+    file = tmp_path / "tidegate.toml"
+    file.write_text('[pipelines.hours]\nobject = "hours_of_a_project:hours"\nstart = 2024-03-01\n')
+    stream_hours = ["stream", "hours", "--available-now", "--config", str(file)]
+    assert run(stream_hours) == REFUSED
+    config = load_config(file)
+    assert noted_sources(config, "hours") == [
+        WatchedSource("tidegate.pipelines.sources.delta.news", "events", {"changes": "ignore"})
+    ]
+    note = tmp_path / ".work" / "sources" / "hours.json"
+    os.utime(note, ns=(1, 1))
+    assert run(stream_hours) == REFUSED
+    assert note.stat().st_mtime_ns == 1, "the same is not written again"
+    assert SourceWatch(file, "hours").look() == Look(None)
+
+
+def test_a_source_of_another_kind_is_refused_by_name_and_foreign_code_is_not_loaded(tmp_path: Path) -> None:
+    config = Config(root=tmp_path)
+    assert noted_sources(config, "hours") is None
+    note_sources(config, replace(HOURS, source=ListedFiles(str(tmp_path / "list"), timestamp="at")))
+    with pytest.raises(UsageError, match=r"can.t be watched for commits, .* stream_on = .schedule"):
+        noted_sources(config, "hours")
+    with pytest.raises(UsageError, match="not part of tidegate"):
+        WatchedSource("os", "events", {}).news(Warehouse(str(tmp_path)), 0.0)

@@ -1,0 +1,215 @@
+"""The news of a source: its commits with rows, and nothing that only writes rows anew, at few requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tidegate.pipelines.delta_log import entry_name
+from tidegate.pipelines.sources.delta.news import LogNews, SharedLog, shared_log
+from tidegate.pipelines.storage import Warehouse
+
+ROWS = pa.table({"user": ["ann", "bob"], "value": [1, 2]})
+
+
+class Table:
+    """A table of events in a folder, and the number of its commits."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.path, self.options = str(folder / "events"), options
+
+    def append(self, commits: int = 1) -> int:
+        for _ in range(commits):
+            write_deltalake(self.path, ROWS, mode="append", **self.options)
+        return self.open().version()
+
+    def open(self) -> DeltaTable:
+        return DeltaTable(self.path)
+
+    def entry(self, version: int) -> Path:
+        return Path(self.path, "_delta_log", entry_name(version))
+
+    def news(self, changes: str = "refuse") -> LogNews:
+        return LogNews(SharedLog(Warehouse(str(Path(self.path).parent)), self.path), changes)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+def test_a_table_that_does_not_exist_yet_is_no_news_until_its_first_rows(table: Table) -> None:
+    news = table.news()
+    assert news.first_after(-1) is None
+    DeltaTable.create(table.path, schema=ROWS.schema)
+    assert news.first_after(-1) is None, "columns alone are nothing to read"
+    assert table.append() == 1
+    assert news.first_after(-1) == 1
+    assert news.first_after(1) is None
+
+
+def test_the_first_commit_with_rows_is_told_until_it_is_read(table: Table) -> None:
+    table.append(3)
+    news = table.news()
+    assert [news.first_after(-1), news.first_after(-1), news.first_after(0)] == [0, 0, 1]
+    assert news.first_after(2) is None
+    table.append()
+    assert news.first_after(2) == 3
+
+
+def optimize(table: Table) -> None:
+    table.open().optimize.compact()
+
+
+def vacuum(table: Table) -> None:
+    optimize(table)
+    table.open().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def set_a_property(table: Table) -> None:
+    table.open().alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+
+
+@pytest.mark.parametrize("maintain", [optimize, vacuum, set_a_property])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_maintenance_is_no_news(maintain: Callable[[Table], None], partitioned: bool, tmp_path: Path) -> None:
+    table = Table(tmp_path, **({"partition_by": ["user"]} if partitioned else {}))
+    read = table.append(3)
+    news = table.news()
+    assert news.first_after(read) is None
+    maintain(table)
+    assert table.open().version() > read
+    assert news.first_after(read) is None
+    assert table.news().first_after(read) is None, "a watcher that comes later sees the same"
+    rows = table.append()
+    assert news.first_after(read) == rows
+
+
+def delete(table: Table) -> None:
+    table.open().delete("value = 1")
+
+
+def update(table: Table) -> None:
+    table.open().update({"value": "5"}, predicate="value = 1")
+
+
+def overwrite(table: Table) -> None:
+    write_deltalake(table.path, ROWS, mode="overwrite")
+
+
+def by_deletion_vector(table: Table) -> None:
+    """As Spark deletes a row of a table with deletion vectors: the same file, removed and added with a vector."""
+    version = table.open().version()
+    (add,) = [json.loads(line)["add"] for line in table.entry(version).read_text().splitlines() if '"add"' in line]
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    remove = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}
+    actions = [{"remove": remove}, {"add": {**add, "deletionVector": vector, "dataChange": True}}]
+    table.entry(version + 1).write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("change", [delete, update, overwrite, by_deletion_vector])
+@pytest.mark.parametrize(("changes", "is_news"), [("refuse", True), ("correct", True), ("ignore", False)])
+def test_changed_rows_are_news_unless_the_stream_passes_over_them(
+    changes: str, is_news: bool, change: Callable[[Table], None], table: Table
+) -> None:
+    read = table.append()
+    news = table.news(changes)
+    assert news.first_after(read) is None
+    change(table)
+    assert news.first_after(read) == (read + 1 if is_news else None)
+
+
+def test_a_position_that_went_back_is_looked_at_from_there(table: Table) -> None:
+    table.append(4)
+    news = table.news()
+    assert news.first_after(3) is None
+    assert news.first_after(1) == 2, "as after a restore of a snapshot"
+
+
+def test_a_log_that_was_cleaned_up_is_followed_from_its_newest_version(table: Table) -> None:
+    read = table.append(4)
+    table.open().create_checkpoint()
+    content = table.entry(read).read_text()
+    for version in range(read + 1):
+        table.entry(version).unlink()
+    news = table.news()
+    assert news.first_after(read) is None, "the checkpoint has that version"
+    assert news.first_after(read - 2) == read, "the stream says what it can't read"
+    assert news.first_after(-1) == read
+    table.entry(read + 1).write_text(content)
+    assert news.first_after(read) == read + 1
+
+
+def test_a_table_that_was_put_back_or_replaced_is_told_to_the_stream(table: Table, tmp_path: Path) -> None:
+    read = table.append(4)
+    news = table.news()
+    assert news.first_after(read) is None
+    table.entry(read).unlink()
+    assert news.first_after(read) == read - 1
+    shutil.rmtree(table.path)
+    assert news.first_after(read) is None, "a table that is gone may come back"
+    assert table.append() == 0
+    assert news.first_after(read) == 0
+
+
+def test_another_table_in_its_place_is_told_once_if_it_has_as_many_versions(table: Table, tmp_path: Path) -> None:
+    read = table.append(2)
+    news = table.news()
+    assert news.first_after(read) is None
+    other = Table(tmp_path / "other")
+    assert other.append(2) == read
+    shutil.rmtree(table.path)
+    shutil.move(other.path, table.path)
+    os.utime(table.entry(read), ns=(1, 1))
+    assert news.first_after(read) == read
+    assert news.first_after(read) is None
+
+
+def test_pipelines_on_one_table_share_answers_and_entries(table: Table) -> None:
+    read, now, asked = table.append(), [0.0], Counter[str]()
+    log = SharedLog(Warehouse(str(Path(table.path).parent)), table.path, lambda: now[0])
+    plain = log._log
+
+    class Log:
+        def info(self, version: int) -> Any:
+            asked["info"] += 1
+            return plain.info(version)
+
+        def actions(self, version: int) -> Any:
+            asked["actions"] += 1
+            return plain.actions(version)
+
+    log._log = Log()  # type: ignore[assignment]
+    pipelines = [LogNews(log, changes, fresh=5.0) for changes in ("refuse", "ignore", "correct")]
+    assert [news.first_after(read) for news in pipelines] == [None] * 3
+    assert asked == {"info": 2}, "the entry of the position, and the one after it"
+    rows = table.append()
+    assert [news.first_after(read) for news in pipelines] == [None] * 3, "an answer of five seconds is good enough"
+    now[0] = 5.0
+    assert [news.first_after(read) for news in pipelines] == [rows] * 3
+    assert asked == {"info": 4, "actions": 1}
+
+
+def test_the_log_of_a_table_is_shared_while_somebody_holds_it_and_its_options_are_the_same(tmp_path: Path) -> None:
+    path = "s3://bucket/events"
+    options = {"aws_region": "x", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
+    first = shared_log(Warehouse("s3://bucket", options), path)
+    assert shared_log(Warehouse("s3://bucket", dict(options)), path) is first
+    assert shared_log(Warehouse("s3://bucket", {**options, "aws_region": "y"}), path) is not first
+
+
+def test_a_damaged_entry_is_an_error_and_not_silence(table: Table) -> None:
+    read = table.append()
+    news = table.news()
+    table.entry(read + 1).write_text("{")
+    with pytest.raises(ValueError, match="Expecting property name"):
+        news.first_after(read)
