@@ -33,7 +33,8 @@ COPY deployment/spark deployment/spark.conf deployment/
 # The image's own project takes the place of the example's: cluster paths and the master's address.
 COPY deployment/tidegate.toml tidegate.toml
 
-USER tidegate
+# By its number: Kubernetes can't tell from a name that it is not root.
+USER 10001
 # Delta's jars and the archive of classes, once: no run needs a network, and each starts quickly.
 RUN tidegate setup
 

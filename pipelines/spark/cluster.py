@@ -2,7 +2,9 @@
 
 Whoever reaches a standalone master without authentication runs code on its workers. The secret that all processes
 share comes from their environment, under the name that Spark itself uses, so no file and no command line has it. In
-local mode Spark makes a secret of its own: other users of the machine reach the ports on loopback, too.
+local mode Spark makes a secret of its own: other users of the machine reach the ports on loopback, too. On Kubernetes
+it makes one as well, and writes it into the pods of executors, unless `spark.authenticate.secret.file` names a file of
+a Secret that the driver and the executors mount.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ SECRET = "_SPARK_AUTH_SECRET"
 
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 _STANDALONE = "spark://"
+_KUBERNETES = "k8s://"
 _AUTHENTICATE = "spark.authenticate"
 _OTHER_PLACES = ("spark.authenticate.secret", "spark.authenticate.secret.file", "spark.authenticate.secret.driver.file")
 _PROTECTION: dict[str, str | int | bool] = {
@@ -44,7 +47,11 @@ def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str,
     master = str(settings.get("spark.master", "local[*]"))
     if _LOCAL.fullmatch(master):
         return {_AUTHENTICATE: True}
-    if not master.startswith(_STANDALONE) or str(settings.get(_AUTHENTICATE, True)).lower() == "false":
+    if str(settings.get(_AUTHENTICATE, True)).lower() == "false":
+        return {}
+    if master.startswith(_KUBERNETES):
+        return dict(_PROTECTION)
+    if not master.startswith(_STANDALONE):
         return {}
     if not os.environ.get(SECRET) and not any(settings.get(name) for name in _OTHER_PLACES):
         raise UsageError(

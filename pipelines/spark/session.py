@@ -19,11 +19,12 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.class_archive import java_options
 from tidegate.pipelines.spark.cluster import protection, secret
-from tidegate.pipelines.spark.connect import is_connect, remote_of, start_connect
+from tidegate.pipelines.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.spark.java import check_java
 from tidegate.pipelines.spark.shipping import ship
 from tidegate.pipelines.spark.versions import check_spark
+from tidegate.pipelines.stores.credentials import remember
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,7 @@ def start_session(config: Config, name: str) -> SparkSession:
             "zone of a wall-clock column in DeltaSource(..., zone=)"
         )
     check_spark()
+    remember({**config.spark, REMOTE_ENVIRONMENT: os.environ.get(REMOTE_ENVIRONMENT, "")})
     log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
     remote = remote_of(config.spark)
     session = _start_jvm(config, name, log) if remote is None else _start_on_server(config, name, remote)

@@ -6,9 +6,11 @@ Spark is 4.0 or newer, and Delta is a version that has jars for this Spark.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import version
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.pipelines.errors import UsageError
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+Reader = TypeVar("Reader")
 
 _OLDEST_SPARK = (4, 0)
 _FIRST_DELTA_BY_SPARK = (4, 1)
@@ -81,6 +85,16 @@ def from_arrow(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas import types
 
     return types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def ends_with_what_is_there(reader: type[Reader]) -> type[Reader]:
+    """Tell Spark that a reader of a stream has `prepareForTriggerAvailableNow`.
+
+    Before Spark 4.2, a query of what is there is one batch; after a failure that is the batch that failed.
+    """
+    with suppress(ImportError):
+        import_module("pyspark.sql.streaming.datasource").SupportsTriggerAvailableNow.register(reader)
+    return reader
 
 
 def place_by_number(frame: DataFrame, column: str, partitions: int) -> DataFrame:

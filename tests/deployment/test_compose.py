@@ -102,6 +102,7 @@ def test_logs_of_tasks_are_served_by_a_host_that_the_page_can_name(services: dic
 def test_every_process_has_limits(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert {"mem_limit", "cpus", "pids_limit"} <= service.keys(), name
+        assert {"max-size", "max-file"} <= service["logging"]["options"].keys(), f"the log of {name} only grows"
 
 
 def test_the_script_of_backups_is_in_the_container_of_the_database(services: dict[str, Any]) -> None:

@@ -73,3 +73,13 @@ def test_forgetting_a_key_that_no_row_held_asks_for_its_spelling(project: Projec
     project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
     code, told = project.tidegate("forget", "sessions", key, "--yes")
     assert (code, f"no row has the key {key}: check that it is spelt as in the data" in told) == (0, is_asked), told
+
+
+def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) -> None:
+    """The second run can't know that the first came to its end, so it removes the files of older snapshots again."""
+    project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
+    project.tidegate("forget", "sessions", "ann", "--yes")
+    _, told = project.tidegate("forget", "sessions", "ann", "--yes")
+    assert "erased by epoch 3 of sessions" in told
+    assert "no row had the key ann any more, but an older snapshot or file may have had it" in told
+    assert "spelt" not in told

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,7 @@ from deltalake import DeltaTable
 
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.driver import system_clock
@@ -35,15 +34,9 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def streaming(project: Project, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """The project, whose streams run without a JVM; signals are the test's own again afterwards."""
-    monkeypatch.setattr(session, "start_session", lambda config, name: NoSpark())
-    monkeypatch.setattr(session, "stop_session", lambda session: None)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with standing_in(NoSpark()):
-        yield project
-    for number, handler in before.items():
-        signal.signal(number, handler)
+def streaming(project_without_jvm: Project, lake: Lake) -> Project:
+    """The project, whose streams run without a JVM, and its source."""
+    return project_without_jvm
 
 
 def totals(project: Project) -> list[int]:
