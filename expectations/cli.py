@@ -122,6 +122,7 @@ def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
         "timeline": manifest.timeline,
         "epoch": manifest.epoch,
         "snapshot_version": pinned.versions["state"],
+        "versions": dict(pinned.versions),
         "since": pinned.since,
         "interval": pinned.interval,
         "watermark": manifest.watermark,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.pipeline import Input, Pipeline
+    from tidegate.pipelines.reading import read_view, register_format
     from tidegate.pipelines.sources.delta.description import DeltaSource
 
-__all__ = ["DeltaSource", "Input", "Pipeline"]
+__all__ = ["DeltaSource", "Input", "Pipeline", "read_view", "register_format"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from tidegate.pipelines.sources.delta import description
 
         return getattr(description, name)
+    if name in ("read_view", "register_format"):
+        from tidegate.pipelines import reading
+
+        return getattr(reading, name)
     if name in __all__:
         from tidegate.pipelines.definition import pipeline
 

@@ -37,6 +37,12 @@ class StoreFailed(TidegateError):
     """An object store did not do a request, also when it was repeated; nothing is wrong with the tables."""
 
 
+class BucketMissing(StoreFailed):
+    """An object store has no bucket of that name; a retry finds none either."""
+
+    exit_code = REFUSED
+
+
 class LeaseHeld(TidegateError):
     """Another driver is at work on the pipeline."""
 

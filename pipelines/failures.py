@@ -21,6 +21,9 @@ _CALL_OF_JAVA = "An error occurred while calling"
 _JAVA_ERROR = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _NO_DAEMON = re.compile(r"(?s)Stream closed|Broken pipe|EOFException")
 _STORE = re.compile(r"Error performing \w+ (?:https?://|request)|error sending request|response body")
+_ANSWER = re.compile(r"(?s)(?:<\?xml[^>]*>\s*)?<Error\b.*?(?:</Error>|\Z)")
+"""The answer of a store that refused a request: Amazon writes it over two lines, with the request in it."""
+_CODE, _MESSAGE = re.compile(r"<Code>([^<]*)</Code>"), re.compile(r"<Message>([^<]*)</Message>")
 _BENEATH = {"deltalake", "_internal", "obstore", "pyspark", "py4j", "grpc"}
 """Packages whose errors are those of systems; deltalake's errors say `_internal`."""
 _LONGEST = 500
@@ -52,6 +55,54 @@ _WAYS_OUT = (
         ),
     ),
     (
+        re.compile(r"/latest/(?:api/token|meta-data)|169\.254\.|/v2/credentials|metadata\.google|CredentialsNotLoaded"),
+        (
+            "No credentials for the object store were found, so the role of this machine was asked for: "
+            "docs/operations/object-stores.md lists where they may come from"
+        ),
+    ),
+    (
+        re.compile(r"NoSuchBucket"),
+        "There is no such bucket: make it, or correct the URI, or `aws_endpoint_url` under [storage_options]",
+    ),
+    (
+        re.compile(r"ExpiredToken|TokenRefreshRequired|token included in the request is expired|InvalidToken"),
+        "The session token of the object store has expired, or is of another key: get new credentials, and run again",
+    ),
+    (
+        re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|401 Unauthorized"),
+        (
+            "The store does not know the key, or the secret is of another one: docs/operations/object-stores.md says "
+            "which credentials count"
+        ),
+    ),
+    (
+        re.compile(r"RequestTimeTooSkewed"),
+        "The clock of this machine is wrong by more than the store allows: set it",
+    ),
+    (
+        re.compile(r"PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|configured region"),
+        "Set `aws_region` under [storage_options], or AWS_REGION, to the region of the bucket",
+    ),
+    (
+        re.compile(r"AccessDenied|status code: 403|403 Forbidden|necessary privileges|AccountProblem"),
+        "The credentials don't allow this: docs/operations/object-stores.md lists the permissions that are needed",
+    ),
+    (
+        re.compile(r"client error \(Connect\)|error sending request|dns error|tcp connect error"),
+        (
+            "If the store is at work, check its address (`aws_endpoint_url` under [storage_options], or "
+            "AWS_ENDPOINT_URL) and proxies"
+        ),
+    ),
+    (
+        re.compile(r"Spark context stopped while waiting for backend|methods on a stopped SparkContext"),
+        (
+            "If Spark has executors, they ended before they could work: their logs say why. On Kubernetes, keep their "
+            'pods for a look with "spark.kubernetes.executor.deleteOnTermination" = false under [spark]'
+        ),
+    ),
+    (
         re.compile(r"Too many open files|os error 24|Errno 24"),
         "Too many files are open: raise the limit of the user's processes (`ulimit -n`)",
     ),
@@ -60,9 +111,15 @@ _WAYS_OUT = (
 
 def in_words(error: BaseException) -> str:
     """Return an error in one line: the error of a task, or else its first line and the causes that deltalake adds."""
-    text = str(error)
+    text = _ANSWER.sub(_in_short, str(error))
     raised = _raised_in_task(text)
     return raised[1] if raised else _raised_in_java(text) or _first_line(text) or type(error).__name__
+
+
+def _in_short(answer: re.Match[str]) -> str:
+    """Return code and message of a store's answer: the rest may be the request, with a token of its credentials."""
+    parts = (pattern.search(answer[0]) for pattern in (_CODE, _MESSAGE))
+    return ": ".join(" ".join(part[1].split()) for part in parts if part and part[1].strip())
 
 
 def way_out(error: BaseException) -> str | None:

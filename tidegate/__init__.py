@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidegate import windowing
     from tidegate.pipelines import DeltaSource, Input, Pipeline
+    from tidegate.pipelines.reading import read_view, register_format
     from tidegate.windowing import *
 
-    __all__ = ["DeltaSource", "Input", "Pipeline"]
+    __all__ = ["DeltaSource", "Input", "Pipeline", "read_view", "register_format"]
     __all__ += windowing.__all__
 
 _PARTS = ("expectations", "pipelines", "windowing")
-_OF_PIPELINES = ("DeltaSource", "Input", "Pipeline")
+_OF_PIPELINES = ("DeltaSource", "Input", "Pipeline", "read_view", "register_format")
 
 
 def __getattr__(name: str) -> Any:

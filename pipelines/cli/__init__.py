@@ -17,12 +17,14 @@ from typing import Any, NoReturn
 import click
 
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
-from tidegate.pipelines.failures import in_words, is_from_beneath, way_out
+from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, way_out
 from tidegate.pipelines.imports import missing_extra
 from tidegate.pipelines.report.plain_text import plain, plain_cell
+from tidegate.pipelines.stores.answers import with_way_out
 from tidegate.pipelines.stores.credentials import masked
 
 _COMMANDS = {
+    "alive": "tidegate.pipelines.cli.alive:alive",
     "backfill": "tidegate.pipelines.cli.backfill:backfill",
     "backup": "tidegate.pipelines.cli.backup:backup",
     "demo": "tidegate.pipelines.cli.demo:demo",
@@ -30,6 +32,7 @@ _COMMANDS = {
     "flights": "tidegate.pipelines.cli.flights:flights",
     "forget": "tidegate.pipelines.cli.forget:forget",
     "late": "tidegate.pipelines.cli.late:late",
+    "lineage": "tidegate.pipelines.cli.lineage:lineage",
     "optimize": "tidegate.pipelines.cli.vacuum:optimize",
     "report": "tidegate.pipelines.cli.report:report",
     "restore": "tidegate.pipelines.cli.restore:restore",
@@ -177,6 +180,8 @@ def _names(ctx: click.Context) -> list[str]:
 def _unexpected(error: Exception) -> str:
     """Return the message of an unexpected error: its type and text, and a way out if there is one."""
     words = in_words(error)
+    if is_of_store(error):
+        return f"the object store failed: {with_way_out(error)}. What is committed stays, so run the command again"
     named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
     return ". ".join(filter(None, (named, way_out(error))))
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import pyarrow as pa
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -21,10 +20,11 @@ from rich.text import Text
 
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.report.plain_text import plain, plain_cell
-from tidegate.pipelines.snapshots.head import no_snapshot_yet
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.far_times import as_text
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +46,10 @@ class Screen:
 
     def tables(self, pipeline: str) -> PipelineTables:
         """Return the tables of a pipeline that tidegate.toml names; the pipeline itself is not imported."""
+        # Commands that read no table must not wait for these imports: a probe runs `tidegate alive` every minute.
+        from tidegate.pipelines.storage import warehouse_of
+        from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
         config = self.config()
         config.entry(pipeline)
         return PipelineTables(warehouse_of(config), pipeline)
@@ -64,6 +68,8 @@ class Screen:
 
     def tell_if_never_run(self, tables: PipelineTables) -> None:
         """Say to people why a list of a pipeline without tables is empty."""
+        from tidegate.pipelines.snapshots.head import no_snapshot_yet
+
         if not tables.exist:
             self.tell(str(no_snapshot_yet(tables)))
 
@@ -142,6 +148,8 @@ def rows_of(source: pa.Table) -> list[dict[str, Any]]:
     try:
         return source.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
+        from tidegate.pipelines.tables.far_times import as_text
+
         return as_text(source).to_pylist()  # type: ignore[no-any-return]
 
 

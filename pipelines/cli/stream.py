@@ -23,6 +23,7 @@ from tidegate.windowing.time import show_millis
 if TYPE_CHECKING:
     from tidegate.pipelines.run.driver import Driver
     from tidegate.pipelines.run.lease import Lease, LeaseRow
+    from tidegate.pipelines.run.sign_of_life import SignOfLife
     from tidegate.pipelines.snapshots.head import Snapshot
 
 _LOOK_AT_LEASE_SECONDS = 2.0
@@ -81,6 +82,7 @@ def stream(
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
     """
     from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.sources.watched import note_sources
 
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
@@ -90,6 +92,7 @@ def stream(
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
     value = load_pipeline(config, pipeline)
+    note_sources(config, value)
     check_first_run(config, value)
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
@@ -99,6 +102,7 @@ def stream(
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
     from tidegate.pipelines.run.requests import Desk
+    from tidegate.pipelines.run.sign_of_life import SignOfLife
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
     from tidegate.pipelines.run.work_folder import HourlyCleaning
@@ -110,9 +114,10 @@ def stream(
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
     cleaning = HourlyCleaning(config)
+    sign = SignOfLife.of(config.work_folder, pipeline)
 
     def on_epoch(manifest: Manifest) -> None:
-        line = log.write(manifest, run.plan_seconds)
+        line = log.write(manifest, run.driver.times.newest)
         read = f"{line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}"
         screen.tell(
             f"epoch {manifest.epoch}: {corrected(manifest) if manifest.kind == 'change' else read}, "
@@ -126,7 +131,7 @@ def stream(
             cleaning.clean_if_due(system_clock())
 
     def on_step(step: str) -> None:
-        log.hear(step)
+        sign.give()
         status.update(f"{pipeline}: {step}")
 
     # Spark takes a while to start; a request to end that comes meanwhile must not be lost.
@@ -142,6 +147,7 @@ def stream(
         # PySpark has its own handler of Ctrl-C by now.
         _listen(asked)
         driver.tell = on_step
+        sign.begin()
         if not asked.is_made():
             # The newest snapshot is read only for this option: a restore must work also if it can't be read.
             if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
@@ -165,7 +171,7 @@ def stream(
                     screen.tell(f"asked to reopen late rows: {answer.error or f'{answer.rows} reopened'}")
 
             run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", between=between, pause=asked.wait)
-            should_stop = _asked_to_stop(asked, driver.lease)
+            should_stop = _asked_to_stop(asked, driver.lease, sign)
             if every is None:
                 run.run_available(should_stop)
                 if end_of_input:
@@ -259,14 +265,16 @@ def _listen(asked: StopRequest) -> None:
         signal.signal(number, lambda *ignored: asked.make())
 
 
-def _asked_to_stop(asked: StopRequest, lease: Lease) -> Callable[[], bool]:
+def _asked_to_stop(asked: StopRequest, lease: Lease, sign: SignOfLife) -> Callable[[], bool]:
     """Return the function that tells the stream to stop: after a signal, or after `tidegate stop` from any host.
 
-    `tidegate stop` writes its request into the lease, which is read every two seconds.
+    `tidegate stop` writes its request into the lease, which is read every two seconds. The stream's loop calls the
+    function at each turn, so it gives the sign of life as well.
     """
     looked = [time.monotonic()]
 
     def should_stop() -> bool:
+        sign.give()
         if asked.is_made():
             return True
         if time.monotonic() - looked[0] < _LOOK_AT_LEASE_SECONDS:

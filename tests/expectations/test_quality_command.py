@@ -21,10 +21,11 @@ from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.inspect.overview import docs_page
-from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.lineage.checks import check_facets
+from tidegate.pipelines.storage import arrow_schema, warehouse_of
 from tidegate.pipelines.stores.artifacts import ArtifactsInFolder
 from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 
 
 def project(lake: QualityLake, folder: Path) -> PipelineTables:
@@ -45,6 +46,12 @@ def test_good_tables_pass_and_every_check_is_kept(tmp_path: Path, capsys: pytest
     told = json.loads(capsys.readouterr().out)
     assert told["quality"] == "passed"
     assert (told["since"], told["windows"]) == (None, 3), "nothing was checked before"
+    assert told["versions"] == {name: tables.open(name).version() for name in ALL}
+    facets = check_facets(told, arrow_schema(tables.open("results")).names)
+    assert set(facets) == {"results", "epochs", "state"}
+    assertions = [each for of_table in facets.values() for each in of_table["dataQualityAssertions"]["assertions"]]
+    assert len(assertions) == len(told["checks"])
+    assert all(each["success"] and each["severity"] in ("error", "warn") for each in assertions)
     assert check(tmp_path) == 0
     kept = quality.read(tables)
     assert len(set(kept["check_id"].to_pylist())) == 2

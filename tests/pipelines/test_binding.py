@@ -202,6 +202,8 @@ def test_a_pipeline_that_can_not_be_is_refused_when_it_is_made(change: dict[str,
         ({"table": "", "timestamp": "at"}, "source.table"),
         ({"table": "events", "timestamp": ""}, "source.timestamp"),
         ({"table": "events", "timestamp": "at", "zone": "Europe/Berln"}, "source.zone"),
+        ({"table": "s3://AKIA:hush@bucket/t", "timestamp": "at"}, "source.table"),
+        ({"table": "s3://bucket/a%20b", "timestamp": "at"}, "source.table"),
         ({"table": "events", "timestamp": "at", "unit": "us"}, "source.unit"),
     ],
 )

@@ -7,6 +7,7 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
 from tidegate.pipelines.failures import in_words, told_as, way_out
+from tidegate.pipelines.stores.answers import with_way_out
 
 
 class PythonException(Exception):
@@ -14,6 +15,14 @@ class PythonException(Exception):
 
 
 PythonException.__module__ = "pyspark.errors.exceptions.captured"
+
+
+DENIED = OSError(
+    "Generic S3 error: Error performing GET http://h/b/k in 1ms - Server returned non-2xx status code: 403 Forbidden: "
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>It is\nso.</Message>'
+    "<CanonicalRequest>GET\nx-amz-security-token:hush</CanonicalRequest></Error>\n\nDebug source: hush"
+)
+"""An error of a store as Amazon answers: over several lines, with the request."""
 
 
 def in_task(raised: str) -> PythonException:
@@ -40,6 +49,11 @@ START = PythonException(
     "\tat java.base/java.io.Thing\n\t... 12 more\nCaused by: java.io.IOException: No space left on device\n"
 )
 
+NO_EXECUTORS = PythonException(
+    "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+    ": java.lang.IllegalStateException: Spark context stopped while waiting for backend\n\tat org.apache.spark.Thing\n"
+)
+
 NO_DAEMON = PythonException(
     "An error occurred while calling o2170.collectToPython.\n: java.io.IOException: Stream closed\n"
     "\tat java.base/java.io.BufferedOutputStream.write\n"
@@ -50,6 +64,24 @@ DISK = OSError(
     "Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy data to file\n  \x1b[31m↳\x1b[0m No space left "
     "on device (os error 28)\n\nbacktrace"
 )
+
+
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [
+        ("NoSuchBucket", "There is no such bucket"),
+        ("AccessDenied", "The credentials don't allow this"),
+        ("ExpiredToken", "The session token of the object store has expired"),
+        ("SignatureDoesNotMatch", "The store does not know the key"),
+        ("RequestTimeTooSkewed", "The clock of this machine is wrong"),
+        ("PermanentRedirect", "Set `aws_region`"),
+    ],
+)
+def test_the_answer_of_a_store_becomes_its_code_its_message_and_a_way_out(code: str, way: str) -> None:
+    error = OSError(str(DENIED).replace("{code}", code))
+    assert in_words(error).endswith(f"403 Forbidden: {code}: It is so")
+    assert with_way_out(error).startswith(f"{in_words(error)}. {way}")
+    assert with_way_out(OSError(f"{error}"[:200])) != "", "an answer that is cut"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +124,7 @@ def test_an_error_in_one_line(error: Exception, words: str) -> None:
         (PermissionError(13, "Permission denied"), "This user has no permission to write there"),
         (OSError(27, "File too large"), "ulimit -f"),
         (OSError(24, "Too many open files"), "ulimit -n"),
+        (NO_EXECUTORS, "they ended before they could work: their logs say why"),
         (NO_DAEMON, None),
     ],
 )
