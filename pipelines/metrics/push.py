@@ -6,8 +6,11 @@ A collector that is away neither stops nor slows the run: the log says it once, 
 from __future__ import annotations
 
 import logging
+import os
 import re
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -27,6 +30,10 @@ _REASONS = (
     re.compile(r"(code: .+)"),
 )
 """Reasons of a failure in the lines of OpenTelemetry's exporter, those that say the most first."""
+_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
+"""Variables with credentials."""
+_READS_HEADERS = "opentelemetry.util.re"
+"""Logger that shows a header which it can't read."""
 
 
 def pushing(collector: str, every: float) -> MetricReader:
@@ -54,10 +61,39 @@ class Reasons(logging.Filter):
 _reasons = Reasons()
 
 
+class Unshown(logging.Filter):
+    """A filter that lets no value of a header pass, also of one that can't be read."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.args:
+            record.msg = f"a header in {' or '.join(_HEADERS)} is not sent: write it as name=value, and %20 for a space"
+            record.args = ()
+        return True
+
+
+_unshown = Unshown()
+
+
+def without_headers(text: str) -> str:
+    """Return a text without the values of headers that the environment has."""
+    for value in sorted(_values_of_headers(), key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
+
+
+def _values_of_headers() -> Iterator[str]:
+    for name in _HEADERS:
+        for header in os.environ.get(name, "").split(","):
+            value = unquote(header.partition("=")[2]).strip()
+            # Messages may show the value as Python does.
+            yield from filter(None, (value, repr(value)[1:-1]))
+
+
 class Exporter(OTLPMetricExporter):
     """OpenTelemetry's exporter, which would log each attempt that fails; here an outage has two lines."""
 
     def __init__(self, collector: str) -> None:
+        logging.getLogger(_READS_HEADERS).addFilter(_unshown)
         super().__init__(collector if collector.endswith(_PATH) else f"{collector}{_PATH}")
         self._collector = collector
         self._is_away = False
@@ -72,7 +108,7 @@ class Exporter(OTLPMetricExporter):
             _log.warning(
                 "metrics can't be sent to %s: %s. The run goes on; the next line comes when they are sent again",
                 self._collector,
-                masked(_reasons.newest),
+                without_headers(masked(_reasons.newest)),
             )
         elif self._is_away and not is_away:
             _log.warning("metrics are sent to %s again", self._collector)

@@ -27,7 +27,7 @@ from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
 from tidegate.pipelines.imports import missing_extra
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.metrics import open as opened
-from tidegate.pipelines.metrics import push
+from tidegate.pipelines.metrics import push, textfile
 from tidegate.pipelines.metrics.catalog import METRICS
 from tidegate.pipelines.metrics.observer import Observer
 from tidegate.pipelines.metrics.open import check_metrics, measured
@@ -122,6 +122,26 @@ def test_a_port_in_use_is_a_line_that_names_the_way_out_and_the_run_goes_on(
             assert "tidegate_epoch_number" not in scraped(other), "the way out works; nothing was published yet"
     with run(tmp_path, prometheus="no.such.host.invalid:1"):
         assert "correct `prometheus` in [metrics]" in caplog.records[-1].getMessage()
+
+
+def test_a_name_service_that_does_not_answer_keeps_no_run_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server of the standard library asks it for the name of its own address."""
+    monkeypatch.setattr(socket, "getfqdn", None)
+    monkeypatch.setattr(socket, "gethostbyaddr", None)
+    port = free_port()
+    with run(tmp_path, prometheus=f"0.0.0.0:{port}"):
+        assert "target_info" in scraped(port)
+    with run(tmp_path, prometheus=f"[::1]:{port}"):
+        assert "target_info" in scraped(port, "[::1]")
+
+
+def test_a_host_that_is_no_name_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with run(tmp_path, prometheus=f"{'é' * 70}:1") as observer:
+        assert observer.is_on
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "that is no name of a host: correct `prometheus` in [metrics]" in line
 
 
 # --- a collector -----------------------------------------------------------------------------------
@@ -235,6 +255,38 @@ def test_a_collector_that_never_answers_keeps_no_run_from_its_end(
         assert perf_counter() - began < 5, "a send alone may wait for ten seconds"
 
 
+@pytest.mark.parametrize(
+    ("headers", "line"),
+    [
+        ("Authorization: Bearer hushhush", "a header in OTEL_EXPORTER_OTLP_HEADERS or OTEL_EXPORTER_OTLP_METRICS_"),
+        ("x=hushhush é", "a header in OTEL_EXPORTER_OTLP_HEADERS or OTEL_EXPORTER_OTLP_METRICS_HEADERS is not sent"),
+        ("authorization=Bearer%0Ahushhush", "header value: '***'. The run goes on"),
+    ],
+)
+def test_no_value_of_a_header_is_in_the_log_also_of_one_that_can_not_be_sent(
+    headers: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    with collecting() as collector, run(tmp_path, otlp=f"http://127.0.0.1:{collector.server_port}"):
+        pass
+    assert line in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_variables_that_opentelemetry_refuses_are_one_line_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "no such filter")
+    port = free_port()
+    with run(tmp_path, prometheus=port) as observer:
+        assert observer.is_on, "exemplars are of spans, and there are none"
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_METRICS_CREDENTIAL_PROVIDER", "nobody")
+    with run(tmp_path, prometheus=port, otlp="http://127.0.0.1:1") as observer:
+        assert not observer.is_on
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("metrics of hours are off: Requested component 'nobody' not found")
+
+
 # --- a file ------------------------------------------------------------------------------------------
 
 
@@ -257,6 +309,28 @@ def test_the_file_goes_on_from_the_runs_before(tmp_path: Path, epoch: Manifest) 
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
+def test_the_file_keeps_the_durations_and_delays_of_runs_before_one_that_found_nothing(
+    tmp_path: Path, epoch: Manifest
+) -> None:
+    file = tmp_path / "tidegate_hours.prom"
+    for number in (1, 2):
+        with run(tmp_path, textfile=".") as observer:
+            observer.published(epoch, {"plan": 0.5})
+            observer.visible([1_710_000_000_000 - 5000])
+        of_run = file.read_text()
+        with run(tmp_path, textfile="."):
+            pass
+        text = file.read_text()
+        for family in ("tidegate_epoch_duration_seconds", "tidegate_result_delay_seconds"):
+            assert values(text)[f"{family}_count"] == number, "a series that goes away begins at 0 again"
+            assert lines_of(family, text) == lines_of(family, of_run)
+
+
+def lines_of(family: str, text: str) -> list[str]:
+    """Every line of a metric, with its description and type."""
+    return sorted(line for line in text.splitlines() if family in line)
+
+
 @pytest.mark.parametrize("content", ["", "not { metrics", "\x00\xff", "tidegate_source_events_total NaN\n"])
 def test_a_damaged_file_is_begun_again(tmp_path: Path, epoch: Manifest, content: str) -> None:
     file = tmp_path / "tidegate_hours.prom"
@@ -274,6 +348,19 @@ def test_a_folder_that_can_not_be_written_is_one_line(
         observer.published(epoch, {})
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.startswith(f"metrics can't be written to {tmp_path / 'prom'}/tidegate_hours.prom: ")
+
+
+def test_a_disk_that_hangs_keeps_no_run_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "_LAST_WORDS", 0.2)
+    answered = threading.Event()
+    monkeypatch.setattr(textfile, "text_string_to_metric_families", lambda text: answered.wait() and ())
+    monkeypatch.setattr(textfile, "write_to_textfile", lambda *given: None)
+    (tmp_path / "tidegate_hours.prom").write_text("")
+    began = perf_counter()
+    with run(tmp_path, textfile=".", every_seconds=600):
+        pass
+    answered.set()
+    assert perf_counter() - began < 60
 
 
 # --- off, and what is missing --------------------------------------------------------------------------
