@@ -55,7 +55,16 @@ def measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[]
         compute: its computation.
         clock: returns the present time, int64 epoch milliseconds.
     """
-    if not config.metrics.are_on:
+    settings = config.metrics
+    entry = config.pipelines.get(pipeline)
+    own_port = None if entry is None else entry.metrics_port
+    if own_port is not None and settings.prometheus is None:
+        _log.warning(
+            "metrics_port of [pipelines.%s] serves nothing: give `prometheus = %d` in [metrics] as well",
+            pipeline,
+            own_port,
+        )
+    if not settings.are_on:
         yield Off()
         return
     with ExitStack() as ends:

@@ -91,6 +91,14 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         (ENTRY + 'tags = "a"', 'pipelines.hours.tags: give a list, such as ["a", "b"] (given \'a\')'),
         (ENTRY + "stream_mode = 'x'", "pipelines.hours.stream_mode: give 'available-now' or 'continuous' (given 'x')"),
         (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: unknown key; did you mean schedule?"),
+        (
+            "[metrics]\nprometheus = 'http://localhost:9464'",
+            "metrics.prometheus: give a port, such as 9464, or an addr",
+        ),
+        ("[metrics]\nprometheus = 'localhost'", "metrics.prometheus: give a port, such as 9464, or an address"),
+        ("[metrics]\ntextfile = 's3://bucket/metrics'", "metrics.textfile: give a folder of this host, such as"),
+        ("[metrics]\ntextfile = ''", "metrics.textfile: give a folder of this host, such as"),
+        ("work = 's3://bucket/work'", "work: give a folder of this host, such as"),
     ],
 )
 def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
