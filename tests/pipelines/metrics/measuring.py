@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.metrics import catalog
 from tidegate.pipelines.metrics.meter import Meter
 from tidegate.pipelines.metrics.observer import Observer
 from tidegate.pipelines.metrics.open import check_metrics, measured
@@ -49,6 +51,15 @@ class Read:
                 key = metric.name, tuple(attributes[name] for name in sorted(attributes))
                 values[key] = getattr(point, "value", None) if hasattr(point, "value") else point.count
         return values
+
+
+def counted(series: Series) -> Counter[str]:
+    """The counters of epochs, from the metrics that show them."""
+    sums = Counter[str]()
+    for metric in catalog.COUNTERS:
+        for value, counter in metric.counts:
+            sums[counter] += series[metric.name, (value,) if value else ()]
+    return sums
 
 
 @contextmanager
