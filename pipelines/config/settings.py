@@ -44,7 +44,7 @@ def _address(value: object) -> object:
     """Return `host:port`; a port alone is one of loopback."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+    if "/" in host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
         raise ValueError('give a port, such as 9464, or an address, such as "0.0.0.0:9464"')
     return f"{host or '127.0.0.1'}:{port}"
 
@@ -59,12 +59,22 @@ def _collector(value: str) -> str:
     return value.rstrip("/")
 
 
+def _folder(value: str) -> str:
+    if not value.strip() or "://" in value:
+        raise ValueError('give a folder of this host, such as "metrics" or "/var/lib/tidegate"; no URI')
+    return value
+
+
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A date or date-time of TOML; without a zone it is UTC."""
 
 
 Place: TypeAlias = Annotated[str, AfterValidator(check_address)]
 """A folder, or a URI in an object store."""
+
+
+Folder: TypeAlias = Annotated[str, AfterValidator(_folder)]
+"""A folder of this host."""
 
 
 PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
@@ -159,7 +169,7 @@ class MetricsSettings(BaseModel):
     """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
     otlp: Annotated[str, AfterValidator(_collector)] | None = None
     """Address of an OpenTelemetry collector, to which a run sends its metrics over HTTP; it gets `/v1/metrics`."""
-    textfile: str | None = None
+    textfile: Folder | None = None
     """Folder in which a run leaves its metrics for node_exporter; a relative path is taken from the file's folder."""
     every_seconds: float = Field(default=15, ge=1)
     """Seconds between two sends to the collector, and between two writes of the file."""
@@ -177,7 +187,7 @@ class Config(BaseModel):
 
     warehouse: Place = "warehouse"
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
-    work: str = ".work"
+    work: Folder = ".work"
     """Folder of this host for logs and temporary files; relative as above."""
     artifacts: Place | None = None
     """Folder or URI for what all hosts must see beside the tables: run reports, Data Docs, alarms, runs that Airflow

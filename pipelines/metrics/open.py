@@ -54,6 +54,14 @@ def measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[]
         clock: returns the present time, int64 epoch milliseconds.
     """
     settings = config.metrics
+    entry = config.pipelines.get(pipeline)
+    own_port = None if entry is None else entry.metrics_port
+    if own_port is not None and settings.prometheus is None:
+        _log.warning(
+            "metrics_port of [pipelines.%s] serves nothing: give `prometheus = %d` in [metrics] as well",
+            pipeline,
+            own_port,
+        )
     if not settings.are_on:
         yield Off()
         return
@@ -78,10 +86,7 @@ def measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[]
             ends.callback(Textfile(file, registries[-1], settings.every_seconds).close)
         if settings.prometheus is not None:
             host, _, port = settings.prometheus.rpartition(":")
-            entry = config.pipelines.get(pipeline)
-            ends.callback(
-                _serve(host.strip("[]"), (entry and entry.metrics_port) or int(port), registries[0], pipeline)
-            )
+            ends.callback(_serve(host.strip("[]"), own_port or int(port), registries[0], pipeline))
         yield meter
 
 

@@ -21,12 +21,26 @@ from tidegate.pipelines.stores.credentials import masked
 
 _log = logging.getLogger(__name__)
 _PATH = "/v1/metrics"
+_OUTAGES = (
+    (
+        re.compile(r"BadStatusLine"),
+        "the answer is no HTTP. Port 4317 is usually for gRPC: give the one for HTTP, 4318, by `otlp` in [metrics]",
+    ),
+    (re.compile(r"WRONG_VERSION_NUMBER"), "there is no TLS at that port: write http:// in `otlp` of [metrics]"),
+    (
+        re.compile(r"CERTIFICATE_VERIFY_FAILED"),
+        "its certificate is not trusted: name the authority's file by OTEL_EXPORTER_OTLP_CERTIFICATE",
+    ),
+    (re.compile(r"ConnectTimeoutError|ReadTimeoutError|Read timed out"), "no answer in time"),
+)
+"""Failures in the lines of OpenTelemetry's exporter whose reason needs words of its own."""
 _REASONS = (
     re.compile(r"\[Errno -?\d+\] ([^\"')]+)"),
     re.compile(r"Transient error (.+) encountered"),
     re.compile(r"(code: .+)"),
 )
-"""Reasons of a failure in the lines of OpenTelemetry's exporter, those that say the most first."""
+"""Reasons of any other failure in these lines, those that say the most first."""
+_NO_REASON = "no answer"
 
 
 def pushing(collector: str, every: float) -> MetricReader:
@@ -42,12 +56,13 @@ def pushing(collector: str, every: float) -> MetricReader:
 class Reasons(logging.Filter):
     """A filter that keeps the newest reason of a failure that a logger told, and lets none of its lines pass."""
 
-    newest = "no answer"
+    newest = _NO_REASON
 
     def filter(self, record: logging.LogRecord) -> bool:
-        matches = (pattern.search(record.getMessage()) for pattern in _REASONS)
-        if (match := next(filter(None, matches), None)) is not None:
-            self.newest = match[1]
+        line = record.getMessage()
+        reasons = [words for pattern, words in _OUTAGES if pattern.search(line)]
+        reasons += [match[1] for pattern in _REASONS if (match := pattern.search(line))]
+        self.newest = next(iter(reasons), self.newest)
         return False
 
 
@@ -61,20 +76,32 @@ class Exporter(OTLPMetricExporter):
         super().__init__(collector if collector.endswith(_PATH) else f"{collector}{_PATH}")
         self._collector = collector
         self._is_away = False
+        self._is_sending = False
         logging.getLogger(OTLPMetricExporter.__module__).addFilter(_reasons)
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **options: Any
     ) -> MetricExportResult:
+        _reasons.newest = _NO_REASON
+        self._is_sending = True
         result = super().export(metrics_data, timeout_millis, **options)
+        self._is_sending = False
         is_away = result is not MetricExportResult.SUCCESS
         if is_away and not self._is_away:
-            _log.warning(
-                "metrics can't be sent to %s: %s. The run goes on; the next line comes when they are sent again",
-                self._collector,
-                masked(_reasons.newest),
-            )
+            self._tell("The run goes on; the next line comes when they are sent again")
         elif self._is_away and not is_away:
             _log.warning("metrics are sent to %s again", self._collector)
         self._is_away = is_away
         return result
+
+    def shutdown(self, timeout_millis: float = 30_000, **options: Any) -> None:
+        """End; the reader waited for the last send before, for as long as the run does."""
+        if self._is_sending and not self._is_away:
+            # A short run ends before the exporter gives its first send up.
+            self._is_away = True
+            self._tell("The run has ended, so its last values are not sent")
+        super().shutdown(timeout_millis, **options)
+
+    def _tell(self, what_follows: str) -> None:
+        reason = masked(_reasons.newest)
+        _log.warning("metrics can't be sent to %s: %s. %s", self._collector, reason, what_follows)

@@ -8,7 +8,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -124,6 +124,16 @@ def test_a_port_in_use_is_a_line_that_names_the_way_out_and_the_run_goes_on(
         assert "correct `prometheus` in [metrics]" in caplog.records[-1].getMessage()
 
 
+def test_a_port_of_a_pipeline_without_prometheus_serves_nothing_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run(tmp_path, 9465):
+        pass
+    assert caplog.messages == [
+        "metrics_port of [pipelines.hours] serves nothing: give `prometheus = 9465` in [metrics] as well"
+    ]
+
+
 # --- a collector -----------------------------------------------------------------------------------
 
 
@@ -215,6 +225,19 @@ def test_a_collector_that_is_away_has_one_line_and_one_when_it_is_back(
             'Transient error (Caused by X("[Errno -2] Name or service not known")) encountered',
             "Name or service not known",
         ),
+        (
+            "Transient error ('Connection aborted.', BadStatusLine('\x00\x18')) encountered",
+            "the answer is no HTTP. Port 4317 is usually for gRPC: give the one for HTTP, 4318, by `otlp` in [metrics]",
+        ),
+        (
+            "Transient error (Caused by SSLError('[SSL: WRONG_VERSION_NUMBER] (_ssl.c)')) encountered",
+            "there is no TLS at that port: write http:// in `otlp` of [metrics]",
+        ),
+        (
+            "Transient error (Caused by SSLError('[SSL: CERTIFICATE_VERIFY_FAILED]')) encountered",
+            "its certificate is not trusted: name the authority's file by OTEL_EXPORTER_OTLP_CERTIFICATE",
+        ),
+        ("Transient error (Caused by ConnectTimeoutError('...')) encountered", "no answer in time"),
     ],
 )
 def test_the_reason_of_an_outage_is_told_in_few_words(line: str, reason: str) -> None:
@@ -224,15 +247,44 @@ def test_the_reason_of_an_outage_is_told_in_few_words(line: str, reason: str) ->
     assert reasons.newest == reason
 
 
-def test_a_collector_that_never_answers_keeps_no_run_from_its_end(
-    tmp_path: Path, epoch: Manifest, monkeypatch: pytest.MonkeyPatch
+def test_a_port_for_grpc_is_told_as_such_and_no_reason_is_that_of_another_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=answer_as_grpc, args=(server,), daemon=True).start()
+        push.Exporter(f"http://127.0.0.1:{port}").export(MetricsData(()))
+        assert "Port 4317 is usually for gRPC" in caplog.messages[-1]
+    # It gives up at once, without a line that has a reason.
+    monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 60)
+    push.Exporter(f"http://127.0.0.1:{free_port()}").export(MetricsData(()))
+    assert ": no answer. The run goes on" in caplog.messages[-1]
+
+
+def answer_as_grpc(server: socket.socket) -> None:
+    """Answer each connection with the first frame of HTTP/2, until the server is closed."""
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+
+
+def test_a_collector_that_never_answers_keeps_no_run_from_its_end_which_says_what_is_lost(
+    tmp_path: Path, epoch: Manifest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(opened, "_LAST_WORDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = perf_counter()
-        with run(tmp_path, otlp=f"http://127.0.0.1:{silent.getsockname()[1]}") as observer:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with run(tmp_path, otlp=address) as observer:
             observer.published(epoch, {})
         assert perf_counter() - began < 5, "a send alone may wait for ten seconds"
+        assert caplog.messages == [
+            f"metrics can't be sent to {address}: no answer. The run has ended, so its last values are not sent"
+        ]
 
 
 # --- a file ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import IntegerType, StructType
@@ -16,6 +17,7 @@ from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.query import Query, values_of
 from tests.pipelines.reading.targets import visits_of
+from tidegate import read_view
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading import data_source, reached
 from tidegate.pipelines.reading.data_source import TidegateFormat
@@ -111,6 +113,23 @@ def test_times_exclude_files_and_keys_exclude_rows(visits: ByHand) -> None:
 def test_a_condition_that_is_not_taken_is_refused(visits: ByHand, where: str, fragment: str) -> None:
     with pytest.raises(UsageError, match=fragment):
         read(visits, where=where)
+
+
+def test_rows_without_spark_take_the_conditions_of_the_format_and_those_of_arrow(visits: ByHand) -> None:
+    config = str(visits.folder / "tidegate.toml")
+    for where in ("user = 'bob' AND window_end > '2024-03-01'", pc.field("user") == "bob"):
+        rows = read_view("visits", columns=["user"], where=where, config=config)
+        assert rows.to_pydict() == {"user": ["bob"]}
+    for wrong, told in (
+        ({"where": "usr = 'bob'"}, "no column usr; the columns are user"),
+        ({"where": pc.field("usr") == "bob"}, r"where: no column 'usr'. The columns are user \(string\), "),
+        ({"where": pc.field("window_end") > "2024-03-01"}, r"no kernel matching .* window_end \(timestamp"),
+        ({"where": pc.field("total")}, "where: Filter expression must evaluate to bool"),
+        ({"columns": "user"}, r"columns = 'user': give a list, such as \['user'\]"),
+        ({"columns": ["usr"]}, "has no column 'usr': it has user"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            read_view("visits", config=config, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_stream_of_some_keys_has_their_corrections(visits: ByHand) -> None:
