@@ -46,6 +46,8 @@ def load_config(file: Path | None = None) -> Config:
     except FileNotFoundError as error:
         relative = f"; {given} is relative to the current folder, {Path.cwd()}"
         raise UsageError(f"there is no {file}{by_environment}{'' if given.is_absolute() else relative}") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{file} is a folder{by_environment}: name the file, such as {file / FILE_NAME}") from error
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
