@@ -11,7 +11,7 @@ import pytest
 
 from tests.lake import Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.looping import NO_SPARK
-from tests.pipelines.metrics.measuring import Read, Series, measured_driver
+from tests.pipelines.metrics.measuring import Read, counted, measured_driver
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
@@ -40,15 +40,6 @@ def lake(tmp_path: Path) -> Lake:
     lake.append(("ann", at("14:00"), 1), ("bob", at("08:00"), 2))
     lake.append(("ann", at("18:00"), 1), ("bob", at("09:00"), 2), ("bob", at("17:30"), 4))
     return lake
-
-
-def counted(series: Series) -> Counter[str]:
-    """The counters of epochs, from the metrics that show them."""
-    sums = Counter[str]()
-    for metric in catalog.COUNTERS:
-        for value, counter in metric.counts:
-            sums[counter] += series[metric.name, (value,) if value else ()]
-    return sums
 
 
 def published(lake: Lake, pipeline: Pipeline) -> Counter[str]:
