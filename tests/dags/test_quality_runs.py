@@ -37,7 +37,7 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
     assert airflow.call("GET", links)["extra_links"] == {
         "Run report": address,
         "Data Docs": checks,
-        "Pipeline": f"{airflow.url}/tidegate#sessions",
+        "Pipeline": f"{airflow.url}/tidegate/#sessions",
     }
 
 
