@@ -153,6 +153,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "nowhere.toml")
 
 
+def test_a_folder_in_place_of_the_file_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"{tmp_path} is a folder: name the file, such as {tmp_path}/tidegate\.toml"):
+        load_config(tmp_path)
+
+
 def test_the_file_is_found_from_a_folder_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     (tmp_path / "tidegate.toml").touch()
