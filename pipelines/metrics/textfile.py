@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -49,7 +49,7 @@ class Textfile:
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics of this run with the counts of the runs before it; `prometheus_client` calls this."""
-        left = {name: dict(series) for name, (_, series) in self._before.items()}
+        left = {family.name: _by_series(family) for family in self._before}
         for metric in self._registry.collect():
             # Nobody moves it on after the run.
             if metric.name == LAG.in_prometheus:
@@ -61,6 +61,8 @@ class Textfile:
                 ]
                 metric.samples += [Sample(name, dict(labels), value) for (name, labels), value in before.items()]
             yield metric
+        # A histogram of which this run has no value yet.
+        yield from (family for family in self._before if family.name in left)
 
     def _run(self) -> None:
         while not self._ended.wait(self._every):
@@ -79,15 +81,15 @@ class Textfile:
             self._is_failing = False
 
 
-def _sums_in(file: Path) -> Mapping[str, tuple[str, Mapping[_Series, float]]]:
-    """Return the counts that a file holds, by metric; empty if there is no file, or another program's."""
+def _sums_in(file: Path) -> tuple[Metric, ...]:
+    """Return the metrics of a file that are counts; none if there is no file, or another program's."""
     with suppress(OSError, ValueError):
-        return {
-            family.name: (family.type, {_series_of(sample): sample.value for sample in family.samples})
-            for family in text_string_to_metric_families(file.read_text())
-            if family.type in _SUMS
-        }
-    return {}
+        return tuple(family for family in text_string_to_metric_families(file.read_text()) if family.type in _SUMS)
+    return ()
+
+
+def _by_series(family: Metric) -> dict[_Series, float]:
+    return {_series_of(sample): sample.value for sample in family.samples}
 
 
 def _series_of(sample: Sample) -> _Series:

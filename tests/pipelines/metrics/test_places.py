@@ -300,6 +300,12 @@ def test_the_file_goes_on_from_the_runs_before(tmp_path: Path, epoch: Manifest) 
         assert shown["tidegate_epoch_duration_seconds_count"] == number
         assert shown["tidegate_epoch_duration_seconds_sum"] == 0.5 * number
         assert shown["tidegate_epoch_number"] == number, "a gauge is no sum"
+        with run(tmp_path, textfile="prom"):
+            pass
+        kept = values(file.read_text())
+        names = [name for name in shown if name.endswith(("_total", "_count", "_sum", "_bucket"))]
+        assert len(names) > 10
+        assert {name: kept.get(name) for name in names} == {name: shown[name] for name in names}, "nothing to read"
     with run(tmp_path, textfile="prom", compute=IntervalJoin.between(timedelta(0), timedelta(hours=1))) as observer:
         observer.published(epoch, {"plan": 1.0})
     text = file.read_text()
