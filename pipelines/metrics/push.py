@@ -6,8 +6,11 @@ A collector that is away neither stops nor slows the run: the log says it once, 
 from __future__ import annotations
 
 import logging
+import os
 import re
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -41,6 +44,10 @@ _REASONS = (
 )
 """Reasons of any other failure in these lines, those that say the most first."""
 _NO_REASON = "no answer"
+_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
+"""Variables with credentials."""
+_READS_HEADERS = "opentelemetry.util.re"
+"""Logger that shows a header which it can't read."""
 
 
 def pushing(collector: str, every: float) -> MetricReader:
@@ -69,10 +76,39 @@ class Reasons(logging.Filter):
 _reasons = Reasons()
 
 
+class Unshown(logging.Filter):
+    """A filter that lets no value of a header pass, also of one that can't be read."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.args:
+            record.msg = f"a header in {' or '.join(_HEADERS)} is not sent: write it as name=value, and %20 for a space"
+            record.args = ()
+        return True
+
+
+_unshown = Unshown()
+
+
+def without_headers(text: str) -> str:
+    """Return a text without the values of headers that the environment has."""
+    for value in sorted(_values_of_headers(), key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
+
+
+def _values_of_headers() -> Iterator[str]:
+    for name in _HEADERS:
+        for header in os.environ.get(name, "").split(","):
+            value = unquote(header.partition("=")[2]).strip()
+            # Messages may show the value as Python does.
+            yield from filter(None, (value, repr(value)[1:-1]))
+
+
 class Exporter(OTLPMetricExporter):
     """OpenTelemetry's exporter, which would log each attempt that fails; here an outage has two lines."""
 
     def __init__(self, collector: str) -> None:
+        logging.getLogger(_READS_HEADERS).addFilter(_unshown)
         super().__init__(collector if collector.endswith(_PATH) else f"{collector}{_PATH}")
         self._collector = collector
         self._is_away = False
@@ -103,5 +139,5 @@ class Exporter(OTLPMetricExporter):
         super().shutdown(timeout_millis, **options)
 
     def _tell(self, what_follows: str) -> None:
-        reason = masked(_reasons.newest)
+        reason = without_headers(masked(_reasons.newest))
         _log.warning("metrics can't be sent to %s: %s. %s", self._collector, reason, what_follows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import IntegerType, StructType
 
-from tests.lake import Clock, at, session_pipeline
+from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.query import Query, values_of
-from tests.pipelines.reading.targets import project
+from tests.pipelines.reading.targets import visits_of
 from tidegate import read_view
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading import data_source, reached
@@ -31,24 +30,12 @@ from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.spark.versions import to_arrow
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import results
-from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
 from tidegate.windowing.time import to_millis
 
 
 @pytest.fixture
 def visits(tmp_path: Path) -> ByHand:
-    """Sessions that fired, grew and merged; some final, some not."""
-    windows = Windows(
-        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
-        allowed_lateness=timedelta(hours=2),
-        aggregate={"events": Count(), "total": Sum("value")},
-    )
-    project(tmp_path, "visits")
-    made = ByHand(tmp_path, session_pipeline(compute=windows, name="visits"))
-    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
-    made.epoch(("ann", at("10:25"), 4), ("zoë", at("11:00"), 5), watermark=at("11:31"))
-    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
-    return made
+    return visits_of(tmp_path)
 
 
 def options_of(made: ByHand, **options: str) -> dict[str, str]:
