@@ -6,8 +6,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 tidegate \
-    && mkdir -p /opt/tidegate /opt/jars /opt/airflow/passwords /opt/airflow/logs /work \
-    && chown -R tidegate:tidegate /opt/tidegate /opt/jars /opt/airflow /work
+    && mkdir -p /opt/tidegate /opt/jars /opt/airflow/passwords /opt/airflow/logs /scratch \
+    && chown -R tidegate:tidegate /opt/tidegate /opt/jars /opt/airflow /scratch
 
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -8,8 +8,9 @@ from airflow.sdk import BaseHook
 
 from tidegate.pipelines.airflow.connections import options_of
 from tidegate.pipelines.airflow.provider import CONNECTION_TYPE
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.inspect.probe import open_warehouse, probe_warehouse
+from tidegate.pipelines.names import check_address
 from tidegate.pipelines.stores.credentials import masked
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class WarehouseHook(BaseHook):
         """Return the warehouse.
 
         Raises:
-            UsageError: the connection names no warehouse, or a field of it can't be read.
+            UsageError: the connection names no warehouse, or one that can't be, or a field of it can't be read.
         """
         connection = self.get_connection(self.tidegate_conn_id)
         uri = connection.extra_dejson.get("warehouse")
@@ -44,11 +45,18 @@ class WarehouseHook(BaseHook):
             raise UsageError(
                 f"connection {self.tidegate_conn_id!r} names no warehouse: give one, such as s3://bucket/warehouse"
             )
+        try:
+            check_address(str(uri))
+        except ValueError as error:
+            # Without the parser's error: the address may have a password.
+            raise UsageError(f"connection {self.tidegate_conn_id!r}: warehouse: {error}") from None
         return open_warehouse(str(uri), options_of(self.tidegate_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
         """Read the warehouse and write to it as a driver would, and return True and what there is, or the reason."""
         try:
             return True, probe_warehouse(self.get_conn())
-        except Exception as error:  # Errors of stores have many types.
+        except TidegateError as error:
             return False, masked(f"{error}")
+        except Exception as error:  # Errors of stores have many types, and further lines for those who debug them.
+            return False, masked(f"{error}".partition("\n")[0])

@@ -13,6 +13,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,9 +22,10 @@ from typing import Any
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.airflow.run_files import RunFiles
-from tidegate.pipelines.config import ENVIRONMENT
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.config import ENVIRONMENT, load_config
+from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.lineage.checks import check_facets
+from tidegate.pipelines.stores.credentials import masked
 
 _CHECK = "quality"
 _DRIVING = (("backfill",), ("stream",), ("restore",), ("forget",), ("late", "reopen"), ("late", "prune"))
@@ -78,22 +80,32 @@ class CommandLineage:
             return operator_lineage(datasets())
         except Exception as error:
             # Whatever fails here, the task's own work is not concerned.
-            self.warn(f"no datasets in the OpenLineage event of this task: {error}")
+            self.warn(masked(f"no datasets in the OpenLineage event of this task: {error}"))
             return None
 
     def _datasets(self, files: RunFiles | None = None) -> Mapping[str, Any]:
         words = [str(argument) for argument in self.arguments if str(argument)]
         is_check = words[:1] == [_CHECK]
         driving = next((each for each in _DRIVING if tuple(words[: len(each)]) == each), None)
-        named = (word for word in words[len(driving or (_CHECK,)) :] if not word.startswith("-"))
-        pipeline = self.pipeline or next(named, None)
-        if pipeline is None or (driving is None and not is_check):
+        if driving is None and not is_check:
+            return _NOTHING
+        pipeline = self.pipeline or self._named_in(words[len(driving or (_CHECK,)) :])
+        if pipeline is None:
             return _NOTHING
         if not is_check:
             return self._asked(pipeline, *_time_of(None if files is None else files.driven()))
         plain = self._asked(pipeline, "--command=quality")
         result = None if files is None else files.result()
         return plain if result is None else with_check(plain, json.loads(result))
+
+    def _named_in(self, words: Sequence[str]) -> str | None:
+        """Return the pipeline that the arguments after a command's name mean; values of options may stand before it."""
+        positional = [word for word in words if not word.startswith("-")]
+        # The command itself says what is wrong with a file that can't be read.
+        with suppress(UsageError):
+            pipelines = load_config(Path(self.config)).pipelines
+            positional.sort(key=lambda word: word not in pipelines)
+        return next(iter(positional), None)
 
     def _asked(self, pipeline: str, *options: str) -> dict[str, Any]:
         """Return the answer of `tidegate lineage`.

@@ -6,6 +6,7 @@ the number of windows that became final, and what its expectations observed of a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -83,5 +84,8 @@ def _metric(check: Mapping[str, Any]) -> list[tuple[str, float]]:
         value = float(check["observed"])
     except ValueError:
         # A time or a text: metrics are numbers.
+        return []
+    if not math.isfinite(value):
+        # JSON has no NaN and no infinity: a server would refuse the whole event.
         return []
     return [(name, int(value) if name == "distinctCount" else value)]

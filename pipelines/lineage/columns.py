@@ -125,6 +125,22 @@ class LineageInput:
 
 
 _CHANGED = "TRANSFORMATION"
+_BARE_FUNCTIONS = frozenset(
+    {
+        "current_catalog",
+        "current_database",
+        "current_date",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+        "user",
+    }
+)
+"""Functions of Spark that need no parentheses."""
 
 
 def is_plain(text: str) -> bool:
@@ -155,6 +171,8 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
     written = [column.parts[0].name for column in tree.find_all(exp.Column)]
     if not names:
         return tuple(dict.fromkeys(written))
+    # For Spark a column goes before a function that needs no parentheses, such as current_date.
+    written += columns_in([text], [name for name in names if name.casefold() in _BARE_FUNCTIONS])
     named = {name.casefold() for name in written}
     return tuple(name for name in names if name.casefold() in named)
 
@@ -200,6 +218,8 @@ def _of_results(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.S
             return
         words, subtype = _own_code(compute)
         columns = _of_aggregates(compute.aggregate) if isinstance(compute.aggregate, Mapping) else only.read
+        if compute.process is not None:
+            columns = (*columns, *_of_context(only), *filter(None, [compute.assigner.column_of_gaps]))
         uses = tuple(use for column in columns for use in only.uses(column, DIRECT, subtype, words))
         yield from ((name, uses) for name in _computed(pipeline, schema, results.RESERVED))
         return
@@ -213,8 +233,14 @@ def _of_results(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.S
     function = compute.join if isinstance(compute, IntervalJoin) else compute.function
     words = getattr(function, "__name__", type(function).__name__)
     for each in inputs:
-        uses = tuple(use for column in each.read for use in each.uses(column, DIRECT, _CHANGED, words))
+        columns = each.read if isinstance(compute, IntervalJoin) else (*each.read, *_of_context(each))
+        uses = tuple(use for column in columns for use in each.uses(column, DIRECT, _CHANGED, words))
         yield from ((name, uses) for name in names)
+
+
+def _of_context(each: LineageInput) -> tuple[str, ...]:
+    """Return the columns that a function gets beside its elements, whatever `uses` says: the key and the event time."""
+    return (*each.part.key, each.part.source.timestamp)
 
 
 _SUM = "AGGREGATION"

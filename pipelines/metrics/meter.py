@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
@@ -54,7 +54,11 @@ class Meter:
         self._operator = {**self._pipeline, catalog.OPERATOR: operator}
         self._values: dict[str, float] = {}
         self._watermark: Millis | None = None
-        self._provider = MeterProvider(tuple(readers), _resource(f"{warehouse}/{pipeline}"), shutdown_on_exit=False)
+        resource = _resource(f"{warehouse}/{pipeline}")
+        # Without spans there are no exemplars, and OpenTelemetry would read the environment for them.
+        self._provider = MeterProvider(
+            tuple(readers), resource, shutdown_on_exit=False, exemplar_filter=AlwaysOffExemplarFilter()
+        )
         meter = self._provider.get_meter("tidegate", version("tidegate"))
         self._counters = [
             (counter, name, self._pipeline | metric.attributes_of(value))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.metrics.catalog import ARRAYS, ROWS
 from tidegate.pipelines.metrics.observer import Observer, Off
+from tidegate.pipelines.stores.credentials import masked
 from tidegate.windowing.compute import Compute
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
     from prometheus_client import CollectorRegistry
+
+    from tidegate.pipelines.metrics.meter import Meter
 
 _log = logging.getLogger(__name__)
 
@@ -54,35 +56,65 @@ def measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[]
         clock: returns the present time, int64 epoch milliseconds.
     """
     settings = config.metrics
+    entry = config.pipelines.get(pipeline)
+    own_port = None if entry is None else entry.metrics_port
+    if own_port is not None and settings.prometheus is None:
+        _log.warning(
+            "metrics_port of [pipelines.%s] serves nothing: give `prometheus = %d` in [metrics] as well",
+            pipeline,
+            own_port,
+        )
     if not settings.are_on:
         yield Off()
         return
+    with ExitStack() as ends:
+        readers: list[MetricReader] = []
+        try:
+            observer: Observer = _opened(config, pipeline, compute, clock, readers, ends)
+        except Exception as error:  # OpenTelemetry reads many variables of the environment, and refuses some values
+            _log.warning("metrics of %s are off: %s. The run goes on without", pipeline, masked(str(error)))
+            for reader in readers:
+                with suppress(Exception):
+                    reader.shutdown(0)
+            observer = Off()
+        yield observer
+
+
+def _opened(
+    config: Config,
+    pipeline: str,
+    compute: Compute,
+    clock: Callable[[], Millis],
+    readers: list[MetricReader],
+    ends: ExitStack,
+) -> Meter:
+    """Return the meter of a run. Its readers are added to `readers`, and what ends them to `ends`."""
     from tidegate.pipelines.metrics.meter import Meter
     from tidegate.windowing.columnar import choose_operator
 
+    settings = config.metrics
     operator = ARRAYS if choose_operator(compute).columnar else ROWS
-    with ExitStack() as ends:
-        readers: list[MetricReader] = []
-        registries = [_registry(readers) for place in (settings.prometheus, settings.textfile) if place is not None]
-        if settings.otlp is not None:
-            from tidegate.pipelines.metrics.push import pushing
+    registries = [_registry(readers) for place in (settings.prometheus, settings.textfile) if place is not None]
+    if settings.otlp is not None:
+        from tidegate.pipelines.metrics.push import pushing
 
-            # It may need all the time there is to end, so it ends last.
-            readers.append(pushing(settings.otlp, settings.every_seconds))
-        meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
-        ends.callback(meter.close, _LAST_WORDS)
-        if settings.textfile is not None:
-            from tidegate.pipelines.metrics.textfile import Textfile
+        # It may need all the time there is to end, so it ends last.
+        readers.append(pushing(settings.otlp, settings.every_seconds))
+    meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
+    ends.callback(meter.close, _LAST_WORDS)
+    if settings.textfile is not None:
+        from tidegate.pipelines.metrics.textfile import Textfile
 
-            file = config.root / settings.textfile / f"tidegate_{pipeline}.prom"
-            ends.callback(Textfile(file, registries[-1], settings.every_seconds).close)
-        if settings.prometheus is not None:
-            host, _, port = settings.prometheus.rpartition(":")
-            entry = config.pipelines.get(pipeline)
-            ends.callback(
-                _serve(host.strip("[]"), (entry and entry.metrics_port) or int(port), registries[0], pipeline)
-            )
-        yield meter
+        file = config.root / settings.textfile / f"tidegate_{pipeline}.prom"
+        ends.callback(Textfile(file, registries[-1], settings.every_seconds).close, _LAST_WORDS)
+    if settings.prometheus is not None:
+        from tidegate.pipelines.metrics.serve import serve
+
+        host, _, port = settings.prometheus.rpartition(":")
+        entry = config.pipelines.get(pipeline)
+        port_of_run = (entry and entry.metrics_port) or int(port)
+        ends.callback(serve(host.strip("[]"), port_of_run, registries[0], pipeline))
+    return meter
 
 
 def _registry(readers: list[MetricReader]) -> CollectorRegistry:
@@ -93,27 +125,3 @@ def _registry(readers: list[MetricReader]) -> CollectorRegistry:
     registry = CollectorRegistry()
     readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
     return registry
-
-
-def _serve(host: str, port: int, registry: CollectorRegistry, pipeline: str) -> Callable[[], None]:
-    """Serve metrics to Prometheus; return the function that ends it."""
-    from prometheus_client import start_http_server
-
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        other_port = f"give this pipeline another port by `metrics_port` in [pipelines.{pipeline}]"
-        way = (
-            f"the port is in use: {other_port}"
-            if error.errno == errno.EADDRINUSE
-            else f"{error.strerror}: correct `prometheus` in [metrics]"
-        )
-        _log.warning("metrics of %s can't be served at %s:%d: %s. The run goes on without", pipeline, host, port, way)
-        return lambda: None
-
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return end

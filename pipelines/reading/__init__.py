@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register_format(spark: SparkSession, config: Path | None = None) -> None:
+def register_format(spark: SparkSession, config: str | Path | None = None) -> None:
     """Give a session the format `tidegate`.
 
     Args:
@@ -28,7 +28,7 @@ def register_format(spark: SparkSession, config: Path | None = None) -> None:
     if config is None:
         with suppress(UsageError):
             config = find_config()
-    spark.dataSource.register(format_of(config))
+    spark.dataSource.register(format_of(None if config is None else Path(config)))
 
 
 def read_view(
@@ -36,8 +36,8 @@ def read_view(
     view: str = "final",
     *,
     columns: Sequence[str] | None = None,
-    where: pc.Expression | None = None,
-    config: Path | None = None,
+    where: str | pc.Expression | None = None,
+    config: str | Path | None = None,
 ) -> pa.Table:
     """Return the rows of a view of a pipeline as it is now, without Spark: for DuckDB, Polars, pandas and others.
 
@@ -45,12 +45,14 @@ def read_view(
         pipeline: name of the pipeline in tidegate.toml.
         view: `final`, `latest`, `all`, `late`, `rejects`, `epochs` or `state`.
         columns: names of the columns; None for all.
-        where: an expression that the rows satisfy; files in which none does are not read.
+        where: a condition that the rows satisfy, as the format takes it (`user = 'ann' AND epoch > 3`), or an
+            expression of Arrow; files without such rows are not read.
         config: path of tidegate.toml; None takes that of TIDEGATE_CONFIG, or the nearest from the current folder up.
 
     Raises:
-        UsageError: there is no such pipeline, view or column. Refused: the pipeline has no published epoch yet.
+        UsageError: there is no such pipeline, view or column, or the condition does not fit its columns. Refused: the
+            pipeline has no published epoch yet.
     """
     from tidegate.pipelines.reading.target import Target
 
-    return Target.of(pipeline, view, config).table_of(columns, where)
+    return Target.of(pipeline, view, None if config is None else Path(config)).table_of(columns, where)

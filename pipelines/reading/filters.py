@@ -1,4 +1,4 @@
-"""Option `where` of a view: comparisons of columns with values, as an expression of Arrow.
+"""Condition `where` of a view: comparisons of columns with values, as an expression of Arrow.
 
 Only comparisons that Arrow makes as Spark does: integers, strings, booleans, dates and times. Everything else belongs
 into the query, where the engine applies it.
@@ -6,6 +6,7 @@ into the query, where the engine applies it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -27,6 +28,8 @@ _COMPARED: dict[type[exp.Expr], tuple[Any, type[exp.Expr]]] = {
 }
 """Comparisons, each with the one that is true when its sides change places."""
 
+_NO_MATCH = re.compile(r"No match for FieldRef\.Name\((.*)\)")
+
 
 def condition(text: str, schema: pa.Schema) -> pc.Expression:
     """Return a condition as an expression.
@@ -42,8 +45,25 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
     try:
         tree = sqlglot.parse_one(text, read="spark")
     except sqlglot.errors.SqlglotError as error:
-        raise UsageError(f"option where = {text!r} is no condition: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"where = {text!r} is no condition: {str(error).splitlines()[0]}") from None
     return _expression(tree, text, schema)
+
+
+def expression_of(where: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
+    """Return a condition as text, or an expression of Arrow, as an expression that fits the columns.
+
+    Raises:
+        UsageError: it does not fit.
+    """
+    if isinstance(where, str):
+        return condition(where, schema)
+    try:
+        schema.empty_table().filter(where)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        reason = _NO_MATCH.sub(r"no column '\1'", str(error).splitlines()[0].partition(" in ")[0])
+        columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        raise UsageError(f"where: {reason}. The columns are {columns}") from None
+    return where
 
 
 def _expression(node: exp.Expr, text: str, schema: pa.Schema) -> pc.Expression:
@@ -77,8 +97,7 @@ def _expression(node: exp.Expr, text: str, schema: pa.Schema) -> pc.Expression:
 def _column(column: exp.Column, text: str, schema: pa.Schema) -> pa.Field:
     if column.table or column.name not in schema.names:
         raise UsageError(
-            f"option where = {text!r}: no column {column.sql(dialect='spark')}; the columns are "
-            f"{', '.join(schema.names)}"
+            f"where = {text!r}: no column {column.sql(dialect='spark')}; the columns are {', '.join(schema.names)}"
         )
     return schema.field(column.name)
 
@@ -113,7 +132,7 @@ def _scalar(node: exp.Expr, field: pa.Field, text: str) -> pa.Scalar:
         return pa.scalar(value, field.type)
     except (ValueError, pa.ArrowTypeError, OverflowError):
         raise UsageError(
-            f"option where = {text!r}: {node.sql(dialect='spark')} is no value of column {field.name!r}, whose type is "
+            f"where = {text!r}: {node.sql(dialect='spark')} is no value of column {field.name!r}, whose type is "
             f"{field.type}"
         ) from None
 
@@ -124,7 +143,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def _unfit(part: str, text: str) -> UsageError:
     return UsageError(
-        f"option where = {text!r} has {part}: it takes comparisons of columns with values (=, <, <=, >, >=, IN, "
+        f"where = {text!r} has {part}: it takes comparisons of columns with values (=, <, <=, >, >=, IN, "
         "BETWEEN, IS NULL) and AND, over integers, strings, booleans, dates and times. Put the rest into the query"
     )
 

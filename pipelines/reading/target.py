@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading import changes, views
-from tidegate.pipelines.reading.filters import all_of, files_that_may_match
+from tidegate.pipelines.reading.filters import all_of, expression_of, files_that_may_match
 from tidegate.pipelines.reading.places import Files
 from tidegate.pipelines.reading.reached import (
     NEW_QUERY,
@@ -202,23 +202,25 @@ class Target:
             for batch in read_file(self.tables.warehouse, path, file, self.schema, where, columns):
                 yield batch if view.until is None else without_later_marks(batch, view.until)
 
-    def table_of(self, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.Table:
+    def table_of(self, columns: Sequence[str] | None, where: str | pc.Expression | None) -> pa.Table:
         """Return the rows of the view as it is now.
 
         Args:
             columns: names of the columns; None for all.
-            where: an expression that the rows satisfy; None for all.
+            where: a condition as text, or an expression, that the rows satisfy; None for all.
 
         Raises:
-            UsageError: the view has no such column.
+            UsageError: the view has no such column, or the condition does not fit its columns.
         """
+        if isinstance(columns, str):
+            raise UsageError(f"columns = {columns!r}: give a list, such as [{columns!r}]")
         names = self.schema.names if columns is None else list(columns)
         if unknown := sorted(set(names) - set(self.schema.names)):
             raise UsageError(
                 f"view {self.view!r} of pipeline {self.tables.pipeline!r} has no column {unknown[0]!r}: it has "
                 f"{', '.join(self.schema.names)}"
             )
-        pushed = [] if where is None else [where]
+        pushed = [] if where is None else [expression_of(where, self.schema)]
         batches = self.read(self.rows(pushed), pushed, names)
         schema = pa.schema([self.schema.field(name) for name in names])
         return pa.Table.from_batches((batch.cast(schema) for batch in batches), schema)

@@ -106,8 +106,12 @@ class Driver:
 
     def measure(self, head: Snapshot | None = None) -> None:
         """Give metrics the files of the newest snapshot, which is read if the caller does not have it."""
-        if self.metrics.is_on and (snapshot := head or read_snapshot(self.tables)) is not None:
-            self.metrics.state((*snapshot.files, *snapshot.manifest_files))
+        if not self.metrics.is_on:
+            return
+        # Nothing but metrics needs this read, so what keeps a store from it ends no run.
+        with suppress(OSError, DeltaError, Refused, StoreFailed):
+            if (snapshot := head or read_snapshot(self.tables)) is not None:
+                self.metrics.state((*snapshot.files, *snapshot.manifest_files))
 
     def step(self, done: str) -> None:
         """Note that a step of an epoch is done, and tell it."""

@@ -40,11 +40,12 @@ class SignOfLife:
     def begin(self) -> None:
         """Write this process into the file. The caller holds the lease."""
         process = psutil.Process()
+        giver = {"process": process.pid, "after_boot": _after_boot(process)}
         # Without a sign, the probe says so; the stream itself needs none.
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part = self.file.with_suffix(".part")
-            part.write_text(json.dumps({"process": process.pid, "started": process.create_time()}))
+            part.write_text(json.dumps(giver))
             part.replace(self.file)
 
     def give(self) -> None:
@@ -63,29 +64,47 @@ class SignOfLife:
             TidegateError: no stream of the pipeline runs on this host, or its loop has not turned in time.
         """
         try:
-            giver = json.loads(self.file.read_text())
             age = now - self.file.stat().st_mtime
+            giver = json.loads(self.file.read_text())
+            process = int(giver["process"])
+            is_running = _is_running(process, giver["after_boot"])
         except FileNotFoundError:
             raise TidegateError(
                 f"no stream of {self.pipeline} has begun on this host: {self.file} does not exist. A stream writes it "
                 "as soon as it has the lease and Spark runs"
             ) from None
-        if not _is_running(giver["process"], giver["started"]):
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
             raise TidegateError(
-                f"the stream of {self.pipeline} on this host, process {giver['process']}, has ended; its last sign of "
-                f"life is {age:.0f} s old"
+                f"the sign of life of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
+                "stream writes it anew"
+            ) from error
+        if not is_running:
+            raise TidegateError(
+                f"the stream of {self.pipeline} on this host, process {process}, has ended; its last sign of life is "
+                f"{age:.0f} s old"
             )
         if age > within:
             raise TidegateError(
-                f"the stream of {self.pipeline}, process {giver['process']}, gave its last sign of life {age:.0f} s "
+                f"the stream of {self.pipeline}, process {process}, gave its last sign of life {age:.0f} s "
                 f"ago: it hangs, or one step of its epoch takes longer than --within ({within:.0f} s)"
             )
         return max(age, 0.0)
 
 
-def _is_running(process: int, started: float) -> bool:
+def _is_running(number: int, after_boot: float) -> bool:
     """Return True if a process of this host runs; after its end its number may be another's."""
     try:
-        return abs(psutil.Process(process).create_time() - started) < 1
+        process = psutil.Process(number)
+        # A zombie is dead: it was killed, and only its parent has not yet collected it.
+        return abs(_after_boot(process) - after_boot) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _after_boot(process: psutil.Process) -> float:
+    """Return the seconds from the boot of the host to the start of a process.
+
+    A clock that is set moves the time of the boot, and with it what psutil takes for the start of a process.
+    """
+    return process.create_time() - psutil.boot_time()

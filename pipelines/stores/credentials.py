@@ -1,9 +1,9 @@
 """Credentials of an object store: where they come from, and how they stay out of everything that people read.
 
-The first of these that has a key gives it: `storage_options` of tidegate.toml, the Airflow connection that the file
-names, the environment (`AWS_*`), the profile in `AWS_PROFILE` or, for a bucket of S3, the profile `default`. Without
-any, the store's libraries ask the platform: the role of an instance, a container or a web identity. A
-connection of type `tidegate` may have further options of the store, which reach a command as JSON in
+The first of these that has a key gives it: `storage_options` of tidegate.toml, also by `aws_profile`, the Airflow
+connection that the file names, the environment (`AWS_*`), the profile in `AWS_PROFILE` or, for a bucket of S3, the
+profile `default`. Without any, the store's libraries ask the platform: the role of an instance, a container or a
+web identity. A connection of type `tidegate` may have further options of the store, which reach a command as JSON in
 `TIDEGATE_STORAGE_OPTIONS`.
 """
 
@@ -22,7 +22,7 @@ from tidegate.pipelines.errors import UsageError
 _ACCESS, _SECRET, _TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 _KEYS = (_ACCESS, _SECRET, _TOKEN)
 _PLACES = ("aws_region", "aws_default_region", "aws_endpoint_url", "aws_allow_http")
-_PROFILE = "AWS_PROFILE"
+_PROFILE, _PROFILE_OPTION = "AWS_PROFILE", "aws_profile"
 _DEFAULT_PROFILE = "default"
 _WEB_IDENTITY = "AWS_WEB_IDENTITY_TOKEN_FILE"
 """The platform's chain looks here before it looks for a profile."""
@@ -37,6 +37,7 @@ _OTHER_NAMES = {
     "aws_endpoint": "aws_endpoint_url",
     "endpoint": "aws_endpoint_url",
     "allow_http": "aws_allow_http",
+    "profile": _PROFILE_OPTION,
 }
 _SECRET_NAME = re.compile(
     r"secret|token|password|sas(?:_|$)|(?:account|private|customer|master|storage|encryption)_key|access_key$"
@@ -79,23 +80,26 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
         uri: the place that is opened with them; in a bucket of S3 the profile `default` counts.
 
     Raises:
-        UsageError: AWS_PROFILE names a profile that has no key of its own, or TIDEGATE_STORAGE_OPTIONS is no JSON
+        UsageError: a named profile has no key of its own, or TIDEGATE_STORAGE_OPTIONS is no JSON
             object of texts.
     """
-    options = dict(given)
+    # Tasks on other machines get the profile's key, and do not look for the profile.
+    options = {name: value for name, value in given.items() if _usual(name) != _PROFILE_OPTION}
     present = {_usual(name) for name in options}
-    sources: list[Mapping[str, str]] = []
-    if connection is not None and _connections:
-        sources.append(_connections[-1](connection))
+    sources: list[Mapping[str, str]] = [
+        _of_profile(given[name], name, is_optional=_ACCESS in present) for name in given.keys() - options.keys()
+    ]
+    connected = _connections[-1](connection) if connection is not None and _connections else {}
+    sources.append(connected)
     environment = {name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())}
     if of_s3 := os.environ.get(_ENDPOINT_OF_S3):
         environment["aws_endpoint_url"] = of_s3
     sources.append(environment)
     has_key = _ACCESS in present or any(_ACCESS in map(_usual, source) for source in sources)
     if profile := os.environ.get(_PROFILE):
-        sources.append(_of_profile(profile, has_key))
+        sources.append(_of_profile(profile, _PROFILE, is_optional=has_key))
     elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
-        sources.append(_of_profile(_DEFAULT_PROFILE, is_optional=True))
+        sources.append(_of_profile(_DEFAULT_PROFILE, _PROFILE, is_optional=True))
     # A key, its secret and its token belong together.
     keys = next((source for source in sources if _ACCESS not in present and _ACCESS in map(_usual, source)), {})
     options |= {name: value for name, value in keys.items() if _usual(name) in _KEYS}
@@ -104,7 +108,6 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
             if _usual(name) in _PLACES and _usual(name) not in present:
                 options[name] = value
                 present.add(_usual(name))
-    connected = sources[0] if connection is not None and _connections else {}
     for name, value in (further(connected) | further(_in_variable())).items():
         if _usual(name) not in present:
             options[name] = value
@@ -199,7 +202,7 @@ def _usual(name: str) -> str:
     return _OTHER_NAMES.get(lower, lower)
 
 
-def _of_profile(profile: str, is_optional: bool) -> dict[str, str]:
+def _of_profile(profile: str, given_as: str, *, is_optional: bool) -> dict[str, str]:
     """Return key, region and endpoint of a profile of the AWS command line."""
     home = Path.home() / ".aws"
     files = (
@@ -213,9 +216,9 @@ def _of_profile(profile: str, is_optional: bool) -> dict[str, str]:
     values = {name: value for section in found_in for name, value in parser[section].items()}
     if _ACCESS not in values and not is_optional:
         raise UsageError(
-            f"{_PROFILE} = {profile!r}: {' and '.join(files)} have no aws_access_key_id of this profile. For a profile "
+            f"{given_as} = {profile!r}: {' and '.join(files)} have no aws_access_key_id of this profile. For a profile "
             "that takes its keys from a role or a sign-on, put them into the environment first: "
-            f"`eval $(aws configure export-credentials --profile {profile} --format env)`, and unset {_PROFILE}"
+            f"`eval $(aws configure export-credentials --profile {profile} --format env)`, and leave {given_as} out"
         )
     options = {name: values[name] for name in _KEYS if name in values}
     if "region" in values:

@@ -255,6 +255,19 @@ def test_a_failure_is_a_line_in_the_log_and_never_fails_the_task(
     assert len(texts) == 2
 
 
+def test_values_of_options_before_the_pipeline_are_not_taken_for_it(project: Project) -> None:
+    asked: list[str] = []
+
+    def answer(command: list[str], **options: Any) -> Any:
+        asked.append(command[4])
+        return refusal()
+
+    config = str(project.folder / "tidegate.toml")
+    for words in (["--start", "2024-03-01", "sessions"], ["sessions", "--start", "2024-03-01"], ["nobody"]):
+        CommandLineage(["backfill", *words], None, config, sys.executable, asked.append, answer).before()
+    assert [word for word in asked if " " not in word] == ["sessions", "sessions", "nobody"]
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_without_the_package_the_operator_says_so_at_most(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     Lake(project.folder).append(("ann", at("10:00"), 1))

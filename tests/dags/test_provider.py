@@ -197,6 +197,27 @@ def test_the_test_of_a_connection_looks_into_the_folder(tmp_path: Path, monkeypa
     assert "names no warehouse" in hook.test_connection()[1]
 
 
+@pytest.mark.parametrize(
+    ("warehouse", "extra", "reason"),
+    [
+        ("s3://key:hushhush@lake/wh", {}, "connection 'lake': warehouse: a URI can't have a key or a password: put"),
+        ("hdfs://me:hushhush@node/wh", {}, "connection 'lake': warehouse: 'hdfs' is no object store: give a folder"),
+        ("abfss://lake/wh?sig=hushhush", {}, "connection 'lake': warehouse: a URI can't have '?'"),
+        ("az://lake/wh", {"account_key": "hushhush"}, "Generic MicrosoftAzure error: Account must be specified"),
+        ("gs://lake/wh", {"service_account_key": "{hushhush"}, "Generic GCS error: GCP credential error: Unable to"),
+    ],
+)
+def test_a_wrong_connection_has_a_plain_reason_without_its_secret(
+    warehouse: str, extra: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, extra={"warehouse": warehouse, "secret_storage_options": json.dumps(extra)})
+    outcome, told = WarehouseHook("lake").test_connection()
+    assert not outcome
+    assert told.startswith(reason)
+    assert "hushhush" not in told
+    assert "\n" not in told
+
+
 def test_each_task_that_runs_a_command_links_to_the_pipeline_on_the_page(tmp_path: Path) -> None:
     dags = project_dags(write_project(tmp_path, reopen_schedule='"0 4 * * *"'))
     for task in (task for dag in dags.values() for task in dag.tasks if task.task_type == "TidegateOperator"):

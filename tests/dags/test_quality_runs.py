@@ -34,7 +34,11 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
     assert f"Run report: {address}" in task_log(airflow, run, "quality")
     links = f"dags/sessions__quality/dagRuns/{run['dag_run_id']}/taskInstances/quality/links"
     checks = f"{airflow.url}/tidegate/pipelines/sessions/checks/index.html"
-    assert airflow.call("GET", links)["extra_links"] == {"Run report": address, "Data Docs": checks}
+    assert airflow.call("GET", links)["extra_links"] == {
+        "Run report": address,
+        "Data Docs": checks,
+        "Pipeline": f"{airflow.url}/tidegate/#sessions",
+    }
 
 
 @pytest.mark.long

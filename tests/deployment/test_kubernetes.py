@@ -128,7 +128,7 @@ def project(folder: Path, api: str, store: S3Server) -> Config:
     text = (FOLDER / "executors" / "tidegate.toml").read_text()
     for there, here in (
         ("k8s://https://kubernetes.default.svc", f"k8s://{api}"),
-        ('work = "/work"', f'work = "{folder}/work"'),
+        ('work = "/scratch"', f'work = "{folder}/work"'),
         ("/opt/tidegate/executor.yaml", f"{folder}/executor.yaml"),
         ("/etc/tidegate/spark/secret", f"{folder}/secret"),
         # A machine that is busy with other tests is slow.

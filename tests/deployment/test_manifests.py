@@ -87,7 +87,7 @@ def test_a_form_applies_each_of_its_files_but_jobs_and_templates(form: str) -> N
 def test_no_pod_may_do_more_than_the_restricted_standard_lets_it(workload: Workload) -> None:
     assert unsafe(workload.pod) == []
     writable = {mount["mountPath"] for mount in workload.container["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {"/work", "/tmp"}
+    assert writable == {"/scratch", "/tmp"}
 
 
 def test_no_executor_may_either() -> None:

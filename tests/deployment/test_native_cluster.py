@@ -128,7 +128,7 @@ def project(folder: Path, master: str, endpoint: str) -> Path:
     """The cluster's own project, with this machine's paths and addresses; its tidegate.toml."""
     text = (ROOT / "deployment" / "tidegate.toml").read_text()
     for there, here in (
-        ('"/work"', f'"{folder}/work"'),
+        ('"/scratch"', f'"{folder}/work"'),
         ("http://store:7070", endpoint),
         ("spark://spark-master:7077", master),
         ('"airflow-scheduler"', '"127.0.0.1"'),

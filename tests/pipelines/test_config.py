@@ -91,6 +91,14 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         (ENTRY + 'tags = "a"', 'pipelines.hours.tags: give a list, such as ["a", "b"] (given \'a\')'),
         (ENTRY + "stream_mode = 'x'", "pipelines.hours.stream_mode: give 'available-now' or 'continuous' (given 'x')"),
         (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: unknown key; did you mean schedule?"),
+        (
+            "[metrics]\nprometheus = 'http://localhost:9464'",
+            "metrics.prometheus: give a port, such as 9464, or an addr",
+        ),
+        ("[metrics]\nprometheus = 'localhost'", "metrics.prometheus: give a port, such as 9464, or an address"),
+        ("[metrics]\ntextfile = 's3://bucket/metrics'", "metrics.textfile: give a folder of this host, such as"),
+        ("[metrics]\ntextfile = ''", "metrics.textfile: give a folder of this host, such as"),
+        ("work = 's3://bucket/work'", "work: give a folder of this host, such as"),
     ],
 )
 def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
@@ -143,6 +151,11 @@ def test_a_file_of_another_name_is_what_commands_are_given_again(tmp_path: Path)
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.toml"):
         load_config(tmp_path / "nowhere.toml")
+
+
+def test_a_folder_in_place_of_the_file_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"{tmp_path} is a folder: name the file, such as {tmp_path}/tidegate\.toml"):
+        load_config(tmp_path)
 
 
 def test_the_file_is_found_from_a_folder_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,9 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
     assert {(row["user"], row["count"]) for row in scope["by_day"].collect()} == {("ann", 2), ("bob", 1)}
     exec(read_less, scope)
     assert {row["user"] for row in scope["march"].collect()} == {"ann"}
-    exec(follow, scope)
+    for _ in range(2):
+        # A scheduled job runs the whole block again, over the copy that is there.
+        exec(follow, scope)
     keep = Killing(scope["keep"])
     checkpoint = str(tmp_path / "checkpoint")
     exec(chain, scope)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lake import at, session_pipeline
+from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.reading.targets import project
+from tests.pipelines.reading.targets import visits_of
 from tidegate import register_format
 from tidegate.pipelines.tables import results
-from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,18 +24,7 @@ COLUMNS = ("user", "window_id", "pane", "total", "epoch")
 
 @pytest.fixture
 def visits(tmp_path: Path) -> ByHand:
-    """Sessions that fired, grew and merged; some final, some not."""
-    windows = Windows(
-        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
-        allowed_lateness=timedelta(hours=2),
-        aggregate={"events": Count(), "total": Sum("value")},
-    )
-    project(tmp_path, "visits")
-    made = ByHand(tmp_path, session_pipeline(compute=windows, name="visits"))
-    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
-    made.epoch(("ann", at("10:25"), 4), ("zoë", at("11:00"), 5), watermark=at("11:31"))
-    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
-    return made
+    return visits_of(tmp_path)
 
 
 def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:

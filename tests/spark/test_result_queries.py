@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,13 @@ from deltalake import write_deltalake
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.tables.sessions import sessions_of
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.epochs import SCHEMA as EPOCHS
 from tidegate.pipelines.tables.queries import DIALECTS, ResultQueries
-from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
+from tidegate.windowing import Accumulation
 from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
@@ -42,19 +42,7 @@ every_watermark = pytest.mark.parametrize("by_hand", [ACCUMULATING, RETRACTING_I
 
 @pytest.fixture
 def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
-    """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
-    windows = Windows(
-        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
-        allowed_lateness=timedelta(hours=2),
-        accumulation=request.param,
-        aggregate={"events": Count(), "total": Sum("value")},
-    )
-    made = ByHand(tmp_path, session_pipeline(compute=windows, null_keys="keep"))
-    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
-    made.epoch(("ann", at("10:25"), 4), (None, at("11:00"), 5), watermark=at("11:31"))  # type: ignore[arg-type]
-    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
-    made.epoch((None, at("11:05"), 8), watermark=at("13:00"))  # type: ignore[arg-type]
-    return made
+    return sessions_of(tmp_path, request.param)
 
 
 def queries_of(by_hand: ByHand) -> ResultQueries:

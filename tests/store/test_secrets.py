@@ -203,6 +203,9 @@ def test_the_most_particular_place_gives_the_key(tmp_path: Path, monkeypatch: py
     assert key_of(complete({}, "aws_default")) == ("aws_default", None, "eu-north-1")
     assert key_of(complete({}))[0] == "ENVIRONMENT", "no connection is named"
     assert key_of(complete({"ACCESS_KEY_ID": "GIVEN", "region": "r"}, "aws_default")) == ("GIVEN", None, "r")
+    assert key_of(complete({"aws_profile": "work"}, "aws_default")) == ("PROFILE", "t", "eu-west-3"), "of the file"
+    assert "AWS_PROFILE" not in complete({"AWS_PROFILE": "work"}), "tasks elsewhere have its key, and not the profile"
+    assert key_of(complete({"profile": "work", "access_key_id": "GIVEN"})) == ("GIVEN", None, "eu-west-3")
 
 
 def test_the_default_profile_counts_for_a_bucket_of_s3_without_any_other_key(
@@ -295,6 +298,8 @@ def test_a_profile_without_a_key_of_its_own_is_refused_with_the_way_out(
     with pytest.raises(UsageError, match="aws configure export-credentials --profile sso --format env"):
         complete({})
     assert complete({"aws_access_key_id": "a"}) == {"aws_access_key_id": "a"}
+    with pytest.raises(UsageError, match=r"aws_profile = 'other': .*, and leave aws_profile out"):
+        complete({"aws_profile": "other"})
 
 
 @pytest.fixture

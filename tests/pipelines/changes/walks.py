@@ -21,11 +21,13 @@ import pytest
 from tests.lake import DAY0, EVENTS, Clock, Lake, conserved
 from tests.pipelines.changes.pipelines import PIPELINES
 from tests.pipelines.looping import NO_SPARK
+from tests.pipelines.metrics.measuring import Read, counted
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
+from tidegate.pipelines.metrics.catalog import COUNTERS
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run import lease
 from tidegate.pipelines.run.driver import Driver
@@ -34,7 +36,7 @@ from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import late, rejects, results
+from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,
@@ -80,12 +82,15 @@ class Walk:
         pipeline: the pipeline.
         changing: the source.
         driver: the driver, which holds the lease.
+        metrics: the metrics of the driver; None if nothing is measured.
     """
 
     pipeline: Pipeline
     changing: Changing
     driver: Driver
+    metrics: Read | None = None
     happened: list[str] = field(default_factory=list)
+    epochs: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: int = 0
     histories: int = 0
     checked: dict[str, dict[Seen, int]] = field(default_factory=dict)
@@ -100,8 +105,7 @@ class Walk:
     def go_back(self) -> None:
         """Restore an earlier epoch, on any line; the stream reads on from there."""
         tables = self.changing.lake.tables(self.pipeline)
-        epochs = [entry.manifest["epoch"] for entry in list_snapshots(tables)]
-        epoch = self.changing.draw.choice(epochs)
+        epoch = self.changing.draw.choice([entry.manifest["epoch"] for entry in list_snapshots(tables)])
         self.happened.append(f"restore {epoch}")
         restore(tables, find_snapshot(tables, str(epoch)), self.changing.lake.clock())
 
@@ -112,6 +116,7 @@ class Walk:
             self.reopen()
         assert self.is_right(now), self.happened
         self.check_side_tables(now)
+        self.note_epochs()
         self.checks += 1
         by_user = {user: {row: count for row, count in now.items() if row[0] == user} for user in USERS}
         changed = sum(rows != self.checked.get(user, {}) for user, rows in by_user.items())
@@ -173,9 +178,23 @@ class Walk:
         has = Counter(self.seen({"user": user, "at": at, "value": value}) for user, at, value in rows.elements())
         assert Counter(map(self.seen, self.rows(late.NAME).to_pylist())) <= has, self.happened
 
+    def note_epochs(self) -> None:
+        """Keep the rows of table epochs, which a restore removes."""
+        self.epochs |= {row["epoch"]: row for row in self.rows(epochs.NAME).to_pylist()}
+
+    def check_metrics(self) -> None:
+        """Metrics must have counted each epoch once, whatever kind it was of and also if it was taken back."""
+        if self.metrics is None:
+            return
+        self.note_epochs()
+        counters = (counter for metric in COUNTERS for _, counter in metric.counts)
+        sums = {name: sum(row[name] or 0 for row in self.epochs.values()) for name in counters}
+        assert counted(self.metrics.series()) == sums, self.happened
+
     def check_counts(self) -> None:
         """Each row of table epochs must add up, and for half of the walks the ledger with the elements in windows."""
         lake, pipeline = self.changing.lake, self.pipeline
+        self.check_metrics()
         assert conserved(lake.rows(pipeline, "epochs").to_pylist())
         if self.changing.draw.random() < 0.5:
             return
@@ -219,4 +238,6 @@ def walking(folder: Path, name: str, seed: str) -> Iterator[Walk]:
     changing.settle()
     pipeline = replace(PIPELINES[name], parallelism=changing.draw.choice((1, 1, 2)))
     with changing.lake.driver(NO_SPARK, pipeline) as driver:
-        yield Walk(pipeline, changing, driver)
+        metrics = Read(changing.lake, pipeline)
+        driver.metrics = metrics.meter
+        yield Walk(pipeline, changing, driver, metrics)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -89,12 +88,51 @@ def test_the_sign_of_a_process_that_ended_counts_for_nothing_though_it_is_young(
     project_sign.begin()
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    me = psutil.Process()
-    for process, started in ((child.pid, time.time()), (me.pid, me.create_time() - 100)):
-        project_sign.file.write_text(json.dumps({"process": process, "started": started}))
+    me = json.loads(project_sign.file.read_text())
+    for process, after_boot in ((child.pid, me["after_boot"]), (me["process"], me["after_boot"] - 100)):
+        project_sign.file.write_text(json.dumps({"process": process, "after_boot": after_boot}))
         code, told = project.tidegate(*ALIVE)
         assert code == 1
         assert "has ended; its last sign of life is 0 s old" in told
+
+
+def test_a_clock_that_was_set_ends_no_stream(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves the time at which the host booted, and with it the starts of all processes by that clock."""
+    sign(project).begin()
+    booted = psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
+    assert psutil.boot_time() == booted + 30
+    assert project.tidegate(*ALIVE)[0] == 0
+
+
+def test_a_process_that_was_killed_and_that_nobody_has_collected_is_dead(project: Project) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        sign(project).begin()
+        me = json.loads(sign(project).file.read_text())
+        after_boot = psutil.Process(child.pid).create_time() - psutil.boot_time()
+        sign(project).file.write_text(json.dumps({**me, "process": child.pid, "after_boot": after_boot}))
+        assert project.tidegate(*ALIVE)[0] == 0
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        code, told = project.tidegate(*ALIVE)
+        assert code == 1
+        assert "has ended" in told
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"process": null, "after_boot": 1}', "\xff"])
+def test_a_sign_that_can_not_be_read_is_none(content: str, project: Project) -> None:
+    sign(project).begin()
+    sign(project).file.write_bytes(content.encode("latin-1"))
+    code, told = project.tidegate(*ALIVE)
+    assert code == 1
+    assert told.startswith(f"tidegate: the sign of life of sessions can't be read: {sign(project).file}: it is damaged")
+    assert "Traceback" not in told
+    sign(project).begin()
+    assert project.tidegate(*ALIVE)[0] == 0, "the way out works"
 
 
 def test_a_stream_that_can_not_write_its_sign_goes_on(streaming: Project) -> None:

@@ -20,6 +20,7 @@ from tidegate.windowing import (
     IntervalJoin,
     KeyedProcess,
     KeyedProcessFunction,
+    ProcessWindowFunction,
     Sum,
     WatermarkStrategy,
     Windows,
@@ -66,6 +67,14 @@ def used(inputs: list[dict[str, Any]]) -> set[tuple[str, str]]:
 )
 def test_an_expression_reads_the_columns_that_it_names(sql: str, columns: list[str]) -> None:
     assert columns_of_sql(sql, NAMES) == tuple(columns)
+
+
+@pytest.mark.parametrize("sql", ["current_date", "to_date(Session_User)", "`current_timestamp` + interval 1 day"])
+def test_a_column_goes_before_a_function_that_needs_no_parentheses(sql: str) -> None:
+    names = ("current_date", "session_user", "current_timestamp")
+    (column,) = columns_of_sql(sql, names)
+    assert column in sql.lower()
+    assert columns_of_sql(sql, ("value",)) == ()
 
 
 def test_keys_times_and_aggregates_come_from_their_columns_and_filters_decide_about_every_row(lake: Lake) -> None:
@@ -153,7 +162,28 @@ def test_results_of_a_users_own_code_come_from_every_column_that_it_may_read(lak
     whole = session_pipeline(compute=KeyedProcess(Alert()))
     assert fields(lineage_of(lake, whole))["level"] == {(name, "TRANSFORMATION") for name in ("user", "at", "value")}
     part = session_pipeline(compute=KeyedProcess(Alert()), uses=("value",))
-    assert fields(lineage_of(lake, part))["level"] == {("value", "TRANSFORMATION")}
+    context = {("user", "TRANSFORMATION"), ("at", "TRANSFORMATION")}
+    assert fields(lineage_of(lake, part))["level"] == {("value", "TRANSFORMATION"), *context}, "it knows key and time"
+
+
+class Spread(ProcessWindowFunction):
+    """Code of a user's own, over a window's aggregates."""
+
+    result_type = pa.struct([("spread", pa.int64())])
+
+    def process(self, key: Any, ctx: Any, elements: Any) -> Any:
+        return ({"spread": 1},)
+
+
+def test_the_results_of_a_process_function_also_come_from_the_key_and_the_times_of_its_window(lake: Lake) -> None:
+    windows = Windows(
+        EventTimeSessionWindows.with_gap(timedelta(minutes=30)), aggregate={"total": Sum("value")}, process=Spread()
+    )
+    assert fields(lineage_of(lake, session_pipeline(compute=windows)))["spread"] == {
+        ("value", "AGGREGATION"),
+        ("user", "AGGREGATION"),
+        ("at", "AGGREGATION"),
+    }
 
 
 def test_a_join_names_both_tables(lake: Lake) -> None:

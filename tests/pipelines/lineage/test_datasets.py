@@ -14,6 +14,7 @@ from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines.config import LEASE_NOTE
+from tidegate.pipelines.lineage.checks import check_facets
 from tidegate.pipelines.lineage.datasets import datasets_of_driver, schema_facet
 from tidegate.pipelines.lineage.names import DatasetName, dataset_name
 from tidegate.pipelines.lineage.written import Held, TableWrites, Written, written_by_driver
@@ -217,3 +218,22 @@ def test_sql_that_only_spark_knows_needs_no_spark(tmp_path: Path) -> None:
     hard = hourly_pipeline(columns={"hash": "xxhash64(user, value)"}, key=("hash",))
     told = datasets_of_driver(lake.config, hard).to_dict()
     assert "schema" not in table(told, "results")["facets"], "there is no table yet, and only Spark knows the type"
+
+
+@pytest.mark.parametrize(
+    ("observed", "metrics"),
+    [("7.5", {"max": 7.5}), ("2024-03-01", {}), ("nan", {}), ("inf", {}), ("-Infinity", {}), ("", {})],
+)
+def test_a_metric_of_a_column_is_a_number_that_json_has(observed: str, metrics: dict[str, float]) -> None:
+    check = {
+        "suite": "new final windows",
+        "expectation": "expect_column_max_to_be_between",
+        "about": "total",
+        "severity": "warning",
+        "success": True,
+        "observed": observed,
+    }
+    facets = check_facets({"windows": 1, "checks": [check]}, ["total"])
+    columns = facets["results"]["dataQualityMetrics"]["columnMetrics"]
+    assert columns == ({"total": metrics} if metrics else {})
+    json.dumps(facets, allow_nan=False)

@@ -22,12 +22,23 @@ ACCOUNT = {"AZURE_STORAGE_ACCOUNT_NAME": "acme", "azure_storage_account_key": "h
         ("gs://lake/raw/events", GCS("lake", "raw/events")),
         ("abfs://lake@acme.dfs.core.windows.net/events", ABFSS("lake", "acme", "events")),
         ("az://lake/events", ABFSS("lake", "acme", "events")),
+        ("abfss://lake/events", ABFSS("lake", "acme", "events")),
+        ("abfss://lake@other.dfs.core.windows.net/events", ABFSS("lake", "other", "events")),
         ("wasb://lake@acme.dfs.core.windows.net/events", WASBS("lake", "acme", "events")),
         ("hdfs://node:8020/raw/events", HDFS("node", "8020", "/raw/events")),
     ],
 )
 def test_a_place_has_the_name_that_other_tools_give_it(path: str, convention: DatasetNaming) -> None:
     assert dataset_name(path, ACCOUNT) == DatasetName(convention.get_namespace(), convention.get_name())
+
+
+@pytest.mark.parametrize("scheme", ["az", "abfs", "abfss"])
+def test_the_environment_may_name_the_account(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acme")
+    place = f"{scheme}://lake/events"
+    assert dataset_name(place).namespace == ABFSS("lake", "acme", "events").get_namespace()
+    options = {"account_name": "other"}
+    assert dataset_name(place, options).namespace == ABFSS("lake", "other", "events").get_namespace()
 
 
 def test_a_store_that_the_convention_does_not_name_keeps_its_scheme() -> None:

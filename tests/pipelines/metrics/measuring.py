@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.lake import Lake
+from tests.lake import Lake, at, hourly_pipeline
+from tests.pipelines.by_hand import ByHand
 from tests.pipelines.looping import NO_SPARK
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.config import Config, MetricsSettings
+from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.metrics import catalog
 from tidegate.pipelines.metrics.meter import Meter
+from tidegate.pipelines.metrics.observer import Observer
+from tidegate.pipelines.metrics.open import check_metrics, measured
 from tidegate.pipelines.run.driver import Driver
+from tidegate.windowing.compute import Compute
 
 Series = dict[tuple[str, tuple[str, ...]], Any]
 """Values by the name of the metric and the values of its attributes but the pipeline's, in the order of their names."""
@@ -43,6 +53,15 @@ class Read:
         return values
 
 
+def counted(series: Series) -> Counter[str]:
+    """The counters of epochs, from the metrics that show them."""
+    sums = Counter[str]()
+    for metric in catalog.COUNTERS:
+        for value, counter in metric.counts:
+            sums[counter] += series[metric.name, (value,) if value else ()]
+    return sums
+
+
 @contextmanager
 def measured_driver(
     lake: Lake, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
@@ -64,3 +83,29 @@ class MeasuredLake(Lake):
     def config(self) -> Config:
         """As a tidegate.toml in the folder would give it."""
         return super().config.model_copy(update={"metrics": MetricsSettings(**self.metrics)})
+
+
+@pytest.fixture(scope="module")
+def epoch(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """An epoch that read two events, and put one pane out."""
+    by_hand = ByHand(tmp_path_factory.mktemp("epoch"), hourly_pipeline())
+    return by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("08:00"), 1), watermark=at("09:30"))
+
+
+@contextmanager
+def run(folder: Path, port: int | None = None, compute: Compute | None = None, **settings: Any) -> Iterator[Observer]:
+    """The observer of a run, as [metrics] of a tidegate.toml in the folder wants it."""
+    entry = PipelineEntry.model_validate({"object": "a:b", "start": "2024-03-01", "metrics_port": port})
+    config = Config(root=folder, pipelines={"hours": entry}, metrics=MetricsSettings(**settings))
+    check_metrics(config)
+    with measured(config, "hours", compute or hourly_pipeline().compute, lambda: 1_710_000_000_000) as observer:
+        yield observer
+
+
+def values(text: str) -> dict[str, float]:
+    """Values by the name of the series, those of one name summed."""
+    sums: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            sums[sample.name] = sums.get(sample.name, 0) + sample.value
+    return sums

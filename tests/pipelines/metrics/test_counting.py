@@ -11,16 +11,18 @@ import pytest
 
 from tests.lake import Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.looping import NO_SPARK
-from tests.pipelines.metrics.measuring import Read, Series, measured_driver
+from tests.pipelines.metrics.measuring import Read, counted, measured_driver
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.metrics import catalog
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.tables import counters
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing import Count, PurgingTrigger, TumblingEventTimeWindows, Windows
 from tidegate.windowing.errors import LostElementsWarning
 from tidegate.windowing.time import to_millis
@@ -40,15 +42,6 @@ def lake(tmp_path: Path) -> Lake:
     lake.append(("ann", at("14:00"), 1), ("bob", at("08:00"), 2))
     lake.append(("ann", at("18:00"), 1), ("bob", at("09:00"), 2), ("bob", at("17:30"), 4))
     return lake
-
-
-def counted(series: Series) -> Counter[str]:
-    """The counters of epochs, from the metrics that show them."""
-    sums = Counter[str]()
-    for metric in catalog.COUNTERS:
-        for value, counter in metric.counts:
-            sums[counter] += series[metric.name, (value,) if value else ()]
-    return sums
 
 
 def published(lake: Lake, pipeline: Pipeline) -> Counter[str]:
@@ -140,6 +133,20 @@ def test_a_backfill_has_no_lag_because_its_user_chose_the_interval(lake: Lake) -
     assert series["tidegate.state.size", ()] > 0
     with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as unmeasured:
         assert not unmeasured.metrics.is_on
+
+
+def test_a_store_that_fails_when_only_metrics_read_it_ends_no_backfill(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(tables: PipelineTables) -> None:
+        raise StoreFailed("the store does not answer")
+
+    monkeypatch.setattr("tidegate.pipelines.run.driver.read_snapshot", away)
+    pipeline = hourly_pipeline()
+    with measured_driver(lake, pipeline) as (driver, read):
+        list(backfill(driver, cut(at("08:00"), at("20:00"), timedelta(hours=6))))
+    assert counted(read.series()) == published(lake, pipeline)
+    assert len(lake.rows(pipeline, "epochs")) == 2
 
 
 def test_events_that_a_trigger_removed_are_lost(lake: Lake) -> None:

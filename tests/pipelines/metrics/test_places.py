@@ -1,4 +1,4 @@
-"""The places that [metrics] names: a port, a collector, a file. None of them stops a run, whatever is wrong with it."""
+"""The places that [metrics] names: a port and a collector. None of them stops a run, whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -21,49 +21,22 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.lake import at, hourly_pipeline
-from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
+from tests.deployment.native import free_port
+from tests.pipelines.metrics.measuring import epoch as epoch
+from tests.pipelines.metrics.measuring import run, values
+from tidegate.pipelines.config import Config, MetricsSettings
 from tidegate.pipelines.imports import missing_extra
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.metrics import open as opened
 from tidegate.pipelines.metrics import push
 from tidegate.pipelines.metrics.catalog import METRICS
-from tidegate.pipelines.metrics.observer import Observer
-from tidegate.pipelines.metrics.open import check_metrics, measured
+from tidegate.pipelines.metrics.open import check_metrics
 from tidegate.windowing import IntervalJoin
-from tidegate.windowing.compute import Compute
-
-
-@pytest.fixture(scope="module")
-def epoch(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """An epoch that read two events, and put one pane out."""
-    by_hand = ByHand(tmp_path_factory.mktemp("epoch"), hourly_pipeline())
-    return by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("08:00"), 1), watermark=at("09:30"))
-
-
-@contextmanager
-def run(folder: Path, port: int | None = None, compute: Compute | None = None, **settings: Any) -> Iterator[Observer]:
-    """The observer of a run, as [metrics] of a tidegate.toml in the folder wants it."""
-    entry = PipelineEntry.model_validate({"object": "a:b", "start": "2024-03-01", "metrics_port": port})
-    config = Config(root=folder, pipelines={"hours": entry}, metrics=MetricsSettings(**settings))
-    check_metrics(config)
-    with measured(config, "hours", compute or hourly_pipeline().compute, lambda: 1_710_000_000_000) as observer:
-        yield observer
 
 
 def scraped(port: int, host: str = "127.0.0.1") -> str:
     with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=5) as answer:
         return str(answer.read().decode())
-
-
-def values(text: str) -> dict[str, float]:
-    """Values by the name of the series, those of one name summed."""
-    sums: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            sums[sample.name] = sums.get(sample.name, 0) + sample.value
-    return sums
 
 
 # --- Prometheus ------------------------------------------------------------------------------------
@@ -81,12 +54,6 @@ def test_a_port_alone_is_one_of_loopback_and_the_pipelines_own_comes_first(tmp_p
             assert probe.connect_ex(("127.0.0.2", port)) != 0
     with pytest.raises(OSError, match="refused"):
         scraped(port)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_every_metric_of_the_catalogue_is_served_by_its_name(tmp_path: Path, epoch: Manifest) -> None:
@@ -122,6 +89,36 @@ def test_a_port_in_use_is_a_line_that_names_the_way_out_and_the_run_goes_on(
             assert "tidegate_epoch_number" not in scraped(other), "the way out works; nothing was published yet"
     with run(tmp_path, prometheus="no.such.host.invalid:1"):
         assert "correct `prometheus` in [metrics]" in caplog.records[-1].getMessage()
+
+
+def test_a_name_service_that_does_not_answer_keeps_no_run_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server of the standard library asks it for the name of its own address."""
+    monkeypatch.setattr(socket, "getfqdn", None)
+    monkeypatch.setattr(socket, "gethostbyaddr", None)
+    port = free_port()
+    with run(tmp_path, prometheus=f"0.0.0.0:{port}"):
+        assert "target_info" in scraped(port)
+    with run(tmp_path, prometheus=f"[::1]:{port}"):
+        assert "target_info" in scraped(port, "[::1]")
+
+
+def test_a_host_that_is_no_name_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with run(tmp_path, prometheus=f"{'é' * 70}:1") as observer:
+        assert observer.is_on
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "that is no name of a host: correct `prometheus` in [metrics]" in line
+
+
+def test_a_port_of_a_pipeline_without_prometheus_serves_nothing_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run(tmp_path, 9465):
+        pass
+    assert caplog.messages == [
+        "metrics_port of [pipelines.hours] serves nothing: give `prometheus = 9465` in [metrics] as well"
+    ]
 
 
 # --- a collector -----------------------------------------------------------------------------------
@@ -215,6 +212,19 @@ def test_a_collector_that_is_away_has_one_line_and_one_when_it_is_back(
             'Transient error (Caused by X("[Errno -2] Name or service not known")) encountered',
             "Name or service not known",
         ),
+        (
+            "Transient error ('Connection aborted.', BadStatusLine('\x00\x18')) encountered",
+            "the answer is no HTTP. Port 4317 is usually for gRPC: give the one for HTTP, 4318, by `otlp` in [metrics]",
+        ),
+        (
+            "Transient error (Caused by SSLError('[SSL: WRONG_VERSION_NUMBER] (_ssl.c)')) encountered",
+            "there is no TLS at that port: write http:// in `otlp` of [metrics]",
+        ),
+        (
+            "Transient error (Caused by SSLError('[SSL: CERTIFICATE_VERIFY_FAILED]')) encountered",
+            "its certificate is not trusted: name the authority's file by OTEL_EXPORTER_OTLP_CERTIFICATE",
+        ),
+        ("Transient error (Caused by ConnectTimeoutError('...')) encountered", "no answer in time"),
     ],
 )
 def test_the_reason_of_an_outage_is_told_in_few_words(line: str, reason: str) -> None:
@@ -224,56 +234,76 @@ def test_the_reason_of_an_outage_is_told_in_few_words(line: str, reason: str) ->
     assert reasons.newest == reason
 
 
-def test_a_collector_that_never_answers_keeps_no_run_from_its_end(
-    tmp_path: Path, epoch: Manifest, monkeypatch: pytest.MonkeyPatch
+def test_a_port_for_grpc_is_told_as_such_and_no_reason_is_that_of_another_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=answer_as_grpc, args=(server,), daemon=True).start()
+        push.Exporter(f"http://127.0.0.1:{port}").export(MetricsData(()))
+        assert "Port 4317 is usually for gRPC" in caplog.messages[-1]
+    # It gives up at once, without a line that has a reason.
+    monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 60)
+    push.Exporter(f"http://127.0.0.1:{free_port()}").export(MetricsData(()))
+    assert ": no answer. The run goes on" in caplog.messages[-1]
+
+
+def answer_as_grpc(server: socket.socket) -> None:
+    """Answer each connection with the first frame of HTTP/2, until the server is closed."""
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+
+
+def test_a_collector_that_never_answers_keeps_no_run_from_its_end_which_says_what_is_lost(
+    tmp_path: Path, epoch: Manifest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(opened, "_LAST_WORDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = perf_counter()
-        with run(tmp_path, otlp=f"http://127.0.0.1:{silent.getsockname()[1]}") as observer:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with run(tmp_path, otlp=address) as observer:
             observer.published(epoch, {})
         assert perf_counter() - began < 5, "a send alone may wait for ten seconds"
+        assert caplog.messages == [
+            f"metrics can't be sent to {address}: no answer. The run has ended, so its last values are not sent"
+        ]
 
 
-# --- a file ------------------------------------------------------------------------------------------
-
-
-def test_the_file_goes_on_from_the_runs_before(tmp_path: Path, epoch: Manifest) -> None:
-    file = tmp_path / "prom" / "tidegate_hours.prom"
-    for number in (1, 2, 3):
-        with run(tmp_path, textfile="prom") as observer:
-            observer.published(epoch.model_copy(update={"epoch": number}), {"plan": 0.5})
-        shown = values(file.read_text())
-        assert shown["tidegate_source_events_total"] == 2 * number
-        assert shown["tidegate_epoch_duration_seconds_count"] == number
-        assert shown["tidegate_epoch_duration_seconds_sum"] == 0.5 * number
-        assert shown["tidegate_epoch_number"] == number, "a gauge is no sum"
-    with run(tmp_path, textfile="prom", compute=IntervalJoin.between(timedelta(0), timedelta(hours=1))) as observer:
-        observer.published(epoch, {"plan": 1.0})
-    text = file.read_text()
-    assert text.count("# TYPE tidegate_epoch_duration_seconds histogram") == 1
-    assert values(text)["tidegate_epoch_duration_seconds_sum"] == 2.5, "a series that ended stays"
-    assert "tidegate_watermark_lag_seconds" not in text, "it would stand still after the run"
-    assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
-@pytest.mark.parametrize("content", ["", "not { metrics", "\x00\xff", "tidegate_source_events_total NaN\n"])
-def test_a_damaged_file_is_begun_again(tmp_path: Path, epoch: Manifest, content: str) -> None:
-    file = tmp_path / "tidegate_hours.prom"
-    file.write_bytes(content.encode("latin-1"))
-    with run(tmp_path, textfile=".") as observer:
-        observer.published(epoch, {})
-    assert values(file.read_text())["tidegate_source_events_total"] == 2
-
-
-def test_a_folder_that_can_not_be_written_is_one_line(
-    tmp_path: Path, epoch: Manifest, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("headers", "line"),
+    [
+        ("Authorization: Bearer hushhush", "a header in OTEL_EXPORTER_OTLP_HEADERS or OTEL_EXPORTER_OTLP_METRICS_"),
+        ("x=hushhush é", "a header in OTEL_EXPORTER_OTLP_HEADERS or OTEL_EXPORTER_OTLP_METRICS_HEADERS is not sent"),
+        ("authorization=Bearer%0Ahushhush", "header value: '***'. The run goes on"),
+    ],
+)
+def test_no_value_of_a_header_is_in_the_log_also_of_one_that_can_not_be_sent(
+    headers: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "prom").write_text("a file")
-    with run(tmp_path, textfile="prom") as observer:
-        observer.published(epoch, {})
-    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert line.startswith(f"metrics can't be written to {tmp_path / 'prom'}/tidegate_hours.prom: ")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    with collecting() as collector, run(tmp_path, otlp=f"http://127.0.0.1:{collector.server_port}"):
+        pass
+    assert line in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_variables_that_opentelemetry_refuses_are_one_line_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "no such filter")
+    port = free_port()
+    with run(tmp_path, prometheus=port) as observer:
+        assert observer.is_on, "exemplars are of spans, and there are none"
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_METRICS_CREDENTIAL_PROVIDER", "nobody")
+    with run(tmp_path, prometheus=port, otlp="http://127.0.0.1:1") as observer:
+        assert not observer.is_on
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("metrics of hours are off: Requested component 'nobody' not found")
 
 
 # --- off, and what is missing --------------------------------------------------------------------------

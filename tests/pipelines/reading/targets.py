@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 
+from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.reading.reached import Reached
 from tidegate.pipelines.reading.rows import OP
 from tidegate.pipelines.reading.target import TABLES, Target
 from tidegate.pipelines.reading.views import View
 from tidegate.pipelines.storage import arrow_schema
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
 
 Counted = TypeVar("Counted", bound=Counter[tuple[object, ...]])
 
@@ -51,3 +54,18 @@ def project(folder: Path, *pipelines: str, warehouse: str = "warehouse", more: s
     tables = "".join(f'[pipelines.{name}]\nobject = "m:p"\nstart = "2024-03-01"\n' for name in pipelines)
     file.write_text(f'warehouse = "{warehouse}"\n{more}{tables}')
     return file
+
+
+def visits_of(folder: Path) -> ByHand:
+    """Pipeline `visits`: sessions that fired, grew and merged; some final, some not."""
+    windows = Windows(
+        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
+        allowed_lateness=timedelta(hours=2),
+        aggregate={"events": Count(), "total": Sum("value")},
+    )
+    project(folder, "visits")
+    made = ByHand(folder, session_pipeline(compute=windows, name="visits"))
+    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
+    made.epoch(("ann", at("10:25"), 4), ("zoë", at("11:00"), 5), watermark=at("11:31"))
+    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
+    return made

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import IntegerType, StructType
 
-from tests.lake import Clock, at, session_pipeline
+from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.query import Query, values_of
-from tests.pipelines.reading.targets import project
+from tests.pipelines.reading.targets import visits_of
+from tidegate import read_view
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading import data_source, reached
 from tidegate.pipelines.reading.data_source import TidegateFormat
@@ -29,24 +30,12 @@ from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.spark.versions import to_arrow
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import results
-from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
 from tidegate.windowing.time import to_millis
 
 
 @pytest.fixture
 def visits(tmp_path: Path) -> ByHand:
-    """Sessions that fired, grew and merged; some final, some not."""
-    windows = Windows(
-        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
-        allowed_lateness=timedelta(hours=2),
-        aggregate={"events": Count(), "total": Sum("value")},
-    )
-    project(tmp_path, "visits")
-    made = ByHand(tmp_path, session_pipeline(compute=windows, name="visits"))
-    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
-    made.epoch(("ann", at("10:25"), 4), ("zoë", at("11:00"), 5), watermark=at("11:31"))
-    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
-    return made
+    return visits_of(tmp_path)
 
 
 def options_of(made: ByHand, **options: str) -> dict[str, str]:
@@ -131,6 +120,23 @@ def test_values_of_every_type_may_be_asked_for_nulls(visits: ByHand) -> None:
     for where, number in (("departed IS NULL AND shards IS NOT NULL AND phases IS NOT NULL", 3), ("shards IS NULL", 0)):
         rows, _ = read(visits, view="epochs", where=where)
         assert len(rows) == number, where
+
+
+def test_rows_without_spark_take_the_conditions_of_the_format_and_those_of_arrow(visits: ByHand) -> None:
+    config = str(visits.folder / "tidegate.toml")
+    for where in ("user = 'bob' AND window_end > '2024-03-01'", pc.field("user") == "bob"):
+        rows = read_view("visits", columns=["user"], where=where, config=config)
+        assert rows.to_pydict() == {"user": ["bob"]}
+    for wrong, told in (
+        ({"where": "usr = 'bob'"}, "no column usr; the columns are user"),
+        ({"where": pc.field("usr") == "bob"}, r"where: no column 'usr'. The columns are user \(string\), "),
+        ({"where": pc.field("window_end") > "2024-03-01"}, r"no kernel matching .* window_end \(timestamp"),
+        ({"where": pc.field("total")}, "where: Filter expression must evaluate to bool"),
+        ({"columns": "user"}, r"columns = 'user': give a list, such as \['user'\]"),
+        ({"columns": ["usr"]}, "has no column 'usr': it has user"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            read_view("visits", config=config, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_stream_of_some_keys_has_their_corrections(visits: ByHand) -> None:

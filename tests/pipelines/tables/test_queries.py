@@ -7,7 +7,6 @@ TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -19,23 +18,14 @@ from sqlglot import exp
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.tables.sessions import sessions_of
 from tidegate.pipelines.snapshots.publish import publish, publish_table
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.epochs import SCHEMA as EPOCHS
 from tidegate.pipelines.tables.queries import DIALECTS, ResultQueries
-from tidegate.windowing import (
-    Accumulation,
-    Count,
-    CountTrigger,
-    EventTimeSessionWindows,
-    Sum,
-    TumblingEventTimeWindows,
-    Windows,
-)
+from tidegate.windowing import Accumulation, Count, CountTrigger, Sum, TumblingEventTimeWindows, Windows
 from tidegate.windowing.time import to_millis
-
-TOTALS = {"events": Count(), "total": Sum("value")}
 
 EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
 
@@ -47,19 +37,7 @@ EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
     ]
 )
 def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
-    """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
-    windows = Windows(
-        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
-        allowed_lateness=timedelta(hours=2),
-        accumulation=request.param,
-        aggregate=TOTALS,
-    )
-    made = ByHand(tmp_path / "it's here", session_pipeline(compute=windows, null_keys="keep"))
-    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
-    made.epoch(("ann", at("10:25"), 4), (None, at("11:00"), 5), watermark=at("11:31"))  # type: ignore[arg-type]
-    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
-    made.epoch((None, at("11:05"), 8), watermark=at("13:00"))  # type: ignore[arg-type]
-    return made
+    return sessions_of(tmp_path / "it's here", request.param)
 
 
 accumulating = pytest.mark.parametrize("by_hand", [Accumulation.ACCUMULATING], indirect=True, ids=["accumulating"])
@@ -165,7 +143,11 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(by_h
 
 def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_path: Path) -> None:
     """Rows of older epochs, which had a watermark, may be gone from table epochs."""
-    hours = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), trigger=CountTrigger.of(1), aggregate=TOTALS)
+    hours = Windows(
+        TumblingEventTimeWindows.of(3_600_000),
+        trigger=CountTrigger.of(1),
+        aggregate={"events": Count(), "total": Sum("value")},
+    )
     made = ByHand(tmp_path, session_pipeline(compute=hours))
     made.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:00"), 3), watermark=at("10:20"))
     latest = results.latest(made.rows("results"), ("user",))

@@ -1,34 +1,21 @@
-"""tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
-
-DAG files and the command line read only this file, so a project adds its pipelines here and needs no other change.
-Importing this module does not import Spark.
-
-A faulty file may hold keys of an object store, also in a wrong place, and everyone who sees Airflow's import errors
-reads the messages. So only the value of a known field of a pipeline is shown.
-"""
+"""The settings of tidegate.toml, checked when the file is read: the warehouse, Spark's settings and the pipelines."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-import tomllib
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.imports import explain_import, similar
 from tidegate.pipelines.names import check_address, check_name
 
 FILE_NAME = "tidegate.toml"
-ENVIRONMENT = "TIDEGATE_CONFIG"
-
 LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
 """Variable that names a file. A command that drives a pipeline notes there from when until when it held the lease."""
 
@@ -36,29 +23,6 @@ RESERVED = "_tidegate"
 """Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
 
 _NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
-
-_SECTIONS = ("storage_options", "spark")
-"""Tables of the project whose values may be secrets."""
-_EXPECTED = {
-    "string_type": "give a text in quotes",
-    "bool_type": "give true or false",
-    "bool_parsing": "give true or false",
-    "int_type": "give a whole number",
-    "int_parsing": "give a whole number",
-    "int_from_float": "give a whole number",
-    "float_type": "give a number",
-    "float_parsing": "give a number",
-    "tuple_type": 'give a list, such as ["a", "b"]',
-    "dict_type": "make it a table: [{field}]",
-    "model_type": "make it a table: [{field}]",
-    "model_attributes_type": "make it a table: [{field}]",
-    "missing": "the field is missing, and must be given",
-}
-_EXAMPLES = {
-    "object": 'such as "package.module:name"',
-    "start": "such as 2024-03-01 or 2024-03-01T06:00:00Z",
-    "end": "such as 2024-03-01 or 2024-03-01T06:00:00Z",
-}
 
 
 def _moment(value: object) -> object:
@@ -80,7 +44,7 @@ def _address(value: object) -> object:
     """Return `host:port`; a port alone is one of loopback."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+    if "/" in host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
         raise ValueError('give a port, such as 9464, or an address, such as "0.0.0.0:9464"')
     return f"{host or '127.0.0.1'}:{port}"
 
@@ -95,12 +59,22 @@ def _collector(value: str) -> str:
     return value.rstrip("/")
 
 
+def _folder(value: str) -> str:
+    if not value.strip() or "://" in value:
+        raise ValueError('give a folder of this host, such as "metrics" or "/var/lib/tidegate"; no URI')
+    return value
+
+
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A date or date-time of TOML; without a zone it is UTC."""
 
 
 Place: TypeAlias = Annotated[str, AfterValidator(check_address)]
 """A folder, or a URI in an object store."""
+
+
+Folder: TypeAlias = Annotated[str, AfterValidator(_folder)]
+"""A folder of this host."""
 
 
 PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
@@ -195,7 +169,7 @@ class MetricsSettings(BaseModel):
     """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
     otlp: Annotated[str, AfterValidator(_collector)] | None = None
     """Address of an OpenTelemetry collector, to which a run sends its metrics over HTTP; it gets `/v1/metrics`."""
-    textfile: str | None = None
+    textfile: Folder | None = None
     """Folder in which a run leaves its metrics for node_exporter; a relative path is taken from the file's folder."""
     every_seconds: float = Field(default=15, ge=1)
     """Seconds between two sends to the collector, and between two writes of the file."""
@@ -213,7 +187,7 @@ class Config(BaseModel):
 
     warehouse: Place = "warehouse"
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
-    work: str = ".work"
+    work: Folder = ".work"
     """Folder of this host for logs and temporary files; relative as above."""
     artifacts: Place | None = None
     """Folder or URI for what all hosts must see beside the tables: run reports, Data Docs, alarms, runs that Airflow
@@ -328,104 +302,3 @@ class Config(BaseModel):
         if not hasattr(imported, attribute):
             raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}{similar(imported, attribute)}")
         return getattr(imported, attribute)
-
-
-def find_config(start: Path | None = None) -> Path:
-    """Return the path of tidegate.toml: that in TIDEGATE_CONFIG, else the nearest one from `start` upwards.
-
-    Raises:
-        UsageError: there is no such file.
-    """
-    if named := os.environ.get(ENVIRONMENT):
-        return Path(named)
-    folder = (start or Path.cwd()).absolute()
-    for candidate in (folder, *folder.parents):
-        if (candidate / FILE_NAME).is_file():
-            return candidate / FILE_NAME
-    raise UsageError(
-        f"no {FILE_NAME} in {folder} or above: change to your project's folder, give --config, or set {ENVIRONMENT}"
-    )
-
-
-def load_config(file: Path | None = None) -> Config:
-    """Read tidegate.toml.
-
-    Raises:
-        UsageError: it is missing or faulty; the error names file and field, but no value that may be secret.
-    """
-    given = file or find_config()
-    by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
-    file = given.absolute()
-    try:
-        raw = tomllib.loads(file.read_text())
-    except FileNotFoundError as error:
-        relative = f"; {given} is relative to the current folder, {Path.cwd()}"
-        raise UsageError(f"there is no {file}{by_environment}{'' if given.is_absolute() else relative}") from error
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: {error}") from error
-    if reserved := sorted({"root", "file_name"} & raw.keys()):
-        raise UsageError(f"{file}: {reserved[0]}: unknown key")
-    try:
-        return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
-    except ValidationError as error:
-        faults = error.errors()
-    # Raised outside of the handler: pydantic's error holds the values, and a chained traceback would show them.
-    raise UsageError(f"{file}: {_describe(faults)}")
-
-
-def _describe(faults: Sequence[Mapping[str, Any]]) -> str:
-    """Return a message that names each faulty field and its fault; `faults` are those of pydantic's error."""
-    messages: dict[str, str] = {}
-    for fault in faults:
-        place = _place(fault["loc"])
-        # A value that fits none of several types has a fault for each; the first is enough.
-        messages.setdefault(".".join(place), _fault(place, fault))
-    return "; ".join(f"{field}: {message}" for field, message in messages.items())
-
-
-def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Return the keys that lead to a value; parts that pydantic adds for its types are left out."""
-    depth = 3 if loc[0] == "pipelines" else 2
-    return tuple(str(part) for part in loc[:depth] if part != "[key]")
-
-
-def _fault(place: tuple[str, ...], fault: Mapping[str, Any]) -> str:
-    kind, key = fault["type"], place[-1]
-    if kind == "extra_forbidden":
-        model = PipelineEntry if place[0] == "pipelines" else MetricsSettings if len(place) > 1 else Config
-        return _unknown(key, model)
-    field = ".".join(place)
-    if place[0] in _SECTIONS and len(place) > 1:
-        return f"give a text in quotes{'' if place[0] == _SECTIONS[0] else ', a whole number, true or false'}"
-    expected = _EXPECTED.get(kind, "").format(field=field) or _limit(kind, fault.get("ctx") or {}) or _own_words(fault)
-    example = f", {_EXAMPLES[key]}" if kind != "value_error" and len(place) == 3 and key in _EXAMPLES else ""
-    shown = f" (given {fault['input']!r})" if kind != "missing" and _may_be_shown(place, fault["input"]) else ""
-    return f"{expected}{example}{shown}"
-
-
-def _unknown(key: str, model: type[BaseModel]) -> str:
-    names = [name for name, field in model.model_fields.items() if not field.exclude]
-    close = get_close_matches(key, names, 1)
-    return f"unknown key; did you mean {close[0]}?" if close else f"unknown key; the keys here are {', '.join(names)}"
-
-
-def _limit(kind: str, given: Mapping[str, Any]) -> str:
-    words = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
-    words |= {"less_than_equal": ("le", "at most")}
-    if kind in words:
-        name, word = words[kind]
-        return f"give {word} {given[name]:g}"
-    return f"give {given['expected']}" if kind == "literal_error" else ""
-
-
-def _own_words(fault: Mapping[str, Any]) -> str:
-    """Return the message of a check of this package, or else pydantic's message."""
-    return str(fault["msg"]).removeprefix("Value error, ")
-
-
-def _may_be_shown(place: tuple[str, ...], value: object) -> bool:
-    return place[0] == "pipelines" and len(place) == 3 and not isinstance(value, Mapping | list)

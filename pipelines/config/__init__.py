@@ -1,0 +1,31 @@
+"""tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
+
+DAG files and the command line read only this file, so a project adds its pipelines here and needs no other change.
+Importing this room does not import Spark.
+"""
+
+from tidegate.pipelines.config.file import ENVIRONMENT, find_config, load_config
+from tidegate.pipelines.config.settings import (
+    FILE_NAME,
+    LEASE_NOTE,
+    RESERVED,
+    Config,
+    MetricsSettings,
+    PartitionUnit,
+    PipelineEntry,
+    SourceAsset,
+)
+
+__all__ = [
+    "ENVIRONMENT",
+    "FILE_NAME",
+    "LEASE_NOTE",
+    "RESERVED",
+    "Config",
+    "MetricsSettings",
+    "PartitionUnit",
+    "PipelineEntry",
+    "SourceAsset",
+    "find_config",
+    "load_config",
+]
