@@ -38,9 +38,8 @@ _VIEWS = ("final", "latest", "all")
 @click.option(
     "--dialect",
     type=click.Choice(sorted(DIALECTS)),
-    default="spark",
-    show_default=True,
-    help="Engine of --sql. Spark, and DuckDB with its extension delta, need no catalog; standard needs --schema.",
+    help="Engine of --sql, by default spark. Spark, and DuckDB with its extension delta, need no catalog; standard "
+    "needs --schema.",
 )
 @click.option(
     "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql has paths."
@@ -53,10 +52,14 @@ def results(
     limit: int,
     sort: str | None,
     sql: bool,
-    dialect: str,
+    dialect: str | None,
     schema: str | None,
 ) -> None:
     """Show the windows of PIPELINE, or the results of its process function or join."""
+    if not sql and (dialect is not None or schema is not None):
+        raise click.BadParameter(
+            "it spells the query: give --sql as well", param_hint="--schema" if dialect is None else "--dialect"
+        )
     tables = screen.tables(pipeline)
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
@@ -65,7 +68,7 @@ def results(
     columns = arrow_schema(handle)
     panes = results_table.has_panes(columns)
     if sql:
-        spelling = DIALECTS[dialect]
+        spelling = DIALECTS[dialect or "spark"]
         query = ResultQueries(
             _table(tables, results_table.NAME, spelling, schema),
             _table(tables, epochs.NAME, spelling, schema),

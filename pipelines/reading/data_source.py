@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading.filters import condition
-from tidegate.pipelines.reading.reached import Reached
+from tidegate.pipelines.reading.reached import NEW_QUERY, Reached
 from tidegate.pipelines.reading.target import FINAL, STREAMED, Target
 from tidegate.pipelines.reading.views import FileRows, View
 from tidegate.pipelines.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
@@ -74,7 +74,8 @@ class TidegateFormat(DataSource):
                 f"option view = {self._target.view!r}: a stream reads {', '.join(STREAMED)}. View `final` has each "
                 "window when it is final, and its corrections"
             )
-        return StreamReader(self._target, to_arrow(schema), self._pushed(_CHANGING), self._forgotten_through)
+        where = self.options.get("where", "").strip()
+        return StreamReader(self._target, to_arrow(schema), self._pushed(_CHANGING), self._forgotten_through, where)
 
     @cached_property
     def _target(self) -> Target:
@@ -142,39 +143,64 @@ class StreamReader(DataSourceStreamReader):
     """
 
     def __init__(
-        self, target: Target, wanted: pa.Schema, pushed: Sequence[pc.Expression] = (), forgotten_through: int = 0
+        self,
+        target: Target,
+        wanted: pa.Schema,
+        pushed: Sequence[pc.Expression] = (),
+        forgotten_through: int = 0,
+        where: str = "",
     ) -> None:
         self._target = target
         self._wanted = wanted
         self._pushed = pushed
         self._forgotten_through = forgotten_through
+        self._read = {"view": target.view, "where": where}
         self._until: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset before the first row."""
-        return Reached.nothing().as_offset()
+        return self._offset(Reached.nothing())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note how far the view is published: a query of what is there ends at this moment."""
-        self._until = self._target.now().as_offset()
+        self._until = self._offset(self._target.now())
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return how far the view is published; Spark 4.0 and 4.1 name neither the start nor a limit."""
-        return self._target.now().as_offset() if self._until is None else self._until
+        if start is not None:
+            # Before Spark notes the batch: then the query goes on once the options are as they were.
+            self._moment(start)
+        return self._offset(self._target.now()) if self._until is None else self._until
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch.
 
         Raises:
-            Refused: the rows between the offsets can't be told any more, or a key was forgotten.
+            Refused: the rows between the offsets can't be told any more, a key was forgotten, or the query has read
+                other rows before.
         """
-        first, last = Reached.from_offset(start), Reached.from_offset(end)
+        first, last = self._moment(start), self._moment(end)
         return [] if first == last else _tasks(self._target.changes(first, last, self._forgotten_through))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         if isinstance(partition, _Part):
             yield from _cast(self._target.read(partition.view, self._pushed), self._wanted)
+
+    def _offset(self, at: Reached) -> dict[str, Any]:
+        return at.as_offset() | self._read
+
+    def _moment(self, offset: dict[str, Any]) -> Reached:
+        """Return the moment of an offset of this query; an older one does not say what was read."""
+        at = Reached.from_offset({name: value for name, value in offset.items() if name not in self._read})
+        for option, now in self._read.items():
+            before = offset.get(option, now)
+            if at.epoch and before != now:
+                raise Refused(
+                    f"option {option}: this query has read {before or 'all rows'!r} so far, and now asks for "
+                    f"{now or 'all rows'!r}, so its target would have some rows of each. {NEW_QUERY}"
+                )
+        return at
 
 
 def _tasks(view: View) -> list[InputPartition]:

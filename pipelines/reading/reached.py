@@ -164,7 +164,8 @@ def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> 
     if is_other:
         raise Refused(
             f"this query has read epoch {given.epoch} of pipeline {tables.pipeline!r}, which its tables do not have: "
-            f"they were made anew, or a backup took their place. {NEW_QUERY}"
+            "they were made anew, or a backup took their place; or the checkpoint folder is that of another query. "
+            f"{NEW_QUERY}"
         )
 
 

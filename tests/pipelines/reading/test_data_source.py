@@ -203,6 +203,33 @@ def test_a_query_follows_corrections_restores_and_returns(visits: ByHand) -> Non
     assert query.total() == final_of(visits)
 
 
+@pytest.mark.parametrize(("before", "after"), [({}, {"view": "latest"}), ({"where": "user = 'bob'"}, {})])
+def test_a_query_does_not_go_on_with_other_rows(visits: ByHand, before: dict[str, str], after: dict[str, str]) -> None:
+    query_of(visits, **before).run()
+    visits.epoch(watermark=at("15:00"))
+    query = query_of(visits, **after)
+    last = json.loads((query.checkpoint / "offsets" / "0").read_text())
+    told = "so its target would have some rows of each. Start the query with a new checkpoint folder"
+    with pytest.raises(Refused, match=told):
+        query.reader().latestOffset(last)
+    with pytest.raises(Refused, match=told):
+        query.run()
+    anew = Query(visits.folder / "new_checkpoint", visits.folder / "new_target", options_of(visits, **after))
+    anew.run()
+    assert sum(anew.total().values()) == read(visits, **after)[0].num_rows
+
+
+def test_offsets_from_before_they_said_what_was_read_are_gone_on_with(visits: ByHand) -> None:
+    query = query_of(visits)
+    query.run()
+    for file in (query.checkpoint / "offsets").iterdir():
+        offset = json.loads(file.read_text())
+        file.write_text(json.dumps({name: value for name, value in offset.items() if name not in ("view", "where")}))
+    visits.epoch(watermark=at("15:00"))
+    query.run()
+    assert query.total() == final_of(visits)
+
+
 def test_a_batch_is_the_same_when_it_is_read_again_after_a_restore(visits: ByHand) -> None:
     query = query_of(visits)
     before = visits.head()
@@ -269,7 +296,8 @@ def test_tables_that_were_made_anew_are_not_gone_on_with(visits: ByHand) -> None
     for hour in ("11:30", "12:30", "13:30", "14:30"):
         visits.epoch(("ann", at("10:00"), 1), watermark=at(hour))
     with pytest.raises(
-        Refused, match=r"made anew, or a backup took their place. Start the query with a new checkpoint"
+        Refused,
+        match=r"made anew, or a backup took their place; or .* another query. Start the query with a new checkpoint",
     ):
         query.run()
 
