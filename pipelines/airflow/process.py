@@ -121,7 +121,9 @@ class Run:
             return state.exit_code is None and (self._is_beating(state) or self.is_driver(state))
         try:
             process = psutil.Process(self.handle.pid)
-            return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.handle.started) < 1
+            # The clock may have been set since, and with it what psutil takes for the start.
+            same = abs(process.create_time() - self.handle.started) < 1 or is_supervisor(self.handle)
+            return process.status() != psutil.STATUS_ZOMBIE and same
         except psutil.NoSuchProcess:
             return False
 

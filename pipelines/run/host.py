@@ -1,4 +1,4 @@
-"""The name of this host, by which leases and runs of commands say where a process is.
+"""The name of this host, by which leases and runs of commands say where a process is, and the age of its processes.
 
 Importing this module loads no library for tables.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
+
+import psutil
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The namespace of process ids of a Linux host, outside of containers (PROC_PID_INIT_INO)."""
@@ -23,3 +25,12 @@ def this_host() -> str:
         # Other systems than Linux have a single namespace.
         return socket.gethostname()
     return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
+
+
+def after_boot(process: psutil.Process) -> float:
+    """Return the seconds from the boot of this host to the start of a process.
+
+    They stay when the clock is set. psutil's own start of a process moves then, because it is counted from the time of
+    the boot, which the system takes from the clock.
+    """
+    return process.create_time() - psutil.boot_time()

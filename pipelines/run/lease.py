@@ -27,7 +27,7 @@ from tidegate.pipelines.config import LEASE_NOTE
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
-from tidegate.pipelines.run.host import this_host
+from tidegate.pipelines.run.host import after_boot, this_host
 from tidegate.pipelines.storage import Warehouse, active_files, is_local, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.tables.newest import newest
@@ -55,12 +55,16 @@ _PROPERTIES = {
     "delta.checkpointInterval": "20",
 }
 
+_SINCE_1970 = 1e9
+"""A start of a process above it is in seconds since 1970: no host runs for 30 years."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
     """A row of the lease table: the driver of a pipeline.
 
-    Times: int64 epoch milliseconds; `process_started`: seconds, from the operating system.
+    Times: int64 epoch milliseconds; `process_started`: seconds after the boot of the host, which stay when its clock is
+    set. Rows of older versions have seconds since 1970 there.
     """
 
     run: str
@@ -84,7 +88,8 @@ class LeaseRow:
         try:
             process = psutil.Process(self.process)
             # A zombie is dead: it was killed, and only its parent has not yet collected it.
-            same = abs(process.create_time() - self.process_started) < 1
+            started = process.create_time() if self.process_started > _SINCE_1970 else after_boot(process)
+            same = abs(started - self.process_started) < 1
             return same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
@@ -126,7 +131,7 @@ class Lease:
         self._was_held = False
         self._ended = threading.Event()
         self._writing = threading.Lock()
-        started = psutil.Process().create_time()
+        started = after_boot(psutil.Process())
         now = clock()
         self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.run.host import after_boot
 
 _FOLDER = "alive"
 
@@ -40,7 +41,7 @@ class SignOfLife:
     def begin(self) -> None:
         """Write this process into the file. The caller holds the lease."""
         process = psutil.Process()
-        giver = {"process": process.pid, "after_boot": _after_boot(process)}
+        giver = {"process": process.pid, "after_boot": after_boot(process)}
         # Without a sign, the probe says so; the stream itself needs none.
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -92,19 +93,11 @@ class SignOfLife:
         return max(age, 0.0)
 
 
-def _is_running(number: int, after_boot: float) -> bool:
+def _is_running(number: int, started: float) -> bool:
     """Return True if a process of this host runs; after its end its number may be another's."""
     try:
         process = psutil.Process(number)
         # A zombie is dead: it was killed, and only its parent has not yet collected it.
-        return abs(_after_boot(process) - after_boot) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        return abs(after_boot(process) - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _after_boot(process: psutil.Process) -> float:
-    """Return the seconds from the boot of the host to the start of a process.
-
-    A clock that is set moves the time of the boot, and with it what psutil takes for the start of a process.
-    """
-    return process.create_time() - psutil.boot_time()

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.airflow.dag_runs import wait_until
@@ -61,6 +62,16 @@ def test_a_command_is_ended_with_all_that_it_started_even_if_nobody_waits_for_it
     wait_until(lambda: Run(handle).status() == FAILED, "its end")
     assert Run(handle).exit_code() == 143
     assert not [member for member in session if member.is_running() and member.status() != "zombie"]
+
+
+def test_a_command_runs_on_when_the_clock_is_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes the time of its boot from the clock, and psutil the start of a process from that."""
+    handle, booted = at_work(folder, "kind"), psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
+    assert Run(handle).status() == RUNNING
+    assert not Run(replace(handle, folder=str(folder / "other"))).is_alive(), "its number belongs to another run"
+    Run(handle).end()
+    wait_until(lambda: Run(handle).status() == FAILED, "its end")
 
 
 def test_only_the_command_is_asked_so_that_it_can_end_its_epoch_with_the_processes_that_it_has(folder: Path) -> None:

@@ -86,6 +86,15 @@ def test_a_live_process_of_this_host_keeps_it(tables: PipelineTables, process: s
         pytest.fail("taken from a live process")
 
 
+def test_a_driver_lives_on_when_the_clock_is_set(tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes the time of its boot from the clock, and psutil the start of a process from that."""
+    clock, booted = Clock(), psutil.boot_time()
+    with Lease(tables, "stream", clock):
+        monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
+        with pytest.raises(LeaseHeld), Lease(tables, "backfill", clock):
+            pytest.fail("taken from a live process")
+
+
 def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
     tables: PipelineTables, process: subprocess.Popen[bytes]
 ) -> None:
