@@ -57,6 +57,9 @@ def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) 
     assert {row["user"] for row in pushed.option("view", "all").load("visits").collect()} == {"zoë"}
     made.option("view", "final").load("visits").createOrReplaceTempView("visits_final")
     assert collected(spark.sql("SELECT * FROM visits_final")) == (before := final_of(visits))
+    options = f"path 'visits', config '{tmp_path / 'tidegate.toml'}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING tidegate OPTIONS ({options})")
+    assert collected(spark.sql("SELECT * FROM in_sql")) == before
     visits.epoch(watermark=at("15:00"))
     assert collected(spark.sql("SELECT * FROM visits_final")) == before, "a frame is planned once"
     assert collected(made.option("view", "final").load("visits")) == final_of(visits) != before
