@@ -70,7 +70,7 @@ def test_a_stream_goes_on_after_its_target_failed(spark: SparkSession, visits: B
 
     The long form is the page "Consuming and chaining", whose readers are killed.
     """
-    register_format(spark, tmp_path / "tidegate.toml")
+    register_format(spark, str(tmp_path / "tidegate.toml"))
     stream = spark.readStream.format("tidegate").load("visits")
     batches: dict[int, list[Counter[tuple[Any, ...]]]] = {}
 
