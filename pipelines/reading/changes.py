@@ -28,8 +28,6 @@ from tidegate.pipelines.reading.views import (
 from tidegate.pipelines.tables import results
 from tidegate.windowing.time import MAX_TIMESTAMP
 
-_ROW = "__number"
-
 
 def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool) -> View:
     """Return what changed in view `final` or `latest` between two moments of the timeline of the files.
@@ -140,11 +138,9 @@ def _numbers_of_changes(files: Files, start: Reached, end: Reached) -> list[int]
 
 def _panes_not_in(rows: pa.Table, others: pa.Table, by: Sequence[str]) -> pa.Table:
     """Return the panes that `others` does not have, by the columns that identify a pane."""
-    these = rows.select(by).append_column(_ROW, pa.array(np.arange(len(rows)), pa.int64()))
-    those = others.select(by).append_column(_ROW, pa.repeat(pa.scalar(-1, pa.int64()), len(others)))
-    # A group_by treats a null in the key as a value, and a join does not.
-    groups = pa.concat_tables([these, those]).group_by(list(by), use_threads=False)
-    numbers = groups.aggregate([(_ROW, "min")])[f"{_ROW}_min"]
+    both = pa.concat_tables([rows.select(by), others.select(by)])
+    places = np.concatenate([np.arange(len(rows)), np.full(len(others), -1)])
+    numbers = results.grouped(both, pa.array(places, pa.int64()), "min")
     return rows.take(numbers.filter(pc.greater_equal(numbers, 0)))
 
 

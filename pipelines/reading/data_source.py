@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading.filters import condition
 from tidegate.pipelines.reading.reached import NEW_QUERY, Reached
-from tidegate.pipelines.reading.target import FINAL, STREAMED, Target
+from tidegate.pipelines.reading.target import FINAL, Target
 from tidegate.pipelines.reading.views import FileRows, View
 from tidegate.pipelines.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 OPTIONS = ("path", "view", "where", "config", "forgottenThrough")
-
-_CHANGING = frozenset({"op", "stale", "reopened"})
-"""Columns whose values a stream sets by itself."""
 
 _BYTES = 64 << 20
 """Bytes of files from which on a task is full."""
@@ -69,13 +66,10 @@ class TidegateFormat(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of what changes in the view."""
-        if self._target.view not in STREAMED:
-            raise UsageError(
-                f"option view = {self._target.view!r}: a stream reads {', '.join(STREAMED)}. View `final` has each "
-                "window when it is final, and its corrections"
-            )
+        self._target.check_can_be_followed()
+        pushed = self._pushed(self._target.changing)
         where = self.options.get("where", "").strip()
-        return StreamReader(self._target, to_arrow(schema), self._pushed(_CHANGING), self._forgotten_through, where)
+        return StreamReader(self._target, to_arrow(schema), pushed, self._forgotten_through, where)
 
     @cached_property
     def _target(self) -> Target:

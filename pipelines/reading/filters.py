@@ -74,7 +74,7 @@ def _expression(node: exp.Expr, text: str, schema: pa.Schema) -> pc.Expression:
     if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):
         return ~_expression(node.this, text, schema)
     if isinstance(node, exp.Is) and isinstance(node.this, exp.Column) and isinstance(node.expression, exp.Null):
-        return pc.field(_field(node.this, text, schema).name).is_null()
+        return pc.field(_column(node.this, text, schema).name).is_null()
     if isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.expressions:
         field = _field(node.this, text, schema)
         values = [_scalar(item, field, text).as_py() for item in node.expressions]
@@ -94,12 +94,16 @@ def _expression(node: exp.Expr, text: str, schema: pa.Schema) -> pc.Expression:
     raise _unfit(node.sql(dialect="spark"), text)
 
 
-def _field(column: exp.Column, text: str, schema: pa.Schema) -> pa.Field:
+def _column(column: exp.Column, text: str, schema: pa.Schema) -> pa.Field:
     if column.table or column.name not in schema.names:
         raise UsageError(
             f"where = {text!r}: no column {column.sql(dialect='spark')}; the columns are {', '.join(schema.names)}"
         )
-    field = schema.field(column.name)
+    return schema.field(column.name)
+
+
+def _field(column: exp.Column, text: str, schema: pa.Schema) -> pa.Field:
+    field = _column(column, text, schema)
     if not _is_comparable(field.type):
         raise _unfit(f"{column.name} of type {field.type}", text)
     return field
@@ -117,7 +121,9 @@ def _scalar(node: exp.Expr, field: pa.Field, text: str) -> pa.Scalar:
             value = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         elif isinstance(value, str) and pa.types.is_date(field.type):
             value = date.fromisoformat(value)
-        elif isinstance(node, exp.Neg) and type(value) is int:
+        if isinstance(node, exp.Neg):
+            if type(value) is not int:
+                raise ValueError
             value = -value
         kinds = {bool: pa.types.is_boolean, int: pa.types.is_integer, datetime: pa.types.is_timestamp}
         kinds |= {date: pa.types.is_date, str: _is_text}

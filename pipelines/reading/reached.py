@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reading.filters import files_that_may_match
 from tidegate.pipelines.reading.places import Files
-from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.snapshots.published import require_published, settled_watermark
+from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
@@ -177,6 +179,20 @@ def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) ->
         column
     ].to_pylist()
     return values
+
+
+def oldest_epoch(tables: PipelineTables) -> int:
+    """Return the oldest epoch in table epochs, by the statistics of its files; 0 if these don't tell it."""
+    return min((file.get("min.epoch") or 0 for file in active_files(tables.look(epochs.NAME))), default=0)
+
+
+def given_up_since(tables: PipelineTables, table: str, epoch: int) -> set[str]:
+    """Return the files of a table that restores after an epoch gave up, because nobody could read them."""
+    given_up: set[str] = set()
+    for entry in takewhile(lambda entry: entry.epoch > epoch, list_snapshots(tables)):
+        if entry.manifest["kind"] == "restore" and (snapshot := read_snapshot(tables, entry.version)) is not None:
+            given_up.update(snapshot.manifest.publish[table].given_up)
+    return given_up
 
 
 NEW_QUERY = "Start the query with a new checkpoint folder and an empty target"

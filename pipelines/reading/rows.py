@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.reading.places import from_bits
-from tidegate.pipelines.reading.views import FileRows
+from tidegate.pipelines.reading.places import Files, from_bits
+from tidegate.pipelines.reading.views import FileRows, View
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.columns import column
 from tidegate.pipelines.tables.late import REOPENED
 
 OP = column("op", pa.string(), "+ for a row that came, - for one that left")
+
+
+def with_op(view: View, files: Files) -> View:
+    """Return a view with `+` in column `op` if its table has no such column, as that of a function or a join."""
+    if OP.name in files.schema.names:
+        return view
+    return replace(view, files=tuple(replace(file, op=file.op or "+") for file in view.files))
 
 
 def read_file(
@@ -34,26 +42,26 @@ def read_file(
         where: the expression; None for all rows.
         columns: the columns to read, if no expression needs others; None for all.
     """
-    # Bits count the rows of the whole file, so such a file is filtered after it was read.
-    is_filtered_here = file.kept is not None and where is not None
+    # Bits count all rows of the file, and its `op` may be missing: then rows are filtered after they were read.
+    asks_for_op = file.op is not None and OP.name in str(where)
+    is_filtered_here = where is not None and (file.kept is not None or asks_for_op)
     batches = warehouse.read_batches(
         path,
         [file.name],
         schema,
         None if is_filtered_here else columns,
-        where if file.kept is None else None,
+        None if is_filtered_here else where,
     )
     first = 0
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         if file.kept is not None:
             rows = rows.filter(pa.array(from_bits(file.kept, first, len(batch))))
-            rows = rows if where is None else rows.filter(where)
         first += len(batch)
-        if OP.name in rows.column_names:
-            # Rows of functions and joins have no `op` in their table.
-            op = rows[OP.name].fill_null("+") if file.op is None else pa.repeat(pa.scalar(file.op), len(rows))
-            rows = rows.set_column(rows.column_names.index(OP.name), OP, op)
+        if file.op is not None and OP.name in rows.column_names:
+            rows = rows.set_column(rows.column_names.index(OP.name), OP, pa.repeat(pa.scalar(file.op), len(rows)))
+        if is_filtered_here:
+            rows = rows.filter(where)
         yield from (rows if columns is None else rows.select(columns)).to_batches()
 
 

@@ -19,15 +19,18 @@ from tidegate.pipelines.reading.reached import (
     NEW_QUERY,
     Reached,
     check_same_history,
+    given_up_since,
+    oldest_epoch,
     reached,
     rows_of_epochs,
     settled,
 )
-from tidegate.pipelines.reading.rows import OP, read_file, without_later_marks
+from tidegate.pipelines.reading.rows import OP, read_file, with_op, without_later_marks
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import published_epoch, require_published
 from tidegate.pipelines.storage import arrow_schema, warehouse_of
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.late import REOPENED
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 FINAL, LATEST, ALL = "final", "latest", "all"
@@ -91,11 +94,44 @@ class Target:
         """Name of the table that has the rows."""
         return TABLES[self.view]
 
+    @property
+    def changing(self) -> frozenset[str]:
+        """Names of columns whose values a stream sets by itself."""
+        marks = {REOPENED} if self.table == late.NAME else set()
+        signs = {OP.name} if self.table == results.NAME and not self._has_own_op else set()
+        return frozenset({"stale", *marks, *signs})
+
+    @property
+    def _has_own_op(self) -> bool:
+        """True if `op` is a result of a function or a key, and not the sign of a row."""
+        schema = self.schema
+        if OP.name not in schema.names or results.has_panes(schema):
+            return False
+        return not schema.field(OP.name).equals(OP, check_metadata=True)
+
+    def check_can_be_followed(self) -> None:
+        """Check that a stream can read the view.
+
+        Raises:
+            UsageError: it can't; the message names the way out.
+        """
+        if self.view not in STREAMED:
+            raise UsageError(
+                f"option view = {self.view!r}: a stream reads {', '.join(STREAMED)}. View `final` has each window when "
+                "it is final, and its corrections"
+            )
+        if self.view in (FINAL, LATEST) and self._has_own_op:
+            raise UsageError(
+                f"the results of pipeline {self.tables.pipeline!r} have a column 'op', where a stream of view "
+                f"{self.view!r} has + and -: rename the column in the pipeline, or follow view {ALL!r}, whose stream "
+                "only adds rows"
+            )
+
     def rows(self, pushed: Sequence[pc.Expression] = ()) -> views.View:
         """Return the rows of the view as it is now, without files in which no row satisfies all expressions."""
         view, files = self._rows()
         where = all_of([view.where, *pushed])
-        names = files_that_may_match(files.active, files.schema, where)
+        names = files_that_may_match(files.active, self.schema, where)
         return replace(view, files=tuple(file for file in view.files if file.name in names))
 
     def _rows(self) -> tuple[views.View, Files]:
@@ -107,7 +143,7 @@ class Target:
         at, files = reached(tables, self.table)
         if self.view in (FINAL, LATEST):
             plan = views.final if self.view == FINAL else views.latest
-            return plan(files, self.key, at), files
+            return with_op(plan(files, self.key, at), files), files
         return views.all_rows(files, pc.field("epoch") <= at.epoch), files
 
     def now(self) -> Reached:
@@ -137,10 +173,12 @@ class Target:
                     f"rows of epochs that this query may have read, up to epoch {start.epoch}. A stream of view "
                     f"{self.view!r} only adds rows; view final also takes rows back. {NEW_QUERY}"
                 )
-            return replace(changes.appended(files, start, end), until=end.epoch)
+            # Only late rows have marks; other tables have a column of that name with another meaning.
+            until = end.epoch if self.table == late.NAME else None
+            return replace(changes.appended(files, start, end), until=until)
         only_final = self.view == FINAL
         if is_one_line:
-            return changes.changes_in_timeline(files, self.key, start, end, only_final)
+            return with_op(changes.changes_in_timeline(files, self.key, start, end, only_final), files)
         after = files if end == now else self._files_at(end)
         before = self._files_at(start) if start.epoch else after.some(())
         return changes.changes_of_versions(before, after, self.key, start, end, only_final)
@@ -190,14 +228,29 @@ class Target:
     def _check_forgotten(self, start: Reached, end: Reached, through: int) -> None:
         if not start.epoch:
             return
-        number = pc.field("epoch")
-        is_new = (number > max(start.epoch, through)) & (number <= end.epoch) & (pc.field("kind") == "forget")
+        number, since = pc.field("epoch"), max(start.epoch, through)
+        self._check_told(start, since)
+        is_new = (number > since) & (number <= end.epoch) & (pc.field("kind") == "forget")
         if numbers := rows_of_epochs(self.tables, "epoch", is_new):
             newest = max(numbers)
             raise Refused(
                 f"epoch {newest} of pipeline {self.tables.pipeline!r} forgot a key, so its rows can't be taken back "
                 "from the target of this query: nobody may keep them. Erase the key in the target, too, and start the "
                 f'query again with .option("forgottenThrough", "{newest}"), which says that you did'
+            )
+
+    def _check_told(self, start: Reached, since: int) -> None:
+        """Refuse if table epochs has lost rows of epochs that followed in the timeline of a moment.
+
+        A clean-up removes them after a long time, the oldest first. What an epoch of another timeline took away is told
+        by versions of the table, which go much earlier, and which `forget` removes at once.
+        """
+        oldest = oldest_epoch(self.tables)
+        if oldest > since + 1 and rows_of_epochs(self.tables, "epoch", pc.field("timeline") == start.timeline):
+            raise Refused(
+                f"this query has read epoch {start.epoch} of pipeline {self.tables.pipeline!r}, and table epochs has "
+                f"only the epochs from {oldest} on (retain_epochs_days in tidegate.toml): nobody can tell if a key was "
+                f"forgotten in between. {NEW_QUERY}"
             )
 
     def _files_at(self, at: Reached) -> Files:
@@ -207,6 +260,11 @@ class Target:
         except Refused as error:
             raise self._is_gone(at) from error
         files = Files.of(self.tables.warehouse, handle)
+        if lost := given_up_since(self.tables, self.table, at.epoch) & {file["path"] for file in files.active}:
+            raise Refused(
+                f"`tidegate restore --give-up-results` gave up rows of pipeline {self.tables.pipeline!r} that this "
+                f"query has read (file {min(lost)}), so they can't be taken back from its target. {NEW_QUERY}"
+            )
         sizes = self.tables.warehouse.sizes(files.path, [file["path"] for file in files.active])
         if any(size is None for size in sizes.values()):
             raise self._is_gone(at)

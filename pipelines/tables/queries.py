@@ -71,42 +71,62 @@ class ResultQueries:
 
     def all(self) -> str:
         """Return the query for every row."""
-        return f"SELECT {self._columns} FROM {self.results}"
+        return f"SELECT {self._columns} FROM {self.results} WHERE {self._is_published}"
 
     def latest(self) -> str:
         """Return the query for the newest pane of each window, without stale rows and retracted windows."""
         if not self.panes:
-            return f"{self.all()} WHERE NOT stale"
-        return f"SELECT {self._columns} FROM ({self._numbered()}) AS panes WHERE {_NEWEST} = 1 AND op = '+'"
+            return f"SELECT {self._columns} FROM {self.results} WHERE {self._holds}"
+        return f"SELECT {self._columns} FROM ({self._numbered()}) AS panes WHERE {self._is_newest}"
 
     def final(self) -> str:
         """Return the query for the windows that no later event can change, by the newest watermark at query time."""
         if not self.panes:
             return self.latest()
+        final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
         # Table `epochs` has null before the first watermark and after the end of input. Only in the second case an
-        # earlier epoch has a watermark; and only in the second case a pane fired on time or late.
-        is_final = f"(final_at <= {_WATERMARK} OR ({_WATERMARK} IS NULL AND ({_BEFORE} > 0 OR timing <> 'early')))"
+        # earlier epoch has a watermark; and only in the second case a pane fired on time, late, or after a watermark.
+        has_ended = f"({_BEFORE} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
+        is_final = f"({final_at} <= {_WATERMARK} OR ({_WATERMARK} IS NULL AND {has_ended}))"
         return (
             f"SELECT {self._columns} FROM ({self._numbered()}) AS panes CROSS JOIN ({self._event_time()}) AS times "
-            f"WHERE {_NEWEST} = 1 AND op = '+' AND {is_final}"
+            f"WHERE {self._is_newest} AND {is_final}"
         )
 
     def _numbered(self) -> str:
         by = ", ".join(map(self.dialect.name, (*self.key, "window_id")))
-        # A retraction (op '-') of a pane sorts as newer than the pane itself.
-        number = f"row_number() OVER (PARTITION BY {by} ORDER BY pane DESC, epoch DESC, op DESC)"
-        return f"SELECT {self._columns}, {number} AS {_NEWEST} FROM {self.results} WHERE NOT stale"
+        pane, epoch, op = map(self.dialect.name, ("pane", "epoch", "op"))
+        # A retraction (op '-') of a pane sorts as newer than the pane itself, also where texts are sorted by a locale.
+        order = f"{pane} DESC, {epoch} DESC, CASE WHEN {op} = '-' THEN 0 ELSE 1 END"
+        number = f"row_number() OVER (PARTITION BY {by} ORDER BY {order})"
+        return f"SELECT {self._columns}, {number} AS {_NEWEST} FROM {self.results} WHERE {self._holds}"
 
     def _event_time(self) -> str:
         """Return the query for the watermark of the newest epoch that is not stale: one row."""
+        epoch, watermark, stale = map(self.dialect.name, ("epoch", "watermark", "stale"))
         epochs = (
-            "SELECT watermark, row_number() OVER (ORDER BY epoch DESC) AS tidegate_newest "
-            f"FROM {self.epochs} WHERE NOT stale"
+            f"SELECT {watermark}, row_number() OVER (ORDER BY {epoch} DESC) AS {_NEWEST} "
+            f"FROM {self.epochs} WHERE NOT {stale}"
         )
         return (
-            f"SELECT max(CASE WHEN tidegate_newest = 1 THEN watermark END) AS {_WATERMARK}, "
-            f"count(watermark) AS {_BEFORE} FROM ({epochs}) AS epochs"
+            f"SELECT max(CASE WHEN {_NEWEST} = 1 THEN {watermark} END) AS {_WATERMARK}, "
+            f"count({watermark}) AS {_BEFORE} FROM ({epochs}) AS epochs"
         )
+
+    @property
+    def _is_newest(self) -> str:
+        return f"{_NEWEST} = 1 AND {self.dialect.name('op')} = '+'"
+
+    @property
+    def _is_published(self) -> str:
+        """The condition that every table has the epoch of a row: a driver publishes table `epochs` last."""
+        epoch = self.dialect.name("epoch")
+        return f"{epoch} <= (SELECT max({epoch}) FROM {self.epochs})"
+
+    @property
+    def _holds(self) -> str:
+        """The condition that a row is published and not stale."""
+        return f"NOT {self.dialect.name('stale')} AND {self._is_published}"
 
     @property
     def _columns(self) -> str:

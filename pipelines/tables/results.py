@@ -90,11 +90,24 @@ def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     # A retraction (op '-') of a pane sorts as newer than the pane itself.
     order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
     ordered = rows.take(pc.sort_indices(order))
-    numbered = ordered.select(by).append_column("__row", pa.array(range(len(rows)), pa.int64()))
-    # A group_by treats a null in the key as a value, and a join does not.
-    last = numbered.group_by(by, use_threads=False).aggregate([("__row", "max")])["__row_max"]
-    kept = ordered.take(last)
+    numbers = pa.array(range(len(rows)), pa.int64())
+    kept = ordered.take(grouped(ordered.select(by), numbers, "max"))
     return kept.filter(pc.equal(kept["op"], "+"))
+
+
+def grouped(by: pa.Table, numbers: pa.Array | pa.ChunkedArray, function: str) -> pa.ChunkedArray:
+    """Return one number for each group of equal rows.
+
+    Args:
+        by: the columns whose values make a group, which may have any names; nulls are equal.
+        numbers: a number for each row.
+        function: `min` or `max`.
+    """
+    # A group_by treats a null in the key as a value, and a join does not. It takes a name that begins with a dot for a
+    # path, so columns have other names here.
+    names = [f"by{place}" for place in range(by.num_columns)]
+    numbered = by.rename_columns(names).append_column("number", numbers)
+    return numbered.group_by(names, use_threads=False).aggregate([("number", function)])[f"number_{function}"]
 
 
 def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

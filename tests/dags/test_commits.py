@@ -30,6 +30,7 @@ from tidegate.pipelines.airflow import commits, project_dags
 from tidegate.pipelines.airflow.commits import AGAIN_SECONDS, CommitTrigger, Looks, commits_asset
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.delta_log import entry_name
 from tidegate.pipelines.errors import REFUSED, StoreFailed, TidegateError, UsageError
 from tidegate.pipelines.inspect.unread import Look, SourceWatch
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -225,6 +226,27 @@ def test_a_backfill_that_left_rows_is_no_taken_over_pipeline(lake: Lake) -> None
     assert watch.look() == Look("rows of events that the backfill left", (1, 1))
     stream(lake)
     assert watch.look().unread is None
+
+
+def test_maintenance_of_a_source_without_rows_starts_a_run_after_a_day_and_the_run_passes_it(lake: Lake) -> None:
+    """Else Delta removes the log entries after the position, and the stream can't go on when rows come again."""
+    arrive(lake, 1)
+    arrive(lake, 2)
+    stream(lake)
+    events = DeltaTable(lake.path("events"))
+    events.optimize.compact()
+    config = project(lake)
+    assert SourceWatch(config, "hours").look().unread is None
+    entry = Path(lake.path("events"), "_delta_log", entry_name(2))
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        action.get("commitInfo", {})["timestamp"] = lake.clock() - 86_400_000
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    watch = SourceWatch(config, "hours")
+    assert watch.look().unread == "version 2 of events"
+    stream(lake)
+    assert watch.look() == Look(None, (1, 2), is_taken_over=True)
+    assert lake.snapshot(HOURS).manifest.position_in("events").version == 2
 
 
 def test_what_the_code_says_of_its_sources_is_read_again_after_a_run_of_new_code(lake: Lake) -> None:

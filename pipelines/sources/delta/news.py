@@ -15,12 +15,17 @@ from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from tidegate.pipelines.delta_log import FOLDER, checkpoint_versions, entry_versions
-from tidegate.pipelines.sources.delta.actions import changes_data
+from tidegate.pipelines.sources.delta.actions import changes_data, commit_time
 from tidegate.pipelines.sources.delta.changes import removes_data
 from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.time import Millis
 
 _KEPT = 64
 """Number of entries whose answers are kept."""
+
+_MAY_WAIT: Millis = 86_400_000
+"""Longest time for which versions without rows wait: Delta keeps log entries for at least a day, and a stream whose
+position stands before an entry that is gone can't go on."""
 
 Mark: TypeAlias = tuple[int, int]
 """Size and time of writing of an entry; another entry in its place has others."""
@@ -33,10 +38,12 @@ class EntryFacts:
     Args:
         has_rows: it added, removed or changed rows; OPTIMIZE, VACUUM and ALTER do not.
         removes: it removed or changed rows.
+        time: its commit time, int64 epoch milliseconds.
     """
 
     has_rows: bool
     removes: bool
+    time: Millis
 
 
 class SharedLog:
@@ -75,7 +82,8 @@ class SharedLog:
         with self._lock:
             if (version, mark) not in self._facts:
                 actions = self._log.actions(version)
-                self._facts[version, mark] = EntryFacts(any(map(changes_data, actions)), removes_data(actions))
+                facts = EntryFacts(any(map(changes_data, actions)), removes_data(actions), commit_time(actions))
+                self._facts[version, mark] = facts
                 _cut(self._facts)
             return self._facts[version, mark]
 
@@ -113,32 +121,37 @@ class LogNews:
         log: the log of the table.
         changes: treatment of versions that removed rows; see `DeltaSource`.
         fresh: seconds for which an answer that another pipeline got is good enough.
+        clock: returns the time, int64 epoch milliseconds.
     """
 
     log: SharedLog
     changes: str = "refuse"
     fresh: float = 0.0
+    clock: Callable[[], Millis] = lambda: time.time_ns() // 1_000_000
     _since: int | None = field(default=None, init=False)
     _examined: int = field(default=-1, init=False)
     _mark: Mark | None = field(default=None, init=False)
+    _passed_at: Millis | None = field(default=None, init=False)
 
     def first_after(self, version: int) -> int | None:
         """Return the first version after `version` that has something for a stream; None if there is none.
 
         A table that was put back, or replaced by another one, is news as well: only the stream can tell what it means.
+        So are versions without rows that have waited for a day: the stream moves its position past them.
 
         Raises:
             FileNotFoundError: an entry went while it was read.
             ValueError: an entry is damaged.
         """
-        if self._since is None or not self._since <= version <= self._examined:
-            self._examined, self._mark = version, None
-        self._since = version
+        if version != self._since:
+            if version != self._examined:
+                self._examined, self._mark = version, None
+            self._since, self._passed_at = version, None
         mark = self.log.mark(self._examined, self.fresh) if self._examined >= 0 else None
         if mark is None:
             return self._by_list()
         if self._mark not in (None, mark):
-            self._since = None
+            self._since = self._mark = None
             return self._examined
         self._mark = mark
         return self._follow()
@@ -149,8 +162,16 @@ class LogNews:
             facts = self.log.facts(self._examined + 1, mark)
             if facts.has_rows and not (facts.removes and self.changes == "ignore"):
                 return self._examined + 1
+            if self._examined == self._since:
+                self._passed_at = facts.time
             self._examined, self._mark = self._examined + 1, mark
-        return None
+        return self._first_passed()
+
+    def _first_passed(self) -> int | None:
+        """Return the version after the position if it has no rows and has waited for too long."""
+        if self._since is None or self._since < 0 or self._passed_at is None:
+            return None
+        return self._since + 1 if self._passed_at + _MAY_WAIT <= self.clock() else None
 
     def _by_list(self) -> int | None:
         """Look where the entry of the position is missing: before the first commit, or after a clean-up of the log."""

@@ -37,7 +37,7 @@ def test_results_are_what_the_function_put_out(quiet: Project) -> None:
     for view in ("final", "latest", "all"):
         code, told = quiet.tidegate("results", "quiet", "--view", view)
         assert (code, f"{view} results of quiet (1 of 1)" in told) == (0, True)
-    assert "WHERE NOT stale" in quiet.data("results", "quiet", "--sql")["sql"]
+    assert "WHERE NOT `stale`" in quiet.data("results", "quiet", "--sql")["sql"]
 
 
 def test_why_tells_what_each_key_waits_for(quiet: Project) -> None:

@@ -107,6 +107,7 @@ def test_times_exclude_files_and_keys_exclude_rows(visits: ByHand) -> None:
         ("total = 'ann'", "'ann' is no value of column 'total'"),
         ("total > 1.5", "is no value of column 'total'"),
         ("user = 1", "1 is no value of column 'user'"),
+        ("user = -'ann'", "-'ann' is no value of column 'user'"),
         ("window_end > 'noon'", "is no value of column 'window_end'"),
     ],
 )
@@ -130,6 +131,12 @@ def test_rows_without_spark_take_the_conditions_of_the_format_and_those_of_arrow
     ):
         with pytest.raises(UsageError, match=told):
             read_view("visits", config=config, **wrong)  # type: ignore[arg-type]
+
+
+def test_values_of_every_type_may_be_asked_for_nulls(visits: ByHand) -> None:
+    for where, number in (("departed IS NULL AND shards IS NOT NULL AND phases IS NOT NULL", 3), ("shards IS NULL", 0)):
+        rows, _ = read(visits, view="epochs", where=where)
+        assert len(rows) == number, where
 
 
 def test_a_stream_of_some_keys_has_their_corrections(visits: ByHand) -> None:
@@ -287,6 +294,37 @@ def test_a_key_that_was_forgotten_has_to_be_erased_downstream(visits: ByHand) ->
     erase(visits, "ann")
     with pytest.raises(Refused, match="forgot a key"):
         on.run()
+
+
+def test_a_query_that_stood_still_until_nobody_knows_what_was_forgotten_is_refused(visits: ByHand) -> None:
+    query = query_of(visits)
+    query.run()
+    erase(visits, "bob")
+    for hour in (13, 14, 15):
+        visits.epoch(("dan", at(f"{hour}:00"), 1), watermark=at(f"{hour}:30"))
+    anew = Query(visits.folder / "new checkpoint", visits.folder / "empty target", query.options)
+    anew.run()
+    with Lease(visits.tables, "vacuum", Clock()):
+        vacuum(visits.tables, Retention(1, 0, epochs=0), to_millis(at("20:00", day=1000)))
+    assert visits.rows("epochs")["epoch"].to_pylist() == [7]
+    visits.epoch(("dan", at("16:00"), 1), watermark=at("16:30"))
+    with pytest.raises(Refused, match=r"epochs from 7 on \(retain_epochs_days.*Start the query with a new checkpoint"):
+        query.run()
+    anew.run()
+    assert anew.total() == final_of(visits)
+
+
+def test_results_that_a_restore_gave_up_can_not_be_taken_back(visits: ByHand) -> None:
+    query = query_of(visits)
+    query.run()
+    lost = max(Path(visits.tables.path("results")).glob("results-000001-*.parquet"))
+    lost.write_bytes(lost.read_bytes()[:40] + b"?" + lost.read_bytes()[41:])
+    restore(visits.tables, visits.head(), to_millis(at("20:00")), give_up=lambda told: None)
+    with pytest.raises(Refused, match=r"--give-up-results. gave up rows .*Start the query with a new checkpoint"):
+        query.run()
+    anew = Query(visits.folder / "new checkpoint", visits.folder / "empty target", query.options)
+    anew.run()
+    assert anew.total() == final_of(visits)
 
 
 def test_tables_that_were_made_anew_are_not_gone_on_with(visits: ByHand) -> None:

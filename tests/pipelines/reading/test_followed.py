@@ -6,15 +6,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import EVENTS, Lake, at, hourly_pipeline
 from tests.pipelines.looping import NO_SPARK, available
 from tests.pipelines.reading.query import Query, values_of
 from tests.pipelines.reading.targets import project
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.reading import read_view
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
@@ -51,6 +53,39 @@ def test_late_rows_that_are_reopened_and_rows_that_change_are_corrections(lake: 
     DeltaTable(lake.path("events")).delete("user = 'bob'")
     available(lake, HOURS)
     assert_followed(query, lake, HOURS, [9])
+
+
+def test_a_stream_of_epochs_has_their_counts_of_reopened_rows(lake: Lake, query: Query) -> None:
+    """Late rows have a mark of that name, which is that of an epoch."""
+    follower = Query(query.checkpoint, query.target, {**query.options, "view": "epochs"})
+    lake.append(("ann", at("10:00"), 1), ("ann", at("12:30"), 4))
+    available(lake, HOURS)
+    lake.append(*[("ann", at("10:20"), 8)] * 9)
+    available(lake, HOURS)
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
+        reopen(driver, Selection())
+    follower.run()
+    assert sorted(lake.rows(HOURS, "epochs")["reopened"].to_pylist()) == [0, 0, 9]
+    assert follower.total() == Counter(tuple(values) for _, *values in values_of(lake.rows(HOURS, "epochs")))
+
+
+def test_a_column_op_of_the_source_is_none_of_ours(lake: Lake, query: Query) -> None:
+    """As change data have it. It may be null, and of any type."""
+    columns = pa.schema([*EVENTS, ("op", pa.int32())])
+
+    def arrive(*rows: tuple[Any, ...]) -> None:
+        lake.write(pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns))
+        available(lake, HOURS)
+
+    arrive(("ann", at("10:00"), 1, 1), ("ann", at("12:30"), 4, None))
+    arrive(("ann", at("10:20"), 8, 3), ("bob", at("10:20"), 8, None))
+    late = {**query.options, "view": "late"}
+    config = Path(query.options["config"])
+    rows = read_view(HOURS.name, "late", columns=["user", "op"], config=config).sort_by("user")
+    assert rows.to_pylist() == [{"user": "ann", "op": 3}, {"user": "bob", "op": None}]
+    follower = Query(query.checkpoint, query.target, {**late, "where": "op >= 3"})
+    follower.run()
+    assert [user for _, user, *_ in follower.total(signed=False)] == ["ann"]
 
 
 def test_an_interval_that_is_run_again_and_those_after_it(lake: Lake, query: Query) -> None:

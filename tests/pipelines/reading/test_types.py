@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.quiet import quiet_pipeline
-from tests.pipelines.reading.targets import changes, rows_of, target_of
+from tests.pipelines.quiet import Quiet, quiet_pipeline
+from tests.pipelines.reading.query import Query
+from tests.pipelines.reading.targets import changes, project, rows_of, target_of
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.reading import changes as stream
-from tidegate.pipelines.reading import views
+from tidegate.pipelines.reading import read_view, views
+from tidegate.pipelines.reading.data_source import TidegateFormat
 from tidegate.pipelines.reading.places import Files
 from tidegate.pipelines.reading.reached import Reached
 from tidegate.pipelines.reading.rows import read_file
@@ -130,3 +134,44 @@ def test_rows_of_a_process_function_come_and_leave_with_a_restore(tmp_path: Path
         assert bool(came) != bool(left)
     came, left = changes(target, Reached.nothing(), moments[2], counted)
     assert (came, left) == (counted(tables[2]), Counter())
+
+
+def rows_by_format(folder: Path, **options: str) -> list[dict[str, Any]]:
+    """The rows of the results of pipeline `quiet` that the tasks of the format yield."""
+    format_ = TidegateFormat({"path": "quiet", "config": str(folder / "tidegate.toml"), **options})
+    reader = format_.reader(format_.schema())
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_rows_of_a_process_function_are_found_by_the_sign_that_their_table_has_not(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, quiet_pipeline())
+    config = project(tmp_path, "quiet")
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:00"), 2), watermark=at("11:00"))
+    assert [row["op"] for row in rows_by_format(tmp_path)] == ["+", "+"]
+    assert [row["user"] for row in rows_by_format(tmp_path, where="op = '+' AND total > 1")] == ["bob"]
+    assert rows_by_format(tmp_path, where="op = '-'") == []
+    sign = pc.field("op") == "+"
+    assert len(read_view("quiet", columns=["user"], where=sign & (pc.field("user") == "ann"), config=config)) == 1
+
+
+class OwnOp(Quiet):
+    """A process function with a result that has the name of the sign."""
+
+    result_type = pa.struct([("op", pa.int64())])
+
+    def on_timer(self, timestamp: int, ctx: Any) -> list[dict[str, Any]]:
+        return [{"op": ctx.get_state(self.total).value()}]
+
+
+def test_a_result_with_the_name_of_the_sign_is_read_as_it_is_and_not_followed(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, quiet_pipeline(OwnOp()))
+    config = project(tmp_path, "quiet")
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:00"), 2), watermark=at("11:00"))
+    assert sorted(row["op"] for row in rows_by_format(tmp_path)) == [1, 2]
+    assert [row["user"] for row in rows_by_format(tmp_path, where="op = 2")] == ["bob"]
+    options = {"path": "quiet", "config": str(config)}
+    with pytest.raises(UsageError, match=r"a column 'op', .* rename the column in the pipeline, or follow view 'all'"):
+        Query(tmp_path, tmp_path, options).reader()
+    follower = Query(tmp_path / "checkpoint", tmp_path / "target", {**options, "view": "all"})
+    follower.run()
+    assert len(follower.total(signed=False)) == 2

@@ -38,8 +38,8 @@ class Table:
     def entry(self, version: int) -> Path:
         return Path(self.path, "_delta_log", entry_name(version))
 
-    def news(self, changes: str = "refuse") -> LogNews:
-        return LogNews(SharedLog(Warehouse(str(Path(self.path).parent)), self.path), changes)
+    def news(self, changes: str = "refuse", **options: Any) -> LogNews:
+        return LogNews(SharedLog(Warehouse(str(Path(self.path).parent)), self.path), changes, **options)
 
 
 @pytest.fixture
@@ -92,6 +92,27 @@ def test_maintenance_is_no_news(maintain: Callable[[Table], None], partitioned: 
     assert table.news().first_after(read) is None, "a watcher that comes later sees the same"
     rows = table.append()
     assert news.first_after(read) == rows
+
+
+@pytest.mark.parametrize("maintain", [optimize, set_a_property])
+def test_maintenance_is_told_after_a_day_until_the_stream_has_passed_it(
+    maintain: Callable[[Table], None], table: Table
+) -> None:
+    """Delta removes log entries after a day at the earliest, and a stream has to read those after its position."""
+    assert table.news(clock=lambda: 1 << 60).first_after(table.append(3)) is None
+    read = table.open().version()
+    maintain(table)
+    committed = table.open().history(1)[0]["timestamp"]
+    now = [committed + 86_400_000 - 1]
+    news = table.news(clock=lambda: now[0])
+    assert news.first_after(read) is None
+    now[0] += 1
+    assert [news.first_after(read)] * 2 == [read + 1] * 2
+    assert table.news(clock=lambda: now[0]).first_after(read) == read + 1, "a watcher that comes later sees the same"
+    assert news.first_after(read + 1) is None
+    now[0] += 1 << 40
+    assert news.first_after(read + 1) is None, "nothing waits"
+    assert table.news(clock=lambda: now[0]).first_after(-1) == 0, "an unread table has no position to move"
 
 
 def delete(table: Table) -> None:

@@ -7,23 +7,35 @@ TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
+import sqlglot
 from deltalake import write_deltalake
+from sqlglot import exp
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.tables.sessions import sessions_of
-from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.publish import publish, publish_table
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.epochs import SCHEMA as EPOCHS
 from tidegate.pipelines.tables.queries import DIALECTS, ResultQueries
-from tidegate.windowing import Accumulation
+from tidegate.windowing import (
+    Accumulation,
+    Count,
+    CountTrigger,
+    Sum,
+    TumblingEventTimeWindows,
+    Windows,
+)
 from tidegate.windowing.time import to_millis
+
+TOTALS = {"events": Count(), "total": Sum("value")}
 
 EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
 
@@ -109,8 +121,12 @@ def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_re
         same(duck.rows("FROM saved"), final_of(by_hand))
         counts.append(len(final_of(by_hand)))
     assert counts[0] < counts[-1]
-    committed = by_hand.committed(by_hand.planned([("eve", at("15:10"), 1)], at("19:00")))
+    before_it = {view: duck.rows(queries_of(by_hand).of(view)) for view in ("final", "latest", "all")}
+    committed = by_hand.committed(by_hand.planned([("dan", at("13:30"), 1), ("eve", at("15:10"), 1)], at("19:00")))
     same(duck.rows("FROM saved"), results.final(final_of(by_hand), to_millis(at("15:00"))))
+    publish_table(by_hand.tables, committed, "results")
+    for view, rows in before_it.items():
+        same(duck.rows(queries_of(by_hand).of(view)), rows)
     publish(by_hand.tables, committed)
     same(duck.rows("FROM saved"), final_of(by_hand))
     restore(by_hand.tables, before, to_millis(at("20:00")), keep_stale=True)
@@ -133,3 +149,28 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(by_h
     for mode in ("append", "overwrite"):
         write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode=mode)
         same(Duck(by_hand).rows(queries_of(by_hand).of("final")), latest)
+
+
+def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_path: Path) -> None:
+    """Rows of older epochs, which had a watermark, may be gone from table epochs."""
+    hours = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), trigger=CountTrigger.of(1), aggregate=TOTALS)
+    made = ByHand(tmp_path, session_pipeline(compute=hours))
+    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:00"), 3), watermark=at("10:20"))
+    latest = results.latest(made.rows("results"), ("user",))
+    assert latest["timing"].to_pylist() == ["early", "early"]
+    ended = made.rows("epochs").set_column(7, EPOCHS.field("watermark"), pa.nulls(1, EPOCHS.field("watermark").type))
+    write_deltalake(made.tables.path("epochs"), ended, mode="overwrite")
+    same(Duck(made).rows(queries_of(made).of("final")), latest)
+
+
+@accumulating
+def test_every_column_is_quoted_for_engines_that_fold_the_case_of_other_names(by_hand: ByHand) -> None:
+    """A table has all its columns in one case: in Snowflake `pane` is another column than `"pane"`."""
+    queries = queries_of(by_hand, "standard")
+    for view in ("final", "latest", "all"):
+        tree = sqlglot.parse_one(queries.of(view), read="snowflake")
+        assert {column.name for column in tree.find_all(exp.Column) if not column.this.quoted} <= INVENTED
+
+
+INVENTED = {"tidegate_newest", "tidegate_watermark", "tidegate_watermarks"}
+"""Names that are no columns of a table."""

@@ -99,6 +99,12 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all() ->
     assert results.final(rows, MAX_TIMESTAMP)["window_id"].to_pylist() == [1, 2]
 
 
+def test_a_key_with_the_name_of_a_path_tells_windows_apart() -> None:
+    rows = table({"events": 1}, {"events": 2, "user": "bob"}, {"events": 3, "pane": 1})
+    named = rows.rename_columns([".a" if name == "user" else name for name in rows.column_names])
+    assert sorted(results.latest(named, (".a",))["events"].to_pylist()) == [2, 3]
+
+
 def test_sql_for_a_key_with_a_dash_or_a_backtick_quotes_it() -> None:
     query = ResultQueries("t", "e", ("tail-num", "a`b"), ("tail-num", "a`b", "window_id")).latest()
     assert "PARTITION BY `tail-num`, `a``b`, `window_id`" in query
