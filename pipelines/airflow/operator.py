@@ -54,7 +54,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
     Args:
         arguments: arguments of the command, each a template; one that renders to nothing is left out.
-        config: path of tidegate.toml.
+        config: path of tidegate.toml, named from the DAG file: Airflow's processes run in folders of their own.
         runs: folder of this host for logs and results of runs.
         pipeline: name of the pipeline that the command drives; its lease tells if a command on another host is alive.
         python: interpreter to run with; the worker's own by default.
@@ -74,7 +74,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self,
         *,
         arguments: Sequence[str],
-        config: str,
+        config: str | Path,
         runs: str,
         pipeline: str | None = None,
         python: str = sys.executable,
@@ -88,7 +88,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.arguments = list(arguments)
-        self.config = config
+        self.config = str(config)
         self.runs = runs
         self.pipeline = pipeline
         self.python = python

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
@@ -23,17 +24,18 @@ class SnapshotSensor(BaseSensorOperator):
 
     Args:
         pipeline: its name in tidegate.toml.
-        config: path of tidegate.toml.
+        config: path of tidegate.toml, named from the DAG file: Airflow's processes run in folders of their own.
         newer_than: wait for a snapshot of a later epoch than this, restores not counted; a number or a template.
         watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
         only_if: a template; if it renders to anything but `True` the task is skipped.
         driver: task of the same run that drives the pipeline: after its end no further snapshot will come.
 
     Example:
+        >>> from pathlib import Path
         >>> yesterday = SnapshotSensor(
         ...     task_id="yesterday_is_final",
         ...     pipeline="aircraft_duty",
-        ...     config="tidegate.toml",
+        ...     config=Path(__file__).parent / "tidegate.toml",
         ...     watermark_past="{{ data_interval_end }}",
         ... )
     """
@@ -45,7 +47,7 @@ class SnapshotSensor(BaseSensorOperator):
         self,
         *,
         pipeline: str,
-        config: str,
+        config: str | Path,
         newer_than: int | str | None = None,
         watermark_past: str | None = None,
         only_if: str = "True",
@@ -54,7 +56,7 @@ class SnapshotSensor(BaseSensorOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
-        self.config = config
+        self.config = str(config)
         self.newer_than = newer_than
         self.watermark_past = watermark_past
         self.only_if = only_if

@@ -18,7 +18,7 @@ def explain(screen: Screen, pipeline: str) -> None:
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
     from tidegate.pipelines.inspect.explanation import look_at_source
-    from tidegate.pipelines.sources.open_source import missing_sources
+    from tidegate.pipelines.sources.open_source import missing_sources, sources_of_panes
     from tidegate.pipelines.storage import warehouse_of
 
     config = screen.config()
@@ -27,11 +27,18 @@ def explain(screen: Screen, pipeline: str) -> None:
     choice = explanation.operator
     data = asdict(explanation)
     data["operator"] = {"name": choice.name, "reason": choice.reason}
-    missing = missing_sources(value, warehouse_of(config))
+    warehouse = warehouse_of(config)
+    missing, panes = missing_sources(value, warehouse), sources_of_panes(value, warehouse)
     data["missing_tables"] = list(missing)
+    data["tables_of_panes"] = panes
     screen.show(
         data,
         *(f"no column is checked yet: {message}" for message in missing.values()),
+        *(
+            f"source {name} has a row for each pane of a window, and rows that take panes back: all of them count. "
+            'Read a copy of the final windows: docs/guide/consuming.md, "A second pipeline"'
+            for name in panes
+        ),
         Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),
         f"order: {explanation.order}",
         table(

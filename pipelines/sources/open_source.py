@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MEMBERS, MissingSource, Source
 from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import results
 
 
 def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:
@@ -45,3 +48,15 @@ def missing_sources(pipeline: Pipeline, warehouse: Warehouse) -> dict[str, str]:
         except MissingSource as error:
             missing[warehouse.path(part.source.table)] = str(error)
     return missing
+
+
+def sources_of_panes(pipeline: Pipeline, warehouse: Warehouse) -> list[str]:
+    """Return the sources that are table results of a pipeline of windows, in which a window may have several rows."""
+    panes = []
+    for part in pipeline.inputs:
+        if part.source.table.rstrip("/").rpartition("/")[2] != results.NAME:
+            continue
+        with suppress(MissingSource):
+            if results.has_panes(open_source(part.source, warehouse).schema):
+                panes.append(part.source.table)
+    return panes

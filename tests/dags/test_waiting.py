@@ -34,7 +34,7 @@ def restored() -> QualityLake:
 
 
 def sensor(config: Path, **options: Any) -> SnapshotSensor:
-    return SnapshotSensor(task_id="wait", pipeline="sessions", config=str(config), **options)
+    return SnapshotSensor(task_id="wait", pipeline="sessions", config=config, **options)
 
 
 def test_a_pipeline_stands_at_its_newest_snapshot(tmp_path: Path) -> None:

@@ -57,6 +57,9 @@ def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) 
     assert {row["user"] for row in pushed.option("view", "all").load("visits").collect()} == {"zoë"}
     made.option("view", "final").load("visits").createOrReplaceTempView("visits_final")
     assert collected(spark.sql("SELECT * FROM visits_final")) == (before := final_of(visits))
+    options = f"path 'visits', config '{tmp_path / 'tidegate.toml'}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING tidegate OPTIONS ({options})")
+    assert collected(spark.sql("SELECT * FROM in_sql")) == before
     visits.epoch(watermark=at("15:00"))
     assert collected(spark.sql("SELECT * FROM visits_final")) == before, "a frame is planned once"
     assert collected(made.option("view", "final").load("visits")) == final_of(visits) != before
@@ -67,7 +70,7 @@ def test_a_stream_goes_on_after_its_target_failed(spark: SparkSession, visits: B
 
     The long form is the page "Consuming and chaining", whose readers are killed.
     """
-    register_format(spark, tmp_path / "tidegate.toml")
+    register_format(spark, str(tmp_path / "tidegate.toml"))
     stream = spark.readStream.format("tidegate").load("visits")
     batches: dict[int, list[Counter[tuple[Any, ...]]]] = {}
 

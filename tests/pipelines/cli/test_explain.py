@@ -103,6 +103,19 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
     assert told[1]["where"] == "Python task"
 
 
+def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    assert project.data("explain", "sessions")["tables_of_panes"] == []
+    source = "__import__('tidegate').DeltaSource('sessions/results', timestamp='window_start')"
+    project.rewrite(f"session_pipeline(name='second', source={source}, columns={{'value': 'total'}})")
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(toml.read_text().replace("[pipelines.sessions]", "[pipelines.second]"))
+    code, told = project.tidegate("explain", "second")
+    assert code == 0
+    assert "source sessions/results has a row for each pane of a window" in told
+    assert project.data("explain", "second")["tables_of_panes"] == ["sessions/results"]
+
+
 CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct')"
 
 
