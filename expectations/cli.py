@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegate.extras import require
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.errors import QualityFailed, UsageError
 
@@ -38,6 +39,9 @@ def quality(
     """
     config = screen.config()
     path = config.entry(pipeline).suite
+    require("a check", "great_expectations")
+    if with_report:
+        require("the run report", "jinja2", "matplotlib")
     from tidegate.expectations.changed import Mark, changed_partitions
     from tidegate.expectations.pinned import pin
     from tidegate.expectations.run import run_suites

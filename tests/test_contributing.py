@@ -35,6 +35,7 @@ SUBJECTS = {
     "a state column",
     "a source",
     "a version of Spark or Delta",
+    "a dependency",
     "a command",
     "a DAG",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.extras import require
 from tidegate.pipelines.stores.credentials import mask_secrets_by, read_connections_by
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ mask_secrets_by(_mask)
 
 def __getattr__(name: str) -> Any:
     # The process supervisor below this package must start without Airflow.
+    if name in __all__:
+        require(name, "airflow")
     if name == "project_dags":
         from tidegate.pipelines.airflow.factory import project_dags
 

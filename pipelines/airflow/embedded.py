@@ -16,16 +16,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import psutil
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.run.host import this_host
+
+if TYPE_CHECKING:
+    import httpx
 
 USER = "admin"
 _STARTUP_SECONDS = 180.0
@@ -207,6 +210,8 @@ class EmbeddedAirflow:
 
     def is_up(self) -> bool:
         """Return True if the API answers and reaches its database."""
+        import httpx
+
         try:
             answer = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5)
         except httpx.TransportError:
@@ -248,7 +253,7 @@ class EmbeddedAirflow:
 
         def create() -> bool:
             answer = self._authorised().post("/api/v2/backfills", json=request)
-            if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
                 self.cancel_backfills(dag)
                 return False
             if answer.is_error:
@@ -278,6 +283,8 @@ class EmbeddedAirflow:
 
     def _authorised(self) -> httpx.Client:
         if self._client is None:
+            import httpx
+
             token = httpx.post(
                 f"{self.url}/auth/token", json={"username": USER, "password": self.password}, timeout=30
             ).raise_for_status()

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import click
 
+from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
 from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, way_out
-from tidegate.pipelines.imports import missing_extra
 from tidegate.pipelines.report.plain_text import plain, plain_cell
 from tidegate.pipelines.stores.answers import with_way_out
 from tidegate.pipelines.stores.credentials import masked

@@ -82,6 +82,7 @@ def backfill(
     if order == "arrival":
         if start or end or slice_ or and_following or fill_gaps or again or end_of_input or dry_run:
             raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
+        _check_spark(config)
         check_first_run(config, value)
         _replay(screen, config, value, commits_per_epoch)
         return
@@ -100,6 +101,7 @@ def backfill(
     if dry_run:
         _show_plan(screen, value, intervals, again)
         return
+    _check_spark(config)
     check_first_run(config, value)
     from time import perf_counter
 
@@ -139,6 +141,12 @@ def backfill(
     screen.show(
         {"pipeline": pipeline, "epoch": newest, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:])
     )
+
+
+def _check_spark(config: Config) -> None:
+    from tidegate.pipelines.spark.session import require_spark
+
+    require_spark(config, "a backfill")
 
 
 def _tell_correction(screen: Screen, manifest: Manifest) -> None:

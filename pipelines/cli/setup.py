@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tidegate.extras import require
 from tidegate.pipelines.cli.screen import Screen, with_screen
 
 
@@ -15,6 +16,7 @@ def setup(screen: Screen) -> None:
     The last step takes a minute and 200 MB beside the jars: it makes an archive of Spark's classes, with which
     every run starts in about half the time. Runs work without it.
     """
+    require("the set-up of Spark", "pyspark", "delta")
     from tidegate.pipelines.spark.class_archive import archive_file, make_archive
     from tidegate.pipelines.spark.jars import resolve_jars
     from tidegate.pipelines.spark.java import check_java

@@ -83,6 +83,7 @@ def stream(
     """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.sources.watched import note_sources
+    from tidegate.pipelines.spark.session import require_spark
 
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
@@ -92,6 +93,7 @@ def stream(
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
     value = load_pipeline(config, pipeline)
+    require_spark(config, "a stream")
     note_sources(config, value)
     check_first_run(config, value)
     if parallelism is not None:

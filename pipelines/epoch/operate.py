@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.definition.event_columns import MARKER, SHARD
 from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, is_exchange_cheaper, unpacked
@@ -36,6 +35,9 @@ from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:

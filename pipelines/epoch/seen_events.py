@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, PARTITION, TIME, plain
@@ -15,6 +14,9 @@ from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.windowing.watermarks import SeenEvent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class SeenEvents:
@@ -59,7 +61,7 @@ class SeenEvents:
                     yield from seen.to_batches()
 
         frame = run_over(spark, files, events, from_arrow(schema), [read] * len(files.tables))
-        ties = [F.col(f"c{place}") for place, kind in enumerate(kinds) if not pa.types.is_nested(kind)]
+        ties = [f"c{place}" for place, kind in enumerate(kinds) if not pa.types.is_nested(kind)]
         for row in frame.orderBy(COMMIT, TIME, *ties).toLocalIterator(prefetchPartitions=True):
             values = row.asDict(recursive=True)
             event = {name: values[f"c{place}"] for place, name in enumerate(names)}

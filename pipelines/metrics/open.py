@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tidegate.extras import missing_extra
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.metrics.catalog import ARRAYS, ROWS
 from tidegate.pipelines.metrics.observer import Observer, Off
@@ -33,7 +34,7 @@ def check_metrics(config: Config) -> None:
     """Check that the libraries are installed which the metrics of a project need.
 
     Raises:
-        ModuleNotFoundError: one is missing; the command names the extra.
+        UsageError: one is missing; the error names the extra.
     """
     settings = config.metrics
     needed = [
@@ -41,8 +42,11 @@ def check_metrics(config: Config) -> None:
         *(["tidegate.pipelines.metrics.push"] if settings.otlp is not None else []),
         *(_FOR_PROMETHEUS if settings.prometheus is not None or settings.textfile is not None else []),
     ]
-    for module in needed:
-        import_module(module)
+    try:
+        for module in needed:
+            import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, f"[metrics] in {config.file_name}") or error from error
 
 
 @contextmanager

@@ -20,9 +20,15 @@ def register_format(spark: SparkSession, config: str | Path | None = None) -> No
         spark: the session, of Spark 4.0 or newer, classic or Connect.
         config: path of the tidegate.toml that names pipelines. None takes that of TIDEGATE_CONFIG, or the nearest from
             the current folder up, if there is one; the readers of the session run in other processes.
+
+    Raises:
+        UsageError: the extra `spark` is not installed.
     """
+    from tidegate.extras import require
     from tidegate.pipelines.config import find_config
     from tidegate.pipelines.errors import UsageError
+
+    require("the format `tidegate` of Spark", "pyspark", "pandas")
     from tidegate.pipelines.reading.data_source import format_of
 
     if config is None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, SHARD, TIME, plain
 from tidegate.pipelines.epoch.exchange import PACKED, Placing, is_exchange_cheaper
@@ -35,6 +35,9 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _MANY = 1_000_000
 """Rows of a file whose number is not recorded."""

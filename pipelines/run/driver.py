@@ -203,8 +203,8 @@ def drive(
 
     Raises:
         LeaseHeld: another driver is at work on the pipeline.
-        UsageError: a folder that tidegate.toml names can't be made.
-        ModuleNotFoundError: a library that the metrics of tidegate.toml need is not installed.
+        UsageError: a folder that tidegate.toml names can't be made, or a library that its metrics need is not
+            installed.
     """
     config.make_folders()
     check_metrics(config)

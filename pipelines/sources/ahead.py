@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -28,6 +28,9 @@ from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.multisets import texts_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])
 

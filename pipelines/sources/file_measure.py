@@ -13,10 +13,10 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
 from tidegate.pipelines.errors import Refused
@@ -30,6 +30,9 @@ from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
 from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from tidegate.pipelines.definition.event_columns import FILE, KEPT, PARTITION, PATH, PLACE, ROW
 from tidegate.pipelines.errors import TidegateError
@@ -26,6 +24,10 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
 from tidegate.pipelines.spark.connect import count_cores
 from tidegate.pipelines.spark.versions import from_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Run: TypeAlias = Callable[[Iterator[JudgedRows]], Iterator[pa.RecordBatch]]
 """Function of a task: it gets the judged rows of some parts, and yields batches."""
@@ -74,7 +76,7 @@ def run_over(
         numbers = [number for number, part in enumerate(files.parts) if part.input == input_]
         if table.needs_spark and numbers:
             frames.append(_through_spark(spark, files, numbers, names[input_], run, schema, are_placed))
-    return reduce(DataFrame.unionByName, frames)
+    return reduce(lambda frame, other: frame.unionByName(other), frames)
 
 
 def _through_spark(

@@ -14,6 +14,7 @@ from pathlib import Path
 from socketserver import BaseServer
 from typing import TYPE_CHECKING
 
+from tidegate.extras import require
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark import jvm
@@ -53,6 +54,22 @@ in page faults.
 """
 
 
+def require_spark(config: Config, subject: str) -> None:
+    """Check that Spark is installed, or the client of a Connect server if the project names one.
+
+    Args:
+        config: the project.
+        subject: the thing that needs Spark, such as `a backfill`; the message begins with it.
+
+    Raises:
+        UsageError: it is not installed; the error names the extra.
+    """
+    if remote_of(config.spark) is None:
+        require(subject, "pyspark", "delta")
+    else:
+        require(subject, "pyspark", "grpc", extra="connect")
+
+
 def start_session(config: Config, name: str) -> SparkSession:
     """Start a Spark session for a run; the executors of a cluster or a Connect server get the code of this process.
 
@@ -61,10 +78,11 @@ def start_session(config: Config, name: str) -> SparkSession:
         name: purpose of the session, for people who look at Spark.
 
     Raises:
-        UsageError: Spark is too old; there is no Java, or too old a one; the jars were never resolved; `spark` sets
-            another time zone; or the secret of the cluster is missing.
+        UsageError: Spark is not installed, or too old; there is no Java, or too old a one; the jars were never
+            resolved; `spark` sets another time zone; or the secret of the cluster is missing.
         TidegateError: there is no Connect server where `spark.remote` or SPARK_REMOTE says.
     """
+    require_spark(config, f"the Spark session {name!r}")
     zone = config.spark.get(_TIME_ZONE, "UTC")
     if zone != "UTC":
         raise UsageError(

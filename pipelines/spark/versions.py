@@ -12,6 +12,7 @@ from importlib.metadata import version
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.extras import is_installed
 from tidegate.pipelines.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,8 +69,10 @@ def _numbers(text: str) -> tuple[int, int]:
 
 
 def lacks_function(name: str) -> bool:
-    """Return True if the installed Spark lacks an SQL function that newer versions have."""
-    return name in _FUNCTIONS_SINCE and _numbers(version("pyspark")) < _FUNCTIONS_SINCE[name]
+    """Return True if the installed Spark lacks an SQL function that newer versions have; False without Spark."""
+    return (
+        name in _FUNCTIONS_SINCE and is_installed("pyspark") and _numbers(version("pyspark")) < _FUNCTIONS_SINCE[name]
+    )
 
 
 def to_arrow(schema: StructType) -> pa.Schema:

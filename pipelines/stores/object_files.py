@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
+from tidegate.extras import require
 from tidegate.pipelines.stores.answers import is_without_bucket, no_bucket, store_failed
 from tidegate.pipelines.stores.credentials import other_variables
 from tidegate.pipelines.stores.options import settings_of
@@ -329,6 +330,7 @@ def object_files(uri: str, options: dict[str, str]) -> tuple[ObjectFiles, str]:
 
 @lru_cache(maxsize=16)
 def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
+    require(f"the object store {address}", "obstore")
     from obstore import store as stores
 
     settings = settings_of(address, dict(options))

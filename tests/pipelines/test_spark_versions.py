@@ -47,6 +47,13 @@ def test_each_spark_has_a_jar_of_delta(pyspark: str, delta: str, jar: str) -> No
     assert delta_coordinates(pyspark, delta) == jar
 
 
+def test_without_spark_no_function_is_missing_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "version", lambda name: "4.0.5")
+    assert versions.lacks_function("try_to_date")
+    monkeypatch.setattr(versions, "is_installed", lambda name: False)
+    assert not versions.lacks_function("try_to_date")
+
+
 def test_the_jar_is_the_one_that_delta_itself_names() -> None:
     from importlib.metadata import version
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.extras import needs
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.by_time import comparable
 from tidegate.windowing.aggregates.doubles import doubles_of
@@ -96,9 +97,7 @@ def _datasketches() -> Any:
     try:
         import datasketches  # type: ignore[import-untyped]
     except ImportError as error:
-        raise UnsupportedOperation(
-            "ApproxCountDistinct and ApproxQuantile need the package datasketches: pip install 'tidegate[sketches]'"
-        ) from error
+        raise UnsupportedOperation(needs("an approximate aggregate", "datasketches")) from error
     return datasketches
 
 

