@@ -18,6 +18,7 @@ from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.prune import prune as run
 from tidegate.pipelines.storage import arrow_schema, read_table, warehouse_of
 from tidegate.pipelines.tables import late as late_table
+from tidegate.pipelines.tables.groups import distinct
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, to_millis
@@ -171,7 +172,7 @@ def prune(screen: Screen, pipeline: str, days: int) -> None:
 
 def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.Table]]:
     groups = []
-    for group in rows.select(names).group_by(names).aggregate([]).to_pylist():
+    for group in distinct(rows.select(names)).to_pylist():
         chosen = pa.scalar(True)
         for name, value in group.items():
             same = pc.is_null(rows[name]) if value is None else pc.equal(rows[name], pa.scalar(value, rows[name].type))
@@ -183,7 +184,7 @@ def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.T
 def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
     lateness = rows["lateness_ms"]
     quantiles = pc.quantile(lateness, q=list(_QUANTILES.values()), interpolation="higher").to_pylist()
-    spans = rows.select(["window_start", "window_end"]).group_by(["window_start", "window_end"]).aggregate([])
+    spans = distinct(rows.select(["window_start", "window_end"]))
     return {
         **group,
         "rows": len(rows),

@@ -26,6 +26,7 @@ from tidegate.pipelines.reading.views import (
     windows_with_several_panes,
 )
 from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.groups import one_of_each
 from tidegate.windowing.time import MAX_TIMESTAMP
 
 
@@ -140,7 +141,7 @@ def _panes_not_in(rows: pa.Table, others: pa.Table, by: Sequence[str]) -> pa.Tab
     """Return the panes that `others` does not have, by the columns that identify a pane."""
     both = pa.concat_tables([rows.select(by), others.select(by)])
     places = np.concatenate([np.arange(len(rows)), np.full(len(others), -1)])
-    numbers = results.grouped(both, pa.array(places, pa.int64()), "min")
+    numbers = one_of_each(both, pa.array(places, pa.int64()), "min")
     return rows.take(numbers.filter(pc.greater_equal(numbers, 0)))
 
 

@@ -35,6 +35,7 @@ from tidegate.pipelines.sources.changed_rows import ChangedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.departed import Departing
+from tidegate.pipelines.tables.groups import distinct
 from tidegate.pipelines.tables.key_groups import key_groups, key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -179,7 +180,7 @@ def _with_windows_of_late_rows(
         touched: windows that rows went from or came to.
     """
     names = [*key.names, START, END]
-    wanted = touched.select(names).group_by(names, use_threads=False).aggregate([])
+    wanted = distinct(touched.select(names))
     taken = np.zeros(len(late_rows), np.bool_)
     if not len(late_rows):
         return wanted, taken
@@ -190,8 +191,8 @@ def _with_windows_of_late_rows(
     numbers = np.asarray(of_late[_NUMBER].to_numpy())
     while True:
         taken[numbers[are_in(of_late.select(names), wanted, key.names)]] = True
-        more = pa.concat_tables([wanted, of_late.filter(pa.array(taken[numbers])).select(names).cast(wanted.schema)])
-        more = more.group_by(names, use_threads=False).aggregate([])
+        of_taken = of_late.filter(pa.array(taken[numbers])).select(names).cast(wanted.schema)
+        more = distinct(pa.concat_tables([wanted, of_taken]))
         if len(more) == len(wanted):
             return wanted, taken
         wanted = more

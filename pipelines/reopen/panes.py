@@ -18,6 +18,7 @@ from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.groups import with_largest
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools
@@ -256,5 +257,4 @@ def may_come_again(
     ends = pc.add(epoch_millis(published["window_end"]), windows.lateness - 1)
     rows = published.select([*key.names, "window_id"]).append_column(UNTIL, ends)
     rows = of_keys(rows.filter(pc.greater(ends, watermark)), wanted, key)
-    last = rows.group_by([*key.names, "window_id"], use_threads=False).aggregate([(UNTIL, "max")])
-    return last.rename_columns([*key.names, "window_id", UNTIL])
+    return with_largest(rows, UNTIL)

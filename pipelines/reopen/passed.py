@@ -31,6 +31,7 @@ from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.groups import with_largest
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
@@ -184,8 +185,7 @@ class Passed:
 
 def _newest(slots: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return each key and slot once, with the newest watermark."""
-    grouped = slots.group_by([*key, _SLOT], use_threads=False).aggregate([(_JUDGED_AT, "max")])
-    return grouped.select([*key, _SLOT, f"{_JUDGED_AT}_max"]).rename_columns([*key, _SLOT, _JUDGED_AT])
+    return with_largest(slots.select([*key, _SLOT, _JUDGED_AT]), _JUDGED_AT)
 
 
 _SPAN = (pa.field(START, pa.int64()), pa.field(END, pa.int64()))

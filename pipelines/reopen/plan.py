@@ -42,6 +42,7 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.groups import distinct
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_groups, key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
@@ -252,8 +253,7 @@ def _windows(
         if reopening.end is not None:
             missed = missed.filter(pc.less(missed[START], reopening.end))
         names = [*bound.key.names, START, END]
-        wanted = pa.concat_tables([wanted.select(names), missed.select(names)])
-        wanted = wanted.group_by(names, use_threads=False).aggregate([])
+        wanted = distinct(pa.concat_tables([wanted.select(names), missed.select(names)]))
     return wanted
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.tables.groups import distinct
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
@@ -48,7 +49,7 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
     keys = rows.select(names).take(pa.array(assigned.rows))
     spans = {START: pa.array(assigned.starts, pa.int64()), END: pa.array(assigned.ends, pa.int64())}
     repeated = pa.table({**{name: keys[name] for name in names}, **spans})
-    return repeated.group_by(repeated.column_names, use_threads=False).aggregate([])
+    return distinct(repeated)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def session_stretches(
         margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
             they were made.
     """
-    published = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
+    published = distinct(pa.concat_tables(closed).select([*key.names, START, END]))
     connected = islands(key, late, published.select(late.column_names), margin=margin)
     count = len(connected.codes)
     asked = np.zeros(count, np.bool_)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
+from tidegate.pipelines.tables.groups import one_of_each
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -91,23 +92,8 @@ def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
     ordered = rows.take(pc.sort_indices(order))
     numbers = pa.array(range(len(rows)), pa.int64())
-    kept = ordered.take(grouped(ordered.select(by), numbers, "max"))
+    kept = ordered.take(one_of_each(ordered.select(by), numbers, "max"))
     return kept.filter(pc.equal(kept["op"], "+"))
-
-
-def grouped(by: pa.Table, numbers: pa.Array | pa.ChunkedArray, function: str) -> pa.ChunkedArray:
-    """Return one number for each group of equal rows.
-
-    Args:
-        by: the columns whose values make a group, which may have any names; nulls are equal.
-        numbers: a number for each row.
-        function: `min` or `max`.
-    """
-    # A group_by treats a null in the key as a value, and a join does not. It takes a name that begins with a dot for a
-    # path, so columns have other names here.
-    names = [f"by{place}" for place in range(by.num_columns)]
-    numbered = by.rename_columns(names).append_column("number", numbers)
-    return numbered.group_by(names, use_threads=False).aggregate([("number", function)])[f"number_{function}"]
 
 
 def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

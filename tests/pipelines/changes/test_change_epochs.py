@@ -306,3 +306,21 @@ def test_what_can_not_be_corrected_is_told_when_the_pipeline_is_made(make: Calla
 def test_a_source_that_spark_reads_is_not_corrected(lake: Lake) -> None:
     with pytest.raises(Refused, match=r"can't correct changes of source events: .*changes='ignore'"):
         available(lake, hourly_pipeline(source=replace(CORRECTING, reader="spark")))
+
+
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
+def test_a_key_whose_name_begins_with_a_dot_is_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline
+) -> None:
+    """Arrow's group_by takes such a name for a path."""
+    renamed = EVENTS.set(0, EVENTS.field("user").with_name(".user"))
+    monkeypatch.setattr("tests.lake.EVENTS", renamed)
+    lake, pipeline = two_users(tmp_path), replace(pipeline, key=(".user",))
+    available(lake, pipeline)
+    lake.append(("ann", at("10:50"), 50))
+    available(lake, pipeline)
+    assert lake.rows(pipeline, "late").num_rows == 1
+    DeltaTable(lake.path("events")).update({"value": "20"}, predicate="value = 2")
+    available(lake, pipeline)
+    totals = {(row[".user"], row["total"]) for row in lake.final(pipeline).to_pylist()}
+    assert totals == {("ann", 74), ("bob", 4)}, "a correction takes the late row of its window in"
