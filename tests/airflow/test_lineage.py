@@ -33,7 +33,9 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirf
     """Airflow whose section [openlineage] names a file."""
     folder = tmp_path_factory.mktemp("lineage")
     config = write_project(folder, session_lake(), retry_delay_seconds="1", **BY_HAND)
-    config.write_text(config.read_text() + PROJECT)
+    # Between two tests no stream begins by itself.
+    yearly = '[pipelines.daily]\nstream_schedule = "0 0 1 1 *"'
+    config.write_text(config.read_text() + PROJECT.replace("[pipelines.daily]", yearly))
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
     (folder / "dags").mkdir()
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)
@@ -111,10 +113,11 @@ def test_a_stream_tells_what_it_read_and_its_skipped_tasks_nothing(listening: Em
     lake.append(("ann", at("10:00", 1), 4), table="daily_events")
     run = run_of(listening, "daily__stream", mode="available-now")
     assert states(listening, run)["stream"][0] == "success"
-    # Unpausing the DAG made a scheduled run, too, and the later one of both waited for the other.
+    # Unpausing the DAG made a scheduled run, too. One that came while the other drove the pipeline has no numbers.
     wait_until(lambda: len(all_of(listening, "daily__stream.stream", "COMPLETE")) == 2, "the end of both streams")
-    ends = all_of(listening, "daily__stream.stream", "COMPLETE")
-    assert sorted(end["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] for end in ends) == [0, 1]
+    streams = all_of(listening, "daily__stream.stream", "COMPLETE")
+    ends = [end for end in streams if "inputStatistics" in end["inputs"][0]["inputFacets"]]
+    assert sum(end["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] for end in ends) == 1
     assert sum(rows_into(end, "results") for end in ends) >= 1
     told = sum(rows_into(end, "epochs") for end in (*ends, *all_of(listening, "daily__backfill.windows", "COMPLETE")))
     tables = lake.tables(daily)
