@@ -41,7 +41,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
 
 _NONE = Reopening(epoch=0, start=0, end=0)
@@ -92,7 +92,8 @@ def plan_change(
     is_open = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
     late_rows = read_table(tables.warehouse, tables.look(late.NAME), where=is_open)
     if (departed := changed.departed.get(late.NAME)) is not None:
-        late_rows = late_rows.filter(pa.array(Departing(departed).stay(late_rows)))
+        late_rows = late_rows.filter(pa.array(Departing(late.NAME, departed).stay(late_rows)))
+    times_of_late = late.event_times(late_rows)
     late_rows = rows.keyed(late_rows)
     handle = tables.look(results.NAME)
     reopening = _NONE.model_copy(update={"epoch": epoch.epoch})
@@ -122,7 +123,7 @@ def plan_change(
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
         touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in (gone, came)])
-        wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, touched)
+        wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, times_of_late, touched)
         reopening = reopening.model_copy(update={"also": _starts_of(late_rows.filter(pa.array(with_late)), key)})
         near = NearPanes.of_windows(tables.warehouse, handle, key, wanted)
         everything = near.read()
@@ -130,7 +131,7 @@ def plan_change(
         existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening, near)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
         inside = are_in(spans_of(published, key.names), wanted, key.names)
-    meant = late.is_meant(late_rows, key.names, reopening)
+    meant = late.is_chosen(late_rows, key.names, reopening)
     ids = published.filter(pa.array(inside))["window_id"].unique()
     panes = published.filter(pc.is_in(published["window_id"], value_set=ids))
     plan = ReopenPlan(
@@ -167,7 +168,7 @@ def _session_spans(rows: pa.Table, windows: Windows, key: KeySchema) -> pa.Table
 
 
 def _with_windows_of_late_rows(
-    windows: Windows, key: KeySchema, late_rows: pa.Table, touched: pa.Table
+    windows: Windows, key: KeySchema, late_rows: pa.Table, times: Int64s, touched: pa.Table
 ) -> tuple[pa.Table, Bools]:
     """Return windows to compute again, and True for each late row that they take.
 
@@ -177,6 +178,7 @@ def _with_windows_of_late_rows(
         windows: the windows with their assigner.
         key: the key columns.
         late_rows: late rows that no window holds, with the key columns.
+        times: their event times, int64 epoch milliseconds.
         touched: windows that rows went from or came to.
     """
     names = [*key.names, START, END]
@@ -184,8 +186,6 @@ def _with_windows_of_late_rows(
     taken = np.zeros(len(late_rows), np.bool_)
     if not len(late_rows):
         return wanted, taken
-    judged_at = pc.fill_null(epoch_millis(late_rows["watermark"]), MAX_TIMESTAMP)
-    times = pc.subtract(judged_at, late_rows["lateness_ms"]).to_numpy()
     numbered = late_rows.select(list(key.names)).append_column(_NUMBER, pa.array(np.arange(len(late_rows))))
     of_late = windows_at(windows, key, numbered, times, also=(_NUMBER,))
     numbers = np.asarray(of_late[_NUMBER].to_numpy())

@@ -97,7 +97,10 @@ class ReadRows(Protocol):
     """Access to the source rows that a snapshot has read."""
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
-        """Return rows of table late with the key columns of the pipeline added."""
+        """Return rows of table late with the key columns of the pipeline added.
+
+        A key takes the place of another column of its name.
+        """
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Return the windows that missed a row because they had passed, while another window accepted the row.
@@ -142,8 +145,10 @@ def plan_reopen(
     reopening = Reopening(epoch=epoch.epoch, key=hash_, start=selection.start, end=selection.end)
     late_handle = tables.look(late.NAME)
     late_rows = read_table(tables.warehouse, late_handle)
-    late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
-    meant = late.is_meant(late_rows, key.names, reopening)
+    late_rows = late_rows.filter(late.is_open(late_rows))
+    times = late.event_times(late_rows)
+    late_rows = rows.keyed(late_rows)
+    meant = late.is_chosen(late_rows, key.names, reopening)
     handle = tables.look(results.NAME)
     published = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
     if hash_ is not None:
@@ -153,11 +158,12 @@ def plan_reopen(
         stretches = _stretches(tables, bound, head, reopening, late_rows, meant, published, margin)
         wanted = stretches.wanted
         reopening = reopening.model_copy(update={"also": late_beside(key, late_rows, meant, stretches)})
-        meant = late.is_meant(late_rows, key.names, reopening)
+        meant = late.is_chosen(late_rows, key.names, reopening)
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
-        wanted = _windows(windows, bound, reopening, late_rows.filter(meant), rows, published)
+        of_meant = windows_at(windows, key, late_rows.filter(meant), times[meant.to_numpy()])
+        wanted = _windows(windows, bound, reopening, of_meant, rows, published)
         existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing)
         inside = are_in(spans_of(published, key.names), wanted, key.names)
@@ -237,12 +243,9 @@ def correcting_epoch(
 
 
 def _windows(
-    windows: Windows, bound: BoundPipeline, reopening: Reopening, meant: pa.Table, rows: ReadRows, published: pa.Table
+    windows: Windows, bound: BoundPipeline, reopening: Reopening, wanted: pa.Table, rows: ReadRows, published: pa.Table
 ) -> pa.Table:
     """Return the windows of late rows, and overlapping windows that missed a row which another window accepted."""
-    judged_at = pc.fill_null(epoch_millis(meant["watermark"]), MAX_TIMESTAMP)
-    times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
-    wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
         lateness = min(windows.lateness, _least_lateness(published))
         missed = rows.passed(replace(windows, allowed_lateness=lateness), _times_of(windows, reopening))

@@ -75,7 +75,10 @@ class SourceRows:
         self._position = source.settled(position or source.whole(source.position_of(head.manifest)))
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
-        """Return rows of table late with the key columns of the pipeline added."""
+        """Return rows of table late with the key columns of the pipeline added.
+
+        A key takes the place of another column of its name.
+        """
         bound = self._source.bound
         inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):

@@ -255,7 +255,8 @@ def rows_of_departed(
     rows = tables.warehouse.read_files(path, [file.path for file in files], schema)
     pruned = {number for prune in prunes.values() for number in prune.get(table, ())}
     gone = pa.array(sorted({*work.remove_epochs, *work.stale_epochs, *pruned}), pa.int64())
-    rows = late.with_marks(rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=gone))), (), work)
+    stay = rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=gone)))
+    rows = late.with_marks(table, stay, (), work)
     file = write_file(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
     return () if file is None else (file,)
 

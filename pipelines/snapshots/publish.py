@@ -87,7 +87,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
             f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed, but its results are "
             f"lost: {_way_back(tables, manifest)}, and run again"
         ) from error
-    departing = Departing(read_departed(tables, table, work.departed)) if work.departed else None
+    departing = Departing(table, read_departed(tables, table, work.departed)) if work.departed else None
     files = _returning(tables, manifest, table, handle, work, departing)
     if table == epochs.NAME:
         files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
@@ -183,8 +183,9 @@ def _rewritten(
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
         stale = pc.or_(rows["stale"], becomes_stale)
         changed = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
-        changed = late.with_marks(changed, key, work)
-        if not pc.any(pc.or_(goes, becomes_stale)).as_py() and late.marks_of(changed) == late.marks_of(rows):
+        changed = late.with_marks(table, changed, key, work)
+        is_marked_anew = late.marks_of(table, changed) != late.marks_of(table, rows)
+        if not is_marked_anew and not pc.any(pc.or_(goes, becomes_stale)).as_py():
             continue
         changed = changed.filter(pc.invert(goes))
         removes.append(remove_action(file))
@@ -211,7 +212,7 @@ def _returning(
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     returning = []
     for file in work.files:
-        rows = late.with_marks(tables.warehouse.read_files(path, [file.path], schema), key, work)
+        rows = late.with_marks(table, tables.warehouse.read_files(path, [file.path], schema), key, work)
         if departing is not None:
             rows = rows.filter(pa.array(departing.stay(rows)))
         if len(rows):

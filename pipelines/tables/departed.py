@@ -22,16 +22,13 @@ from tidegate.pipelines.tables.multisets import surplus
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools
 
-_MARKS = (late.REOPENED, "stale")
-"""Columns that epochs change in rows that are published. They don't tell which row it is."""
-
 
 def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Departed:
     """Write rows of a table that leave it in an epoch."""
     file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
     if file is None:
         raise TidegateError(f"nothing to write to table {tables.path(table)}")
-    marks = late.marks_of(rows)
+    marks = late.marks_of(table, rows)
     return Departed(
         file=file, by_epoch=_counted(rows["epoch"]), by_reopening=() if marks is None else _counted(marks.drop_null())
     )
@@ -47,18 +44,21 @@ class Departing:
     """Rows that leave a table, as its files are looked through one after the other.
 
     Args:
+        table: name of the table.
         rows: the rows that leave.
     """
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, table: str, rows: pa.Table) -> None:
         self._rows = rows
+        # Epochs change these columns in published rows, so they don't tell which row it is.
+        changing = {"stale", late.REOPENED} if table == late.NAME else {"stale"}
+        self._names = [name for name in rows.column_names if name not in changing]
 
     def stay(self, rows: pa.Table) -> Bools:
         """Return True for each row of a file that stays in the table. Each row leaves once."""
         stay = np.ones(len(rows), np.bool_)
         of_epochs = np.flatnonzero(pc.is_in(rows["epoch"], value_set=self._rows["epoch"].combine_chunks()).to_numpy())
-        names = [name for name in rows.column_names if name not in _MARKS]
-        stays, not_yet = surplus(rows.take(pa.array(of_epochs)), self._rows, names)
+        stays, not_yet = surplus(rows.take(pa.array(of_epochs)), self._rows, self._names)
         stay[of_epochs] = stays
         self._rows = self._rows.filter(pa.array(not_yet))
         return stay

@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidegate.pipelines.errors import FilesMissing
 from tidegate.pipelines.manifest import DataFile
 from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
@@ -98,6 +99,9 @@ def statistics(table: pa.Table) -> dict[str, Any]:
         if name not in table.schema.names:
             continue
         column = table[name]
+        if not pa.types.is_integer(column.type) and column.type != TIMESTAMP:
+            # It is a user's column of that name, and not every type has bounds that all readers order alike.
+            continue
         nulls[name] = column.null_count
         if column.null_count == len(column):
             continue

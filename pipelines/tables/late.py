@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.manifest import Publish, Reopening
 from tidegate.pipelines.tables.columns import TIMESTAMP, column, input_fields
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.windowing.time import MAX_TIMESTAMP
 from tidegate.windowing.timestamps import epoch_millis
 
 NAME = "late"
@@ -40,8 +41,14 @@ def is_open(rows: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
 
 
+def event_times(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the event time of each row, int64 epoch milliseconds."""
+    judged_at = pc.fill_null(epoch_millis(rows["watermark"]), MAX_TIMESTAMP)
+    return np.asarray(pc.subtract(judged_at, rows["lateness_ms"]).to_numpy(), np.int64)
+
+
 def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if an epoch reopens the row.
+    """Return a boolean for each row of table late: True if an epoch reopens the row.
 
     Args:
         rows: rows of table late.
@@ -49,6 +56,17 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
         reopening: the windows that the epoch reopens.
     """
     open_before = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
+    return pc.and_(open_before, is_chosen(rows, key, reopening))
+
+
+def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
+    """Return a boolean for each row: True if it lies in the windows that an epoch reopens.
+
+    Args:
+        rows: rows with a key and the start of a window.
+        key: names of the key columns.
+        reopening: the windows that the epoch reopens.
+    """
     begins = epoch_millis(rows["window_start"])
     hashes = key_hashes(rows, key) if reopening.key is not None or reopening.also else None
     chosen = _lies_in(begins, reopening.start, reopening.end)
@@ -56,7 +74,7 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
         chosen = pc.and_(chosen, pc.equal(hashes, reopening.key))
     if reopening.also:
         chosen = pc.or_(chosen, pa.array(_lies_in_spans(hashes, begins, reopening.also)))
-    return pc.and_(open_before, chosen)
+    return chosen
 
 
 def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
@@ -97,15 +115,16 @@ def _lies_in_spans(
     return inside
 
 
-def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
+def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
     """Return rows of a published table with the marks of reopened rows, as an epoch changes them.
 
     Rows that the epoch reopens get its number. Rows lose the number of an epoch that is removed or becomes stale. Only
-    table late has marks, so rows of other tables stay as they are.
+    table late has marks, so rows of other tables stay as they are: a column `reopened` of theirs is a count or a value
+    of the user.
     """
-    if REOPENED not in rows.column_names:
+    marks = marks_of(table, rows)
+    if marks is None:
         return rows
-    marks = rows[REOPENED]
     gone = pc.is_in(marks, value_set=pa.array([*work.remove_epochs, *work.stale_epochs], pa.int64()))
     rows = _marked(rows, pc.if_else(gone, pa.scalar(None, pa.int64()), marks))
     for reopening in work.reopened:
@@ -114,9 +133,9 @@ def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
     return rows
 
 
-def marks_of(rows: pa.Table) -> pa.ChunkedArray | None:
+def marks_of(table: str, rows: pa.Table) -> pa.ChunkedArray | None:
     """Return the epoch that reopened each row, null for none; None for a table other than late."""
-    return rows[REOPENED] if REOPENED in rows.column_names else None
+    return rows[REOPENED] if table == NAME and REOPENED in rows.column_names else None
 
 
 def _marked(rows: pa.Table, marks: pa.ChunkedArray) -> pa.Table:

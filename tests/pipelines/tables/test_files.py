@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,23 @@ def test_there_are_statistics_of_few_columns_only() -> None:
     described = statistics(rows(START))
     assert set(described["minValues"]) == set(described["maxValues"]) == {"key_group", "window_start"}
     assert described["numRecords"] == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([Decimal("1.50")]),
+        pa.array([date(2013, 1, 1)]),
+        pa.array([[1]]),
+        pa.array(["a"]),
+        pa.array([float("nan")]),
+        pa.array([datetime(2013, 1, 1)], pa.timestamp("us")),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_users_column_of_such_a_name_and_another_type_has_no_bounds(values: pa.Array) -> None:
+    described = statistics(pa.table({"window_start": values, "reopened": values}))
+    assert json.dumps(described) == '{"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}'
 
 
 def test_times_are_iso_text_and_the_upper_one_is_rounded_up() -> None:
