@@ -43,7 +43,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
-RUN_SECONDS = 300.0
+RUN_SECONDS = 600.0
 OUTAGE_SECONDS = 60.0
 DAYS = 4
 FLEET = """
