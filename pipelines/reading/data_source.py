@@ -108,7 +108,7 @@ def format_of(config: Path | None) -> type[TidegateFormat]:
 
 
 class Reader(DataSourceReader):
-    """Reads a view as it is when the first query over a frame is planned.
+    """Reads a view as it is when the first query over a frame is planned; in Spark 4.0, each query.
 
     It takes no filters from Spark's optimizer: Spark keeps the last ones for all queries over the frame.
     """

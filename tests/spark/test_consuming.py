@@ -104,7 +104,9 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
 
     def run_on() -> None:
         query = scope["changes"].writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
-        query.trigger(availableNow=True).start().awaitTermination()
+        # Before Spark 4.2 a query of what is there is one batch, which may be one that failed.
+        for _ in range(1 if spark.version >= "4.2" else 2):
+            query.trigger(availableNow=True).start().awaitTermination()
 
     def all_agree() -> list[tuple[Any, ...]]:
         final = of(lake.final(visits), "user", "window_start", "clicks", "total")

@@ -56,12 +56,14 @@ def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) 
     pushed = spark.read.format("tidegate").options(config=str(tmp_path / "tidegate.toml"), where="user = 'zoë'")
     assert {row["user"] for row in pushed.option("view", "all").load("visits").collect()} == {"zoë"}
     made.option("view", "final").load("visits").createOrReplaceTempView("visits_final")
-    assert collected(spark.sql("SELECT * FROM visits_final")) == (before := final_of(visits))
+    before = final_of(visits)
+    assert collected(spark.sql("SELECT * FROM visits_final")) == before
     options = f"path 'visits', config '{tmp_path / 'tidegate.toml'}'"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING tidegate OPTIONS ({options})")
     assert collected(spark.sql("SELECT * FROM in_sql")) == before
     visits.epoch(watermark=at("15:00"))
-    assert collected(spark.sql("SELECT * FROM visits_final")) == before, "a frame is planned once"
+    planned = before if spark.version >= "4.1" else final_of(visits)
+    assert collected(spark.sql("SELECT * FROM visits_final")) == planned, "from Spark 4.1 on a frame is planned once"
     assert collected(made.option("view", "final").load("visits")) == final_of(visits) != before
 
 
@@ -89,5 +91,8 @@ def test_a_stream_goes_on_after_its_target_failed(spark: SparkSession, visits: B
         run_on()
     visits.epoch(watermark=at("15:00"))
     run_on()
+    if spark.version < "4.2":
+        # There a query of what is there is one batch, here the one that failed.
+        run_on()
     assert batches[0] == [Counter({("+", *row): count for row, count in first.items()})] * 2
     assert batches[1] == [Counter({("+", *row): count for row, count in (final_of(visits) - first).items()})]
