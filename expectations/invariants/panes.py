@@ -27,9 +27,13 @@ class ExpectPanesToBeDense(Rule):
         panes = rows[rows["op"] == "+"].sort_values([*self.key, "window_id", "pane"], kind="stable")
         before = panes.groupby([*self.key, "window_id"], dropna=False)["pane"].shift(fill_value=-1)
         jumps = panes[panes["pane"] != before + 1]
-        merged = rows.loc[rows["op"] == "-", [*self.key, "epoch", "pane"]].drop_duplicates()
+        by = [*self.key, "epoch", "pane"]
+        merged = rows.loc[rows["op"] == "-", by].drop_duplicates()
         merged["pane"] += 1
-        explained = jumps.merge(merged, on=[*self.key, "epoch", "pane"], how="left", indicator=True)["_merge"] == "both"
+        # Pandas adds a column, and a key may have its name, so the columns have numbers.
+        numbers = list(range(len(by)))
+        sides = [side[by].set_axis(numbers, axis=1) for side in (jumps, merged)]
+        explained = sides[0].merge(sides[1], on=numbers, how="left", indicator=True)["_merge"] == "both"
         doubled = jumps["pane"] == before[jumps.index]
         broken = pd.Series(False, index=rows.index)
         broken[jumps.index] = ~explained.to_numpy() | doubled.to_numpy()

@@ -24,6 +24,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, to_millis
 
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+_MEASURES = ("rows", "open", "windows", *_QUANTILES, "largest", "first epoch", "last epoch")
 _AFTER_ALL = MAX_TIMESTAMP // 2
 
 
@@ -50,8 +51,10 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     if by is not None and len(rows) and by not in rows.column_names:
         raise click.BadParameter(f"no column {by!r}; the columns are {', '.join(rows.column_names)}", param_hint="--by")
     names = ["reason", *([by] if by not in (None, "reason") else [])]
-    groups = [_measured(group, part) for group, part in _groups(rows, names)] if len(rows) else []
-    columns = [*names, "rows", "open", "windows", *_QUANTILES, "largest", "first epoch", "last epoch"]
+    # A column of the input may be named as one of the counts.
+    keys = [f"input_{name}" if name in _MEASURES else name for name in names]
+    groups = [_measured(group, part, keys) for group, part in _groups(rows, names)] if len(rows) else []
+    columns = [*keys, *_MEASURES]
     waiting = sum(group["open"] for group in groups)
     screen.show(
         {"pipeline": pipeline, "rows": len(rows), "open": waiting, "groups": groups},
@@ -181,12 +184,12 @@ def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.T
     return sorted(groups, key=lambda pair: -len(pair[1]))
 
 
-def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
+def _measured(group: dict[str, Any], rows: pa.Table, keys: list[str]) -> dict[str, Any]:
     lateness = rows["lateness_ms"]
     quantiles = pc.quantile(lateness, q=list(_QUANTILES.values()), interpolation="higher").to_pylist()
     spans = distinct(rows.select(["window_start", "window_end"]))
     return {
-        **group,
+        **dict(zip(keys, group.values(), strict=True)),
         "rows": len(rows),
         "open": pc.sum(late_table.is_open(rows)).as_py() if late_table.REOPENED in rows.column_names else len(rows),
         "windows": len(spans),

@@ -282,8 +282,10 @@ _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
 
 
 def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Table:
-    contents = [name for name in (rows[0] if rows else {}) if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
-    waits = [HELD] if rows and HELD in rows[0] else []
+    # A key may have the name of a column that the state of another kind of pipeline has.
+    of_state = [name for name in (rows[0] if rows else {}) if name not in key]
+    contents = [name for name in of_state if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
+    waits = [HELD] if HELD in of_state else []
     shown = [name.removeprefix("acc_") for name in contents]
     names = [*key, "window (UTC)", "timers", *waits, *shown, "panes", "key group"]
     return table(

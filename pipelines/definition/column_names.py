@@ -14,6 +14,7 @@ from tidegate.pipelines.definition import event_columns as sources
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables import late, rejects, state
+from tidegate.pipelines.tables.columns import input_fields
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import StateSchema
@@ -79,11 +80,12 @@ def check_names(
     for name in shared(results, pipeline.key):
         raise IllegalArgument(field, name, "a key column already has that name: rename the result")
     for trailing in (late.TRAILING, rejects.TRAILING):
-        for name in shared(pipeline.key, [column.name for column in trailing]):
-            before = source.names[: source.names.index(name)] if name in source.names else []
-            if shared([f"input_{name}"], before):
+        kept = {name: field.name for name, field in zip(source.names, input_fields(trailing, source), strict=True)}
+        for name in pipeline.key:
+            expected = f"input_{name}" if shared([name], [column.name for column in trailing]) else name
+            if kept.get(name, expected) != expected:
                 raise IllegalArgument(
-                    "key", name, f"tables late and rejects have another column of that name, as input_{name}: {_RENAME}"
+                    "key", name, f"tables late and rejects have another column of that name, as {expected}: {_RENAME}"
                 )
 
 

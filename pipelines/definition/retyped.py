@@ -29,7 +29,7 @@ def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
         if tables.warehouse.exists(tables.path(table)):
             existing = {field.name: field.type for field in tables.look(table).schema().fields}
             renamed[table] = {
-                field.name: _free_name(field, existing)
+                field.name: _free_name(field, existing, {name.casefold() for name in schema.names})
                 for field in Schema.from_arrow(schema).fields
                 if field.name in existing and merged_type(existing[field.name], field.type) is None
             }
@@ -48,13 +48,21 @@ def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> Non
             )
 
 
-def _free_name(field: Field, existing: dict[str, DeltaType]) -> str:
-    """Return the name of the additional column for a type. The column may exist since an earlier run."""
+def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -> str:
+    """Return the name of the additional column for a type. The column may exist since an earlier run.
+
+    Args:
+        field: the column with its type of now.
+        existing: columns of the table.
+        others: folded names that the table has for columns of today.
+    """
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"
     folded = {name.casefold(): kind for name, kind in existing.items()}
     name, number = base, 1
-    while name.casefold() in folded and merged_type(folded[name.casefold()], field.type) is None:
+    while name.casefold() in others or (
+        name.casefold() in folded and merged_type(folded[name.casefold()], field.type) is None
+    ):
         number += 1
         name = f"{base}_{number}"
     return name

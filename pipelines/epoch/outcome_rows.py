@@ -52,11 +52,13 @@ class OutcomeRows:
         if not isinstance(self._job.compute, Windows):
             outputs = self._outcome.outputs
             columns = {"output": outputs["output"], "event_time": moments(outputs["timestamp"])}
+            columns |= self._emitted(len(outputs))
             return self._table(schema, columns | self._keys_and_values(outputs), len(outputs))
         panes = self._outcome.panes
         columns = {name: panes[name] for name in ("window_id", "pane", "timing", "op")}
         columns |= {name: moments(panes[name]) for name in ("window_start", "window_end", "watermark")}
         columns["final_at"] = moments(self._final_at(panes["window_end"]))
+        columns |= self._emitted(len(panes))
         rows = self._table(schema, columns | self._keys_and_values(panes), len(panes))
         return renumbered(rows, self._numbers) if self._numbers else rows
 
@@ -105,6 +107,11 @@ class OutcomeRows:
             name.removeprefix(VALUE_PREFIX): rows[name] for name in rows.column_names if name.startswith(VALUE_PREFIX)
         }
 
+    def _emitted(self, rows: int) -> dict[str, pa.Array]:
+        """Return the column with the clock of the driver, which table results alone has."""
+        (moment,) = moments(pa.array([self._job.now], pa.int64()))
+        return {"emitted_at": pa.repeat(moment, rows)}
+
     def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
         """Return a table of the given columns, columns with one value for the epoch, and nulls in all others."""
         job = self._job
@@ -114,9 +121,6 @@ class OutcomeRows:
             if field.name in columns:
                 column = columns[field.name]
                 arrays.append(column if column.type == field.type else column.cast(field.type))
-            elif field.name == "emitted_at":
-                (moment,) = moments(pa.array([job.now], pa.int64()))
-                arrays.append(pa.repeat(moment, rows))
             elif field.name in same:
                 arrays.append(pa.repeat(pa.scalar(same[field.name], field.type), rows))
             else:

@@ -46,7 +46,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 _NONE = Reopening(epoch=0, start=0, end=0)
 """Selection of no late row."""
-_NUMBER = "__number"
+_NUMBER, _GAP = "\0number", "\0gap"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def plan_change(
     epoch, key = correcting_epoch(tables, bound, head, now, "change"), bound.key
     windows = epoch.compute
     assert isinstance(windows, Windows)
-    gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
+    gap = windows.assigner.column_of_gaps
+    gone, came = (_keyed(side, key, gap) for side in (changed.gone, changed.came))
     is_open = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
     late_rows = read_table(tables.warehouse, tables.look(late.NAME), where=is_open)
     if (departed := changed.departed.get(late.NAME)) is not None:
@@ -144,15 +145,15 @@ def plan_change(
         newest_panes(everything, key, wanted),
         may_come_again(everything, key, wanted, windows, head.manifest.watermark),
     )
-    before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, key)
+    before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, key, gap)
     return ChangePlan(plan, _counted(epoch, windows, gone, came, before))
 
 
-def _keyed(events: pa.Table, key: KeySchema) -> pa.Table:
-    """Return events with the columns of the key by their names."""
+def _keyed(events: pa.Table, key: KeySchema, gap: str | None) -> pa.Table:
+    """Return the times of events, and their gaps if a column has them, with the columns of the key by their names."""
     keys = {name: events[f"{KEY_PREFIX}{name}"].cast(kind) for name, kind in zip(key.names, key.types, strict=True)}
-    rest = [name for name in events.column_names if not name.startswith(KEY_PREFIX)]
-    return pa.table({**keys, **{name: events[name] for name in rest if name not in keys}})
+    gaps = {} if gap is None else {_GAP: events[f"{VALUE_PREFIX}{gap}"].cast(pa.int64())}
+    return pa.table({**keys, TIME: events[TIME], **gaps})
 
 
 def _times(rows: pa.Table) -> Int64s:
@@ -161,8 +162,8 @@ def _times(rows: pa.Table) -> Int64s:
 
 def _session_spans(rows: pa.Table, windows: Windows, key: KeySchema) -> pa.Table:
     """Return the windows that elements open before they merge."""
-    gap, column = windows.assigner.gap_of_every_element, windows.assigner.column_of_gaps
-    gaps = pa.scalar(gap, pa.int64()) if column is None else rows[f"{VALUE_PREFIX}{column}"].cast(pa.int64())
+    gap = windows.assigner.gap_of_every_element
+    gaps = rows[_GAP] if _GAP in rows.column_names else pa.scalar(gap, pa.int64())
     keys = {name: rows[name] for name in key.names}
     return pa.table({**keys, START: rows[TIME], END: pc.add(rows[TIME], gaps)})
 

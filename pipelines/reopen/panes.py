@@ -33,7 +33,7 @@ from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis
 OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """Columns of table results from which the panes that were not retracted, and their windows, follow."""
 
-UNTIL = "__until"
+UNTIL = "\0until"
 """Column of windows that may come again: the watermark from which on they don't, int64 epoch milliseconds."""
 
 
@@ -61,8 +61,8 @@ def open_rows(
     if groups is not None:
         chosen = chosen & pc.field("key_group").isin(groups)
     # Only sessions keep the panes that they have emitted.
-    wanted, stored = (*key.names, "window_start", "window_end", "emitted"), arrow_schema(head.handle).names
-    columns = [name for name in wanted if name in stored]
+    wanted = dict.fromkeys((*key.names, "window_start", "window_end", "emitted"))
+    columns = [name for name in wanted if name in arrow_schema(head.handle).names]
     rows = state_rows(tables.warehouse, head, chosen, columns)
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 

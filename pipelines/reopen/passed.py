@@ -36,7 +36,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
 
-_SLOT, _JUDGED_AT = "__slot", "__judged_at"
+_SLOT, _JUDGED_AT = "\0slot", "\0judged_at"
 
 
 class JudgedAt:
@@ -138,6 +138,8 @@ class Passed:
         assert grid is not None, windows.assigner
         slot, offset = gcd(grid.slide, grid.size), grid.offset
         kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
+        # Names of keys may have dots, which Spark would take for fields.
+        unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(kinds)])
         files, watermarks = self._files(within)
 
         def behind(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
@@ -150,14 +152,11 @@ class Passed:
                 keys = [plain(events[f"{KEY_PREFIX}{name}"]).filter(pa.array(late)) for name in key.names]
                 columns = [column.cast(kind) for column, kind in zip(keys, key.types, strict=True)]
                 slots_behind = pa.table([*columns, slots, pa.array(marks[late])], schema=kinds)
-                yield from _newest(slots_behind, key.names).to_batches()
+                yield from _newest(slots_behind, key.names).rename_columns(unnamed.names).to_batches()
 
         slots = kinds.empty_table()
         if files.parts:
-            spark = self._source.spark
-            # Names of keys may have dots, which Spark would take for fields.
-            unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(kinds)])
-            rows = run_over(spark, files, behind, from_arrow(unnamed)).toArrow()
+            rows = run_over(self._source.spark, files, behind, from_arrow(unnamed)).toArrow()
             slots = _newest(rows.rename_columns(kinds.names).cast(kinds), key.names)
         times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))

@@ -21,8 +21,11 @@ from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.timestamps import epoch_millis
 
-START, END = "__start", "__end"
-"""Columns of a span beside its key columns: int64 epoch milliseconds, the end exclusive."""
+START, END = "\0start", "\0end"
+"""Columns of a span beside its key columns: int64 epoch milliseconds, the end exclusive.
+
+A key may have any name, and Delta takes none with a NUL.
+"""
 
 
 def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

@@ -49,9 +49,10 @@ def state_rows(
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
     """Return the state rows for people to look at: ordered by key group, without internal and empty columns."""
     rows = state_rows(tables.warehouse, snapshot, None if key_group is None else pc.field("key_group") == key_group)
-    hidden = _INTERNAL - _SHOWN.get(snapshot.manifest.schemas.namespace, set())
+    key = snapshot.manifest.schemas.key
+    hidden = _INTERNAL - _SHOWN.get(snapshot.manifest.schemas.namespace, set()) - key.keys()
     rows = rows.drop_columns([name for name in rows.column_names if name in hidden])
-    empty = [name for name in rows.column_names if len(rows) and rows[name].null_count == len(rows)]
+    empty = [name for name in rows.column_names if name not in key and len(rows) and rows[name].null_count == len(rows)]
     order = [("key_group", "ascending"), ("window_start", "ascending")]
     return rows.drop_columns(empty).sort_by([item for item in order if item[0] not in empty])
 

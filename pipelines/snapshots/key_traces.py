@@ -87,21 +87,24 @@ class KeyTraces:
         is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
         if not columns or is_derived:
             return bool(names)
-        return self._are_in_files(path, names, schema, columns)
+        return self._are_in_files(path, names, schema, columns, is_state=table == state.NAME)
 
     def _are_in_savepoint(self, name: str) -> bool:
         snapshot = read_savepoint(self.tables, name)
         names = [file["path"] for file in snapshot.files]
         schema = arrow_schema(snapshot.handle)
         return self._are_in_manifest(snapshot.manifest) or self._are_in_files(
-            snapshot.path, names, schema, self.schema.names
+            snapshot.path, names, schema, self.schema.names, is_state=True
         )
 
-    def _are_in_files(self, path: str, names: Iterable[str], schema: pa.Schema, columns: tuple[str, ...]) -> bool:
-        group = ["key_group"] if "key_group" in schema.names else []
+    def _are_in_files(
+        self, path: str, names: Iterable[str], schema: pa.Schema, columns: tuple[str, ...], is_state: bool
+    ) -> bool:
+        # Other tables may have a column of the user that is named key_group.
+        group = ["key_group"] if is_state else []
         for name in names:
             rows = self.tables.warehouse.read_files(path, [name], schema, [*columns, *group])
-            if group:
+            if is_state:
                 rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
             if pc.any(pc.equal(key_hashes(rows, columns), self.hash)).as_py():
                 return True

@@ -166,7 +166,7 @@ def _waiting(
     row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: str
 ) -> Waiting:
     end = None if row["window_end"] is None else to_millis(row["window_end"])
-    held = row.get(HELD) or ()
+    held = () if HELD in names else row.get(HELD) or ()
     event_timer = min((*(row["event_time_timers"] or ()), *held), default=None)
     clock_timer = min(row["processing_time_timers"] or (), default=None)
     missing = None if event_timer is None else max(0, event_timer - manifest.watermark)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from tidegate.pipelines.tables.columns import quoted
 
-_NEWEST = "tidegate_newest"
-_WATERMARK = "tidegate_watermark"
-_BEFORE = "tidegate_watermarks"
+_NEWEST, _WATERMARK, _BEFORE = "tidegate_newest", "tidegate_watermark", "tidegate_watermarks"
+"""Columns that only the subqueries have. A query adds `_` to a name that a column of table results has."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,9 @@ class ResultQueries:
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
         # Table `epochs` has null before the first watermark and after the end of input. Only in the second case an
         # earlier epoch has a watermark; and only in the second case a pane fired on time, late, or after a watermark.
-        has_ended = f"({_BEFORE} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
-        is_final = f"({final_at} <= {_WATERMARK} OR ({_WATERMARK} IS NULL AND {has_ended}))"
+        now, before = self._named(_WATERMARK), self._named(_BEFORE)
+        has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
+        is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"
         return (
             f"SELECT {self._columns} FROM ({self._numbered()}) AS panes CROSS JOIN ({self._event_time()}) AS times "
             f"WHERE {self._is_newest} AND {is_final}"
@@ -99,23 +99,23 @@ class ResultQueries:
         # A retraction (op '-') of a pane sorts as newer than the pane itself, also where texts are sorted by a locale.
         order = f"{pane} DESC, {epoch} DESC, CASE WHEN {op} = '-' THEN 0 ELSE 1 END"
         number = f"row_number() OVER (PARTITION BY {by} ORDER BY {order})"
-        return f"SELECT {self._columns}, {number} AS {_NEWEST} FROM {self.results} WHERE {self._holds}"
+        return f"SELECT {self._columns}, {number} AS {self._named(_NEWEST)} FROM {self.results} WHERE {self._holds}"
 
     def _event_time(self) -> str:
         """Return the query for the watermark of the newest epoch that is not stale: one row."""
         epoch, watermark, stale = map(self.dialect.name, ("epoch", "watermark", "stale"))
         epochs = (
-            f"SELECT {watermark}, row_number() OVER (ORDER BY {epoch} DESC) AS {_NEWEST} "
+            f"SELECT {watermark}, row_number() OVER (ORDER BY {epoch} DESC) AS {self._named(_NEWEST)} "
             f"FROM {self.epochs} WHERE NOT {stale}"
         )
         return (
-            f"SELECT max(CASE WHEN {_NEWEST} = 1 THEN {watermark} END) AS {_WATERMARK}, "
-            f"count({watermark}) AS {_BEFORE} FROM ({epochs}) AS epochs"
+            f"SELECT max(CASE WHEN {self._named(_NEWEST)} = 1 THEN {watermark} END) AS {self._named(_WATERMARK)}, "
+            f"count({watermark}) AS {self._named(_BEFORE)} FROM ({epochs}) AS epochs"
         )
 
     @property
     def _is_newest(self) -> str:
-        return f"{_NEWEST} = 1 AND {self.dialect.name('op')} = '+'"
+        return f"{self._named(_NEWEST)} = 1 AND {self.dialect.name('op')} = '+'"
 
     @property
     def _is_published(self) -> str:
@@ -127,6 +127,13 @@ class ResultQueries:
     def _holds(self) -> str:
         """The condition that a row is published and not stale."""
         return f"NOT {self.dialect.name('stale')} AND {self._is_published}"
+
+    def _named(self, name: str) -> str:
+        """Return the name of a column of a subquery, changed as long as a column of table results has it."""
+        taken = {column.casefold() for column in self.columns}
+        while name in taken:
+            name += "_"
+        return name
 
     @property
     def _columns(self) -> str:

@@ -61,8 +61,14 @@ def schema(key: KeySchema, results: pa.StructType, leading: Sequence[pa.Field] =
 
 
 def has_panes(rows: pa.Schema) -> bool:
-    """Return True if rows with these columns are panes of windows."""
-    return "pane" in rows.names
+    """Return True if rows with these columns are panes of windows.
+
+    Results of a function or a join may have the names of columns of panes. Their own columns end before `timeline` with
+    `output`, and those of panes with `watermark`.
+    """
+    names = rows.names
+    before = names[: names.index("timeline")] if "timeline" in names else []
+    return "pane" in names and before[-1:] != ["output"]
 
 
 def by_window(rows: pa.Table) -> pa.Table:

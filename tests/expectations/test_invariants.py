@@ -24,6 +24,7 @@ from tests.expectations.quality_lake import (
 )
 from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
+from tidegate.expectations.invariants.panes import ExpectPanesToBeDense
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.restored import COLUMNS
 from tidegate.expectations.suites import suites
@@ -52,6 +53,12 @@ def broken(
 def test_good_tables_break_nothing(name: str, tmp_path: Path) -> None:
     assert broken(LAKES[name](), tmp_path) == set()
     assert broken(LAKES[name](), tmp_path / "again", "warning") == set()
+
+
+def test_a_key_may_have_the_name_of_a_column_that_pandas_adds() -> None:
+    panes = [("ann", 0, "+"), ("ann", 2, "+"), ("bob", 0, "-"), ("bob", 1, "+")]
+    rows = pd.DataFrame(panes, columns=["_merge", "pane", "op"]).assign(window_id=1, epoch=1)
+    assert ExpectPanesToBeDense(key=["_merge"]).broken(rows).tolist() == [False, True, False, False]
 
 
 def a_pane_twice(lake: QualityLake) -> None:

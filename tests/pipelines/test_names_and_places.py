@@ -72,6 +72,15 @@ def test_a_key_is_refused_that_late_rows_could_not_be_found_by() -> None:
     assert bind(counting(key=("reason",)), later, later).key.names == ("reason",)
 
 
+@pytest.mark.parametrize(("other", "key"), [("reason", "input_reason"), ("Epoch", "INPUT_epoch")])
+def test_a_key_is_refused_whose_name_another_column_has_in_late_rows(other: str, key: str) -> None:
+    columns = [(other, pa.string()), (key, pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
+    with pytest.raises(IllegalArgument, match=rf"key = '{key}'.*another column of that name.*rename it in columns="):
+        bind(counting(key=(key,)), pa.schema(columns), pa.schema(columns))
+    later = pa.schema([columns[1], columns[0], columns[2]])
+    assert bind(counting(key=(key,)), later, later).key.names == (key,)
+
+
 def test_a_column_named_like_those_of_rows_on_their_way_is_refused() -> None:
     source = EVENTS.append(pa.field("__Commit", pa.int64()))
     with pytest.raises(Refused, match="__Commit"):

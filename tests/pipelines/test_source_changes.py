@@ -234,13 +234,14 @@ def test_an_unused_column_may_be_widened_and_late_rows_keep_both(lake: Lake) -> 
     assert as_read.schema.names == ["user", "at", "amount"]
 
 
-def test_a_second_change_and_a_taken_name_get_a_column_each(lake: Lake) -> None:
-    schema = typed(pa.int32()).append(pa.field("Amount_Long", pa.string()))
+@pytest.mark.parametrize("taken", [pa.string(), pa.int64()], ids=str)
+def test_a_second_change_and_a_taken_name_get_a_column_each(lake: Lake, taken: pa.DataType) -> None:
+    schema = typed(pa.int32()).append(pa.field("Amount_Long", taken))
     lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00")}], schema=schema))
     lake.stream(NoSpark(), counting())
 
     def bound(kind: pa.DataType) -> BoundPipeline:
-        wide = typed(kind).append(pa.field("Amount_Long", pa.string()))
+        wide = typed(kind).append(pa.field("Amount_Long", taken))
         made = with_renamed(bind(counting(), wide, wide), lake.tables(counting()))
         ready(lake.tables(counting()), made, lake.snapshot(counting()))
         return made

@@ -39,6 +39,10 @@ HELD = "held"
 """Contents column with the times of elements that wait for the watermark. Their other columns start with `held_`."""
 
 
+_OF_SOME = frozenset({"emitted", "trigger_state", "user_state", "unseen_elements"})
+"""Columns that only the state of some configurations has."""
+
+
 @dataclass(slots=True)
 class StateRow:
     """State of one key and namespace.
@@ -130,14 +134,18 @@ class StateSchema:
     def from_table(self, table: pa.Table) -> Iterator[StateRow]:
         """Yield the rows of a table."""
         names = [name for name, _ in self.contents]
+        # A key may have the name of a column that the state of another configuration has.
+        lacks = {name: None for name in self.key.names if name in _OF_SOME}
         for prefix in ("window", "state_window"):
             for bound in ("start", "end"):
                 index = table.schema.get_field_index(f"{prefix}_{bound}")
                 table = table.set_column(index, f"{prefix}_{bound}", epoch_millis(table.column(index)))
         for batch in table.to_batches(max_chunksize=65536):
             for raw in batch.to_pylist(maps_as_pydicts="strict"):
+                key = self.key.key_of([raw[name] for name in self.key.names])
+                raw.update(lacks)
                 yield StateRow(
-                    key=self.key.key_of([raw[name] for name in self.key.names]),
+                    key=key,
                     namespace=raw["namespace"],
                     side=raw["side"],
                     window=None if raw["namespace"] == KEY else _window(raw, "window"),

@@ -33,6 +33,7 @@ from tidegate.windowing import (
     TumblingEventTimeWindows,
     Windows,
 )
+from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import to_millis
 
 TOTALS = {"events": Count(), "total": Sum("value")}
@@ -174,3 +175,23 @@ def test_every_column_is_quoted_for_engines_that_fold_the_case_of_other_names(by
 
 INVENTED = {"tidegate_newest", "tidegate_watermark", "tidegate_watermarks"}
 """Names that are no columns of a table."""
+
+
+@pytest.mark.parametrize("name", ["tidegate_newest", "Tidegate_Watermark", "tidegate_watermarks", "panes", "times"])
+def test_a_result_may_have_the_name_of_a_column_or_a_table_of_a_subquery(name: str) -> None:
+    schema = results.schema(KeySchema.of(user=pa.string()), pa.struct([(name, pa.int64()), (f"{name}_", pa.int64())]))
+    pane = {"user": "ann", "window_id": 1, "timing": "on_time", "op": "+", "final_at": at("11:00"), "timeline": 1}
+    panes = [pane | {"pane": number, "epoch": 1, "stale": False, name: 7 + number} for number in range(2)]
+    known = {"timeline": 1, "epoch": 1, "stale": False, "watermark": at("12:00")}
+    rows = {
+        "results": pa.Table.from_pylist(panes, schema=pa.schema([field.with_nullable(True) for field in schema])),
+        "epochs": pa.table({name: [value] for name, value in known.items()}),
+    }
+    session = duckdb.connect()
+    for table, held in rows.items():
+        session.register(table, held)
+    queries = ResultQueries("results", "epochs", ("user",), tuple(schema.names), dialect=DIALECTS["duckdb"])
+    for view, expected in (("all", [7, 8]), ("latest", [8]), ("final", [8])):
+        shown = session.execute(queries.of(view)).to_arrow_table()
+        assert shown.column_names == schema.names
+        assert sorted(shown[name].to_pylist()) == expected

@@ -42,6 +42,16 @@ def newest(*panes: dict[str, Any]) -> list[int]:
     return sorted(results.latest(table(*panes), ("user",))["events"].to_pylist())
 
 
+def test_results_of_a_function_that_are_named_like_columns_of_panes_are_none() -> None:
+    key = KeySchema.of(user=pa.string())
+    of_panes = pa.struct([(name, pa.int64()) for name in sorted(results.RESERVED - results.ELEMENT_RESERVED)])
+    of_elements = pa.struct([(name, pa.int64()) for name in sorted(results.ELEMENT_RESERVED - results.RESERVED)])
+    assert not results.has_panes(results.schema(key, of_panes, results.ELEMENT_LEADING))
+    panes = results.schema(key, of_elements)
+    assert results.has_panes(panes)
+    assert results.has_panes(pa.schema([panes.field(name) for name in ("output", "event_time", "pane", "timeline")]))
+
+
 def test_of_the_panes_of_a_window_the_newest_holds() -> None:
     assert newest({"pane": 0, "events": 1}, {"pane": 2, "events": 3}, {"pane": 1, "events": 2}) == [3]
 
