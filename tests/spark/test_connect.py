@@ -114,6 +114,21 @@ start = 2024-03-01
 """
 
 
+FOLLOW = """
+import json, sys
+from pyspark.sql import SparkSession
+from tidegate import register_format
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+register_format(spark)
+changes = spark.readStream.format("tidegate").load("spreads").writeStream.format("delta")
+followed = changes.option("checkpointLocation", sys.argv[2] + "/checkpoint").trigger(availableNow=True)
+followed.start(sys.argv[2] + "/followed").awaitTermination()
+frames = spark.read.format("tidegate").load("spreads"), spark.read.format("delta").load(sys.argv[2] + "/followed")
+print(json.dumps([[list(row) for row in frame.select("user", "spread", "op").collect()] for frame in frames]))
+"""
+
+
 @dataclass(frozen=True)
 class Project:
     """A project in a folder: a source table, jobs, and settings of Spark."""
@@ -285,6 +300,21 @@ def test_spark_reads_files_and_evaluates_sql_on_the_server(tmp_path: Path, serve
     assert len(expected) > 0
     assert_same_windows(project.rows("by_spark", "results"), expected)
     assert_same_windows(project.rows("sql_by_spark", "results"), expected)
+
+
+@pytest.mark.long
+def test_the_format_is_read_and_followed_through_the_server(tmp_path: Path, server: str) -> None:
+    """The server's Python needs Tidegate for it, as that of this environment has it."""
+    project = Project.made(tmp_path / "connect", remote=server)
+    project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
+    project.do("stream", "spreads", "--available-now")
+    (tmp_path / "follow.py").write_text(FOLLOW)
+    command = [sys.executable, str(tmp_path / "follow.py"), server, str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=project.lake.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [[["ann", 4, "+"]], [["ann", 4, "+"]]]
 
 
 def test_an_error_in_a_task_is_told_in_one_line(tmp_path: Path, server: str) -> None:
