@@ -17,9 +17,14 @@ from tidegate.pipelines.tables.late import REOPENED
 OP = column("op", pa.string(), "+ for a row that came, - for one that left")
 
 
+def has_op(columns: pa.Schema) -> bool:
+    """Return True if there is a column `op`. Spark does not tell upper and lower case apart."""
+    return OP.name in {name.casefold() for name in columns.names}
+
+
 def with_op(view: View, files: Files) -> View:
     """Return a view with `+` in column `op` if its table has no such column, as that of a function or a join."""
-    if OP.name in files.schema.names:
+    if has_op(files.schema):
         return view
     return replace(view, files=tuple(replace(file, op=file.op or "+") for file in view.files))
 

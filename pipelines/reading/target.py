@@ -25,7 +25,7 @@ from tidegate.pipelines.reading.reached import (
     rows_of_epochs,
     settled,
 )
-from tidegate.pipelines.reading.rows import OP, read_file, with_op, without_later_marks
+from tidegate.pipelines.reading.rows import OP, has_op, read_file, with_op, without_later_marks
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import published_epoch, require_published
 from tidegate.pipelines.storage import arrow_schema, warehouse_of
@@ -86,7 +86,7 @@ class Target:
         key = tuple(require_snapshot(tables).manifest.schemas.key)
         columns = arrow_schema(tables.look(TABLES[view]))
         # Rows of functions and joins have no `op`, but a stream has to tell which rows left.
-        needs_op = view in (FINAL, LATEST) and OP.name not in columns.names
+        needs_op = view in (FINAL, LATEST) and not has_op(columns)
         return cls(tables, view, columns.append(OP) if needs_op else columns, key)
 
     @property
@@ -105,9 +105,9 @@ class Target:
     def _has_own_op(self) -> bool:
         """True if `op` is a result of a function or a key, and not the sign of a row."""
         schema = self.schema
-        if OP.name not in schema.names or results.has_panes(schema):
+        if not has_op(schema) or results.has_panes(schema):
             return False
-        return not schema.field(OP.name).equals(OP, check_metadata=True)
+        return OP.name not in schema.names or not schema.field(OP.name).equals(OP, check_metadata=True)
 
     def check_can_be_followed(self) -> None:
         """Check that a stream can read the view.

@@ -74,11 +74,12 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
     old_format, new_format = format_of(then, bound), StateFormat.of(bound.state)
     migrations = []
     for difference in differences(old_format, new_format):
-        if difference.field.startswith("key") or difference.field == "namespace":
+        if difference.part.startswith("key") or difference.part == "namespace":
             continue
         change = taken_over(difference, old_format, new_format, left_behind(bound.pipeline))
         if change is None:
-            refused.append(Incompatibility(*difference, _way_out(bound, difference)))
+            found, expected = difference.found, difference.expected
+            refused.append(Incompatibility(difference.field, found, expected, _way_out(bound, difference)))
         elif change:
             migrations.append(change)
     return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))
@@ -190,7 +191,7 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
             "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
             "backfill it"
         )
-    if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
+    if difference.found is not None and (columns := _columns_of(bound.pipeline, difference)):
         casts = {name: f"try_cast({quoted(name)} as TYPE)" for name in columns}
         return (
             "If the type in the source changed, cast the column to its old TYPE, where values that don't fit become "
@@ -209,12 +210,12 @@ def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
     )
 
 
-def _columns_of(pipeline: Pipeline, field: str) -> list[str]:
-    """Return the source columns that the aggregate of a contents column reads; empty for other fields."""
+def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
+    """Return the source columns that the aggregate of a contents column reads; empty for other differences."""
     aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
     if not isinstance(aggregates, Mapping):
         return []
-    name = field.partition("'")[2].rpartition("'")[0].removeprefix("acc_")
+    name = difference.name.removeprefix("acc_")
     return list(aggregates[name].columns) if name in aggregates else []
 
 

@@ -80,20 +80,29 @@ class StateFormat:
 
 
 class Difference(NamedTuple):
-    """A field in which a snapshot (`found`) and a configuration (`expected`) differ; None means absent."""
+    """A field in which a snapshot (`found`) and a configuration (`expected`) differ; None means absent.
 
-    field: str
+    `part` is the part of the state in words, and `name` the name in it, empty for the whole part.
+    """
+
+    part: str
+    name: str
     found: object
     expected: object
+
+    @property
+    def field(self) -> str:
+        """Return the field in words."""
+        return f"{self.part} {self.name!r}" if self.name else self.part
 
 
 def differences(old: StateFormat, new: StateFormat) -> Iterator[Difference]:
     """Yield every field in which two formats differ, the key first. An inferred type equals any type."""
     if list(old.key) != list(new.key):
-        yield Difference("key columns", list(old.key), list(new.key))
+        yield Difference("key columns", "", list(old.key), list(new.key))
     yield from _different("key column", old.key, new.key)
     if old.namespace != new.namespace:
-        yield Difference("namespace", old.namespace, new.namespace)
+        yield Difference("namespace", "", old.namespace, new.namespace)
     for part in ("contents", "trigger_state", "user_state"):
         yield from _different(part.replace("_", " "), getattr(old, part), getattr(new, part))
     if old.result and new.result:
@@ -115,14 +124,14 @@ def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop:
         # A rest comes and goes with its accumulators. Accumulators without a rest are valid as they are.
         goes = whole not in new.contents or _is_left_behind(difference, drop)
         return "" if difference.found is None or goes else None
-    name = _name(difference).removeprefix("acc_")
+    name = difference.name.removeprefix("acc_")
     if difference.found is not None:
         if is_held(difference) and difference.expected is None and HELD in new.contents:
             return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
         if difference.expected is not None or not _is_left_behind(difference, drop):
             return None
-        return "" if difference.field.startswith("result") else f"{name!r} is left behind"
-    if difference.field.startswith(("trigger state", "user state")):
+        return "" if difference.part == "result" else f"{name!r} is left behind"
+    if difference.part in ("trigger state", "user state"):
         return f"state {name!r} begins empty"
     if is_held(difference):
         if HELD in old.contents:
@@ -152,18 +161,18 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
     new = StateFormat.of(schema)
     for difference in differences(old, new):
         if taken_over(difference, old, new, drop) is None:
-            raise IncompatibleSnapshot(*difference, way_out(difference))
+            raise IncompatibleSnapshot(difference.field, difference.found, difference.expected, way_out(difference))
+        name = difference.name
         if difference.found is None and _of_rest(difference) is not None:
-            name = _name(difference)
             rows = rows.append_column(name, pa.nulls(len(rows), dict(schema.contents)[name]))
-        elif difference.found is None and difference.field.startswith("contents"):
-            rows = _with_missing(rows, _name(difference), dict(schema.contents)[_name(difference)])
+        elif difference.found is None and difference.part == "contents":
+            rows = _with_missing(rows, name, dict(schema.contents)[name])
     return _with_results(rows, schema.result) if old.result != new.result else rows
 
 
 def is_held(difference: Difference) -> bool:
     """Return True if a difference is about elements that wait for the watermark."""
-    return difference.field.startswith("contents") and f"{_name(difference)}_".startswith(f"{HELD}_")
+    return difference.part == "contents" and f"{difference.name}_".startswith(f"{HELD}_")
 
 
 def _stepped(rows: pa.Table, version: int) -> pa.Table:
@@ -182,27 +191,27 @@ def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:
             continue
         if old.get(name, "") != new.get(name, ""):
             yield Difference(
-                f"{part} {name!r}",
+                part,
+                name,
                 (old[name] or "inferred") if name in old else None,
                 (new[name] or "inferred") if name in new else None,
             )
 
 
 def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
-    name = _name(difference)
-    return (f"acc_{name}" if difference.field.startswith("result") else name) in drop
+    return (f"acc_{difference.name}" if difference.part == "result" else difference.name) in drop
 
 
 def _is_added_aggregate(difference: Difference, old: StateFormat) -> bool:
     """Return True if a difference is a new named aggregate beside others. Only these have columns of their own."""
-    return difference.field.startswith("contents 'acc_") and any(name.startswith("acc_") for name in old.contents)
+    is_named = difference.part == "contents" and difference.name.startswith("acc_")
+    return is_named and any(name.startswith("acc_") for name in old.contents)
 
 
 def _of_rest(difference: Difference) -> str | None:
     """Return the contents column to which the rest in a difference belongs; None if the difference is no rest."""
-    name = _name(difference)
-    is_rest = difference.field.startswith("contents") and name.startswith(f"{REST}acc")
-    return name.removeprefix(REST) if is_rest else None
+    is_rest = difference.part == "contents" and difference.name.startswith(f"{REST}acc")
+    return difference.name.removeprefix(REST) if is_rest else None
 
 
 def _with_missing(rows: pa.Table, name: str, kind: pa.DataType | None) -> pa.Table:
@@ -230,17 +239,13 @@ def _with_results(rows: pa.Table, result: pa.DataType | None) -> pa.Table:
     return rows.set_column(index, "emitted", pa.array(panes, emitted_type(result)))
 
 
-def _name(difference: Difference) -> str:
-    return difference.field.split("'")[1] if "'" in difference.field else difference.field
-
-
 def way_out(difference: Difference) -> str:
     """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
         return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"
-    if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:
-        return f"Name {_name(difference)!r} in dropped, or keep computing it"
-    if difference.field.startswith("key"):
+    if difference.part in ("contents", "trigger state", "user state") and difference.expected is None:
+        return f"Name {difference.name!r} in dropped, or keep computing it"
+    if difference.part.startswith("key"):
         return f"Another key has other hashes, so its rows would be in other key groups. {_START_ANEW}"
     return _START_ANEW
 

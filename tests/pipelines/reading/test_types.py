@@ -160,15 +160,26 @@ class OwnOp(Quiet):
     result_type = pa.struct([("op", pa.int64())])
 
     def on_timer(self, timestamp: int, ctx: Any) -> list[dict[str, Any]]:
-        return [{"op": ctx.get_state(self.total).value()}]
+        return [{self.result_type.field(0).name: ctx.get_state(self.total).value()}]
 
 
-def test_a_result_with_the_name_of_the_sign_is_read_as_it_is_and_not_followed(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path, quiet_pipeline(OwnOp()))
+class OwnOpInUpperCase(OwnOp):
+    """The same for Spark, which would not know which of `op` and `OP` a query means."""
+
+    result_type = pa.struct([("OP", pa.int64())])
+
+
+@pytest.mark.parametrize("function", [OwnOp, OwnOpInUpperCase])
+def test_a_result_with_the_name_of_the_sign_is_read_as_it_is_and_not_followed(
+    tmp_path: Path, function: type[OwnOp]
+) -> None:
+    name = function.result_type.field(0).name
+    by_hand = ByHand(tmp_path, quiet_pipeline(function()))
     config = project(tmp_path, "quiet")
     by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:00"), 2), watermark=at("11:00"))
-    assert sorted(row["op"] for row in rows_by_format(tmp_path)) == [1, 2]
-    assert [row["user"] for row in rows_by_format(tmp_path, where="op = 2")] == ["bob"]
+    assert sorted(row[name] for row in rows_by_format(tmp_path)) == [1, 2]
+    assert {"op", "OP"} & rows_by_format(tmp_path)[0].keys() == {name}
+    assert [row["user"] for row in rows_by_format(tmp_path, where=f"{name} = 2")] == ["bob"]
     options = {"path": "quiet", "config": str(config)}
     with pytest.raises(UsageError, match=r"a column 'op', .* rename the column in the pipeline, or follow view 'all'"):
         Query(tmp_path, tmp_path, options).reader()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -130,6 +131,21 @@ def test_an_added_and_a_dropped_aggregate_at_once(tmp_path) -> None:
     changes_to(by_hand, with_aggregates(session_pipeline(), aggregate, dropped=("total",)))
     by_hand.epoch(("ann", at("12:00"), 4), watermark=at("15:00"))
     assert windows(by_hand, "events", "smallest") == [("ann", at("10:00"), 1, None), ("ann", at("12:00"), 1, 4)]
+
+
+@pytest.mark.parametrize("name", ["it's", "a \\ b", 'say "so"', "'", "acc_"])
+def test_an_aggregate_with_signs_in_its_name_is_added_dropped_and_named(tmp_path: Path, name: str) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    more = with_aggregates(hourly_pipeline(), {**OLD, name: Max("value")})
+    changes_to(by_hand, more)
+    by_hand.epoch(("ann", at("10:10"), 3), ("bob", at("12:00"), 5), watermark=at("12:00"))
+    assert windows(by_hand, "total", name) == [("ann", at("10:00"), 4, None)]
+    (refused,) = compare(bind(with_aggregates(more, OLD), EVENTS, EVENTS), by_hand.head().manifest).incompatibilities
+    assert refused.field == f"contents {f'acc_{name}'!r}"
+    changes_to(by_hand, with_aggregates(more, OLD, dropped=(name,)))
+    by_hand.epoch(("bob", at("12:10"), 5), watermark=at("15:00"))
+    assert windows(by_hand, "total", name)[1:] == [("bob", at("12:00"), 10, None)]
 
 
 def test_another_type_of_an_aggregate_is_refused_and_named(tmp_path) -> None:
