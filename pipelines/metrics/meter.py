@@ -164,4 +164,10 @@ def _resource(instance: str) -> Resource:
             "service.instance.id": str(uuid.uuid5(_INSTANCES, instance)),
         }
     )
-    return Resource.create().merge(ours).merge(OTELResourceDetector().detect())
+    merged = Resource.create().merge(ours).merge(OTELResourceDetector().detect())
+    return Resource({_as_text(name): _as_text(value) for name, value in merged.attributes.items()}, merged.schema_url)
+
+
+def _as_text(value: Any) -> Any:
+    """Return a value of an attribute; `?` stands for bytes of a variable that are no UTF-8, which no reader takes."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

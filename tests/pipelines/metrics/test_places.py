@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 import threading
@@ -304,6 +305,16 @@ def test_variables_that_opentelemetry_refuses_are_one_line_and_the_run_goes_on(
         assert not observer.is_on
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("metrics of hours are off: Requested component 'nobody' not found")
+
+
+def test_bytes_of_a_variable_that_are_no_text_do_not_end_a_scrape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", os.fsdecode(b"team=caf\xe9,tier=gold"))
+    port = free_port()
+    with run(tmp_path, prometheus=port, textfile="."):
+        assert 'team="caf?",' in scraped(port)
+    assert 'tier="gold"' in (tmp_path / "tidegate_hours.prom").read_text()
 
 
 # --- off, and what is missing --------------------------------------------------------------------------
