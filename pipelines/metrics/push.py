@@ -139,5 +139,6 @@ class Exporter(OTLPMetricExporter):
         super().shutdown(timeout_millis, **options)
 
     def _tell(self, what_follows: str) -> None:
-        reason = without_headers(masked(_reasons.newest))
+        # Another secret may be a part of a header's value.
+        reason = masked(without_headers(_reasons.newest))
         _log.warning("metrics can't be sent to %s: %s. %s", self._collector, reason, what_follows)

@@ -32,6 +32,7 @@ from tidegate.pipelines.metrics import open as opened
 from tidegate.pipelines.metrics import push
 from tidegate.pipelines.metrics.catalog import METRICS
 from tidegate.pipelines.metrics.open import check_metrics
+from tidegate.pipelines.stores import credentials
 from tidegate.windowing import IntervalJoin
 
 
@@ -287,6 +288,7 @@ def test_no_value_of_a_header_is_in_the_log_also_of_one_that_can_not_be_sent(
     headers: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    monkeypatch.setattr(credentials, "_secrets", {"hushhush"})
     with collecting() as collector, run(tmp_path, otlp=f"http://127.0.0.1:{collector.server_port}"):
         pass
     assert line in caplog.text
