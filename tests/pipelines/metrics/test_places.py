@@ -332,6 +332,7 @@ def test_nothing_is_measured_or_imported_without_the_table(tmp_path: Path) -> No
         ("prometheus_client", {"prometheus": 9464}, "prometheus_client"),
         ("opentelemetry.exporter.prometheus", {"textfile": "prom"}, "opentelemetry.exporter.prometheus"),
         ("opentelemetry.exporter.otlp.proto.http", {"otlp": "http://localhost:4318"}, "opentelemetry.exporter.otlp"),
+        ("requests", {"otlp": "http://localhost:4318"}, "requests"),
     ],
 )
 def test_a_missing_extra_names_itself(
