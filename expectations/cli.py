@@ -39,7 +39,7 @@ def quality(
     """
     config = screen.config()
     path = config.entry(pipeline).suite
-    require("a check", "great_expectations")
+    require("a check", "great_expectations", "jinja2", "pandas", extra="quality")
     if with_report:
         require("the run report", "jinja2", "matplotlib")
     from tidegate.expectations.changed import Mark, changed_partitions

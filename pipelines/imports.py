@@ -47,7 +47,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     # The message of an error of windowing is complete; an error of Python also needs its name.
     ours = type(error).__module__.partition(".")[0] == "tidegate"
     message = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
-    if (extra := missing_extra(error, f"the module {module}")) is not None:
+    if (extra := missing_extra(error, f"the module {module}", module)) is not None:
         message = str(extra)
     line = _line_of_project(error, root)
     return f"{line}: {message}" if line else message

@@ -7,7 +7,10 @@ more calls `require` first, so that a missing library is a usage error with the 
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +38,12 @@ EXTRA_OF = {
 }
 """Extra of pyproject.toml that installs a library, by the name that is imported."""
 
+_OF_ANYBODY = frozenset({"asgiref", "fastapi", "httpx", "jinja2", "matplotlib", "pandas"})
+"""Libraries that code of a project may import for itself. It needs them alone, and none of Spark or Airflow."""
+
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of libraries."""
+
 
 def is_installed(library: str) -> bool:
     """Return True if a library, or a module of one, can be imported; only packages above a module are."""
@@ -50,13 +59,14 @@ def needs(subject: str, library: str, extra: str | None = None) -> str:
     Args:
         subject: the thing that needs it, such as `a backfill`; the message begins with it.
         library: name of the library or of a module in it, as it is imported.
-        extra: the extra that installs it; None takes that of `EXTRA_OF`.
+        extra: the extra that installs it, or several with commas between them; None takes that of `EXTRA_OF`.
     """
     extra = extra or EXTRA_OF[library.partition(".")[0]]
-    return (
-        f"{subject} needs the package {library}, which is not installed here: pip install 'tidegate[{extra}]', "
-        f"or in a checkout pip install '.[{extra}]'"
-    )
+    return f"{_lacks(subject, library)}: pip install 'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
+
+
+def _lacks(subject: str, library: str) -> str:
+    return f"{subject} needs the package {library}, which is not installed here"
 
 
 def require(subject: str, *libraries: str, extra: str | None = None) -> None:
@@ -65,27 +75,76 @@ def require(subject: str, *libraries: str, extra: str | None = None) -> None:
     Args:
         subject: the thing that needs them, such as `a backfill`; the message begins with it.
         libraries: names of libraries or of modules in them, as they are imported.
-        extra: the extra that installs them; None takes that of `EXTRA_OF`.
+        extra: the extra that installs them; None takes those of `EXTRA_OF`.
 
     Raises:
-        UsageError: a library is not installed; the error names the extra.
+        UsageError: a library is not installed; the error names the first one, and the extras of all that are missing.
     """
-    # The errors of pipelines are loaded only for one: the library windowing asks here as well.
-    for library in libraries:
-        if not is_installed(library):
-            from tidegate.pipelines.errors import UsageError
+    missing = [library for library in libraries if not is_installed(library)]
+    if missing:
+        # The errors of pipelines are loaded only for one: the library windowing asks here as well.
+        from tidegate.pipelines.errors import UsageError
 
-            raise UsageError(needs(subject, library, extra))
+        extras = sorted({EXTRA_OF[library.partition(".")[0]] for library in missing}) if extra is None else [extra]
+        raise UsageError(needs(subject, missing[0], ",".join(extras)))
 
 
-def missing_extra(error: BaseException, subject: str = "this") -> UsageError | None:
-    """Return the usage error for an import that failed because an extra is not installed; None for other errors."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return None
-    library = error.name.partition(".")[0]
-    if library not in EXTRA_OF:
+def missing_extra(error: BaseException, subject: str = "this", module: str = "") -> UsageError | None:
+    """Return the usage error for a failed import that an extra would mend; None for other errors.
+
+    Args:
+        error: the error.
+        subject: the thing that needs the library; the message begins with it.
+        module: module of the project that was imported, if one was.
+    """
+    if not isinstance(error, ImportError) or not error.name:
         return None
     from tidegate.pipelines.errors import UsageError
 
+    wanted = error.name.partition(".")[0]
     # Several distributions share the name `opentelemetry`, so one may be there and the other not.
-    return UsageError(needs(subject, error.name if library in sys.modules else library))
+    name = wanted if sys.modules.get(wanted) is None else error.name
+    importer, is_ours = _importer(error, module.partition(".")[0])
+    is_missing = isinstance(error, ModuleNotFoundError)
+    if not is_ours:
+        if not is_missing or wanted not in EXTRA_OF:
+            return None
+        return UsageError(
+            f"{_lacks(subject, wanted)}: pip install {wanted}" if wanted in _OF_ANYBODY else needs(subject, name)
+        )
+    # A library that another one imports comes with that one.
+    extra = EXTRA_OF.get(importer or wanted)
+    if extra is None:
+        return None
+    if is_missing:
+        return UsageError(needs(subject, name, extra))
+    return UsageError(
+        f"{subject} can't use the version of {importer or wanted} that is installed here ({error}): pip install "
+        f"'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
+    )
+
+
+def _importer(error: ImportError, project: str) -> tuple[str | None, bool]:
+    """Return the library of an extra whose own import failed, if any, and True if Tidegate imported it or what failed.
+
+    Args:
+        error: the error.
+        project: first name of a module of the project, which may be an installed package.
+    """
+    library = None
+    for name, file in _frames(error):
+        if name == "tidegate":
+            return library, True
+        if name == project or (name not in EXTRA_OF and not _INSTALLED.intersection(file.parts)):
+            return library, False
+        if library is None and name in EXTRA_OF:
+            library = name
+    return library, True
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, Path]]:
+    """Yield the first name of the module and the file of each frame, the innermost first, without Python's own."""
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name not in sys.stdlib_module_names:
+            yield name, Path(frame.f_code.co_filename)

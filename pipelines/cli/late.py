@@ -118,7 +118,9 @@ def reopen(
         hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
     from tidegate.pipelines.spark.session import require_spark
 
-    require_spark(config, "a reopening of late rows")
+    # A stream at work does this without a Spark of this process; if there is none, the session says what it needs.
+    if not ask_stream:
+        require_spark(config, "a reopening of late rows")
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.reopen_late import reopen as run_reopen
     from tidegate.pipelines.run.requests import Answer, Asker

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tidegate.extras import missing_extra
+from tidegate.extras import missing_extra, require
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.metrics.catalog import ARRAYS, ROWS
 from tidegate.pipelines.metrics.observer import Observer, Off
@@ -42,11 +42,15 @@ def check_metrics(config: Config) -> None:
         *(["tidegate.pipelines.metrics.push"] if settings.otlp is not None else []),
         *(_FOR_PROMETHEUS if settings.prometheus is not None or settings.textfile is not None else []),
     ]
+    subject = f"[metrics] in {config.file_name}"
     try:
         for module in needed:
             import_module(module)
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, f"[metrics] in {config.file_name}") or error from error
+    except ImportError as error:
+        raise missing_extra(error, subject) or error from error
+    if settings.otlp is not None:
+        # The exporter imports it when it is made; then its lack would only turn the metrics off.
+        require(subject, "requests", extra="metrics")
 
 
 @contextmanager

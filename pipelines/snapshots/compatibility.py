@@ -78,8 +78,8 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             continue
         change = taken_over(difference, old_format, new_format, left_behind(bound.pipeline))
         if change is None:
-            found, expected = difference.found, difference.expected
-            refused.append(Incompatibility(difference.field, found, expected, _way_out(bound, difference)))
+            way_out = _way_out(bound, difference)
+            refused.append(Incompatibility(difference.field, difference.found, difference.expected, way_out))
         elif change:
             migrations.append(change)
     return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))

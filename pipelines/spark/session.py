@@ -65,9 +65,9 @@ def require_spark(config: Config, subject: str) -> None:
         UsageError: it is not installed; the error names the extra.
     """
     if remote_of(config.spark) is None:
-        require(subject, "pyspark", "delta")
+        require(subject, "pyspark", "delta", "pandas")
     else:
-        require(subject, "pyspark", "grpc", extra="connect")
+        require(subject, "pyspark", "grpc", "pandas", extra="connect")
 
 
 def start_session(config: Config, name: str) -> SparkSession:

@@ -98,6 +98,10 @@ class Installed:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def uninstall(self, package: str) -> None:
+        """Remove one package, as an installation that went wrong lacks it."""
+        _uv("pip", "uninstall", "--quiet", "--python", str(self.folder / "bin" / "python"), package)
+
     def megabytes(self) -> float:
         """Return the size of its packages, compiled code left out."""
         files = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,17 +16,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.packaging.environments import write_project
 from tests.test_import_rules import files, imports
 from tidegate import ApproxCountDistinct, extras
 from tidegate.extras import EXTRA_OF, is_installed, missing_extra, needs, require
+from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.imports import explain_import
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.errors import UnsupportedOperation
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = ROOT / "docs" / "guide" / "installing.md"
+
+CHECKOUT = {**os.environ, "PYTHONPATH": str(ROOT)}
+"""Environment of a process that imports this checkout from another folder."""
 
 FOR_A_CHECKOUT = {"docs", "dev"}
 """Extras that no user needs."""
@@ -113,6 +123,89 @@ def test_a_module_of_a_project_that_imports_a_missing_library_gets_its_extra(tmp
     assert "pip install 'tidegate[sketches]'" in str(error.value)
     own = explain_import(ModuleNotFoundError("no such", name="polars"), "suites_of_ours", tmp_path)
     assert "ModuleNotFoundError: no such" in own
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import pandas", "needs the package pandas, which is not installed here: pip install pandas"),
+        ("import httpx._api", "needs the package httpx, which is not installed here: pip install httpx"),
+        ("import pyspark.sql.no", needs("", "pyspark")),
+        ("import seems_installed.pandas_user", "pip install pandas"),
+        ("from tidegate.pipelines.airflow.operator import nothing", needs("", "airflow")),
+    ],
+)
+def test_a_project_that_imports_a_library_for_itself_is_told_that_library_and_no_extra_with_much_else(
+    code: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for missing in ("pandas", "httpx", "pyspark", "airflow"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    for module in [name for name in sys.modules if name.startswith("tidegate.pipelines.airflow.")]:
+        monkeypatch.delitem(sys.modules, module)
+    library = tmp_path / "site-packages" / "seems_installed"
+    library.mkdir(parents=True)
+    (library / "pandas_user.py").write_text("import pandas\n")
+    monkeypatch.syspath_prepend(library.parent)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "visits_of_ours.py").write_text(f"\n{code}\n")
+    with pytest.raises(UsageError) as error:
+        Config(root=project).load("visits_of_ours:visits", "pipelines.visits.object")
+    assert "visits_of_ours.py, line 2: the module visits_of_ours" in str(error.value)
+    assert str(error.value).endswith(told)
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("pandas", "quality"), ("jinja2", "quality"), ("PIL", "report")])
+def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
+    missing: str, extra: str, tmp_path: Path
+) -> None:
+    """Such an installation is left by `pip uninstall`, or by another package that wanted another version."""
+    write_project(tmp_path)
+    script = (
+        "import sys\n"
+        f"sys.modules[{missing!r}] = None\n"
+        "from tidegate.pipelines.cli import run\n"
+        f"sys.exit(run([{extra!r}, 'sessions', '--json']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=CHECKOUT, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert f"needs the package {missing}, " in json.loads(line)["message"]
+    assert f"pip install 'tidegate[{extra}]'" in line
+
+
+def test_a_version_that_lacks_what_is_imported_names_the_extra_that_has_another() -> None:
+    frame = {"__name__": "tidegate.pipelines.metrics.meter"}
+    with pytest.raises(ImportError) as failed:
+        exec("from opentelemetry.metrics import NothingSuch", frame)
+    told = str(missing_extra(failed.value, "[metrics] in tidegate.toml"))
+    assert told.startswith("[metrics] in tidegate.toml can't use the version of opentelemetry that is installed here (")
+    assert "pip install 'tidegate[metrics]'" in told
+    with pytest.raises(ImportError) as failed:
+        exec("from opentelemetry.metrics import NothingSuch", {"__name__": "visits"})
+    assert missing_extra(failed.value) is None, "the project asked for a name that no version has"
+
+
+def test_a_command_that_lacks_several_extras_names_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "is_installed", lambda name: name not in ("airflow", "delta", "pyspark"))
+    with pytest.raises(UsageError) as error:
+        require("the demo", "pyspark", "delta", "airflow", "matplotlib")
+    assert str(error.value) == needs("the demo", "pyspark", "airflow,spark")
+
+
+def test_who_asks_a_stream_to_reopen_needs_no_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand = write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(extras, "is_installed", lambda name: name != "pyspark")
+    command = ["late", "reopen", "sessions", "--ask-stream", "--json"]
+    with Lease(PipelineTables(hand.warehouse, "sessions"), "backfill", system_clock):
+        assert run([*command, "--patience=0"]) == LeaseHeld.exit_code
+        assert run(command[:3]) == UsageError.exit_code
+    assert "needs the package pyspark" in capsys.readouterr().err
+    assert run(command) == UsageError.exit_code
+    assert "tidegate[spark]" in capsys.readouterr().out
 
 
 def _read_a_bucket() -> object:

