@@ -102,6 +102,10 @@ class Installed:
         """Remove one package, as an installation that went wrong lacks it."""
         _uv("pip", "uninstall", "--quiet", "--python", str(self.folder / "bin" / "python"), package)
 
+    def install(self, *requirements: str) -> None:
+        """Install packages beside what is there."""
+        _uv("pip", "install", "--quiet", "--python", str(self.folder / "bin" / "python"), *requirements)
+
     def megabytes(self) -> float:
         """Return the size of its packages, compiled code left out."""
         files = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())

@@ -13,7 +13,7 @@ from tests.deployment.native import free_port
 from tests.docs.step_tables import BLOCK
 from tests.docs.test_guide import page
 from tests.packaging.environments import Installed, build_wheel, installed, write_project
-from tests.packaging.test_extras import EXTRAS, FOR_USERS, PAGE
+from tests.packaging.test_extras import EXTRAS, FOR_USERS, PAGE, PROJECT
 from tests.store.server import options_of, running_server
 from tidegate.extras import needs
 from tidegate.pipelines.cli import cli
@@ -120,6 +120,17 @@ def test_the_base_is_the_library_the_harness_and_all_commands_that_need_no_spark
         assert told in environment.tidegate(*command).stderr
     for command, lack in LACK.items():
         assert_names(environment, command, *lack)
+
+
+@with_extras("")
+def test_the_base_works_with_the_oldest_versions_that_it_takes(environment: Installed) -> None:
+    environment.install(*(re.sub(r">=([\w.]+).*", r"==\1", text) for text in PROJECT["dependencies"]))
+    for command in WORK:
+        done = environment.tidegate(*command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    for mistake in (("backfil",), ("runs", "sessions", "--nope"), ("runs",)):
+        done = environment.tidegate(*mistake)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
 @with_extras("")
