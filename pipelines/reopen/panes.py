@@ -62,7 +62,8 @@ def open_rows(
         chosen = chosen & pc.field("key_group").isin(groups)
     # Only sessions keep the panes that they have emitted.
     wanted = dict.fromkeys((*key.names, "window_start", "window_end", "emitted"))
-    columns = [name for name in wanted if name in arrow_schema(head.handle).names]
+    stored = arrow_schema(head.handle).names
+    columns = [name for name in wanted if name in stored]
     rows = state_rows(tables.warehouse, head, chosen, columns)
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 
