@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.dag_runs import create_backfill, wait_until
+from tests.airflow.dag_runs import create_backfill
 from tests.airflow.visits import daily
 from tests.lake import DAY0, Lake, Row
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.run.lease import LeaseRow, read_lease
 

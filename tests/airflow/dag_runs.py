@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.errors import TidegateError
-
-PATIENCE_SECONDS = 300.0
-_POLL_SECONDS = 1.0
-"""Each look is a request to Airflow, which works for the tests meanwhile."""
-
-
-def wait_until(found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
-    """Wait for a value, and return it; fail if it does not come in time."""
-    deadline = time.monotonic() + patience
-    while not (value := found()):
-        assert time.monotonic() < deadline, f"{what} did not come within {patience:.0f} s"
-        time.sleep(_POLL_SECONDS)
-    return value
 
 
 def airflow_command(airflow: EmbeddedAirflow, *arguments: str, before_again: Callable[[], None] = lambda: None) -> str:

@@ -7,11 +7,12 @@ import re
 import pytest
 
 from tests.airflow.conftest import Backfilled, day
-from tests.airflow.dag_runs import events_of, heard_by, states, task_log, wait_until
+from tests.airflow.dag_runs import events_of, heard_by, states, task_log
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
 from tests.lake import conserved
 from tests.session_oracle import sessions
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]

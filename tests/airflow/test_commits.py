@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.airflow.dag_runs import end_of, events_of, states, unpause, wait_until
+from tests.airflow.dag_runs import end_of, events_of, states, unpause
 from tests.airflow.visits import watched
 from tests.lake import DAY0, Lake
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long]

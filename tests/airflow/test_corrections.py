@@ -18,11 +18,11 @@ from tests.airflow.dag_runs import (
     run_of,
     states,
     task_log,
-    wait_until,
 )
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
 from tests.session_oracle import sessions
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import psutil
 import pytest
 
 from tests import flights_oracle
+from tests.waiting import wait_until
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.shifts import carrier_shifts
@@ -69,11 +69,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
             [*command, "--output", str(output), "--serve"], stdout=screen, stderr=screen, text=True
         )
     try:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not output.exists():
+
+        def has_summary() -> bool:
             assert process.poll() is None, (folder.parent / "screen.txt").read_text()
-            assert time.monotonic() < deadline, (folder.parent / "screen.txt").read_text()
-            _pause()
+            return output.exists()
+
+        wait_until(has_summary, "the demo's summary", DEADLINE_SECONDS)
         yield Demo(days, process, folder, json.loads(output.read_text()))
     finally:
         _end(process, folder)
@@ -91,11 +92,6 @@ def _end(process: subprocess.Popen[str], folder: Path) -> None:
     for left in _processes_of(folder):
         with suppress(psutil.NoSuchProcess):
             left.kill()
-
-
-def _pause() -> None:
-    """Between two looks at a state that has a deadline."""
-    time.sleep(0.5)
 
 
 def test_every_record_is_accounted_for(demo: Demo) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests.airflow.conftest import day
-from tests.airflow.dag_runs import run_of, states, wait_until
+from tests.airflow.dag_runs import run_of, states
 from tests.airflow.visits import daily
 from tests.dags.project import write_project
 from tests.expectations.quality_lake import session_lake
 from tests.lake import Lake, at
 from tests.running_airflow import BY_HAND, DAG_FILE, PROJECT, ROOT, SELDOM_PARSED
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.storage import read_table
 

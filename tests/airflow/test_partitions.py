@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.airflow.dag_runs import events_of, run_of, unpause, wait_until
+from tests.airflow.dag_runs import events_of, run_of, unpause
 from tests.airflow.visits import told
 from tests.lake import Lake, Row, at
 from tests.recovery.arrivals import run as stream_without_spark
 from tests.recovery.without_spark import NoSpark
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.run.next_commits import EpochLimits
 

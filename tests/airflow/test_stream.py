@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from tests.airflow.dag_runs import begin, end_of, events_of, run_of, states, task_log, trigger, unpause, wait_until
+from tests.airflow.dag_runs import begin, end_of, events_of, run_of, states, task_log, trigger, unpause
 from tests.airflow.visits import live, resting
 from tests.lake import Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
 from tests.recovery.without_spark import NoSpark
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.run.lease import LeaseRow, read_lease

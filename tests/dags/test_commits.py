@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -165,14 +164,11 @@ def test_a_look_that_failed_begins_from_scratch(lake: Lake) -> None:
 # --- in Airflow --------------------------------------------------------------------------------------------------
 
 
-def fired(trigger: CommitTrigger, while_waiting: Callable[[], Any] = lambda: None) -> Any:
+def fired(trigger: CommitTrigger) -> Any:
     """The first event of a trigger."""
 
     async def first() -> Any:
-        event = asyncio.ensure_future(anext(aiter(trigger.run())))
-        await asyncio.sleep(0.05)
-        while_waiting()
-        return await asyncio.wait_for(event, 20)
+        return await asyncio.wait_for(anext(aiter(trigger.run())), 20)
 
     return asyncio.run(first()).payload
 
@@ -183,7 +179,9 @@ def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_runs")
-def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(lake: Lake) -> None:
+def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = str(project(lake))
     arrive(lake, 1)
     stream(lake)
@@ -191,7 +189,18 @@ def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(la
     trigger = CommitTrigger(config, "hours", 0.02)
     assert fired(trigger) == {"pipeline": "hours", "reason": "version 1 of events"}
     stream(lake)
-    assert fired(trigger, lambda: arrive(lake, 3)) == {"pipeline": "hours", "reason": "version 2 of events"}
+    look, seen = SourceWatch.look, []
+
+    def look_before_the_next_commit(watch: SourceWatch) -> Look:
+        found = look(watch)
+        if not seen:
+            arrive(lake, 3)
+        seen.append(found.unread)
+        return found
+
+    monkeypatch.setattr(SourceWatch, "look", look_before_the_next_commit)
+    assert fired(trigger) == {"pipeline": "hours", "reason": "version 2 of events"}
+    assert seen[0] is None
 
 
 @pytest.mark.usefixtures("no_runs")

@@ -14,8 +14,8 @@ import pytest
 import structlog
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tests.airflow.dag_runs import wait_until
 from tests.dags.project import write_project
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.airflow.dag_runs import wait_until
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle, Run
 from tidegate.pipelines.airflow.run_files import FolderOfRun

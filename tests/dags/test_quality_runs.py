@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.dag_runs import events_of, run_of, states, task_log, wait_until
+from tests.airflow.dag_runs import events_of, run_of, states, task_log
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 pytestmark = pytest.mark.airflow

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.airflow.dag_runs import wait_until
+from tests.waiting import wait_until
 from tidegate.pipelines.spark.cluster import SECRET
 
 ROOT = Path(__file__).parent.parent.parent

@@ -22,12 +22,12 @@ import pytest
 from deltalake import write_deltalake
 
 from tests import flights_oracle
-from tests.airflow.dag_runs import wait_until
 from tests.deployment.kubernetes_api import KubernetesApi, Request, serving
 from tests.deployment.manifests import FOLDER, ROOT, TEMPLATE, Workload, faults, named, of_form, unsafe, workloads
 from tests.deployment.native import free_port
 from tests.store.server import KEY, S3Server, running_server
 from tests.store.server import SECRET as STORE_SECRET
+from tests.waiting import wait_until
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, arrivals, load_flights, read_flights
 from tidegate.pipelines.snapshots.head import read_snapshot

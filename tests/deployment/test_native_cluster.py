@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 import pytest
 
 from tests import flights_oracle
-from tests.airflow.dag_runs import begin, end_of, run_of, states, unpause, wait_until
+from tests.airflow.dag_runs import begin, end_of, run_of, states, unpause
 from tests.deployment.fleet import fleet
 from tests.deployment.native import ROOT, Postgres, SparkCluster, postgres_programs
 from tests.running_airflow import DAG_FILE
 from tests.store.server import KEY, S3Server, running_server
 from tests.store.server import SECRET as STORE_SECRET
+from tests.waiting import wait_until
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import Config, load_config

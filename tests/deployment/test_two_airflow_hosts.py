@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.dag_runs import begin, end_of, wait_until
+from tests.airflow.dag_runs import begin, end_of
 from tests.deployment.native import ROOT, Postgres, postgres_programs
 from tests.running_airflow import QUICK_TO_NOTICE, SELDOM_PARSED
 from tests.store.hosts import AWAY, lease_of, project
 from tests.store.server import running_server
 from tests.store.test_hosts_of_their_own import driving, unshared
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.airflow.run_files import CopyOfRun
 from tidegate.pipelines.config import load_config

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 
 from tests.lake import Lake, assert_same_windows, at
 from tests.spark.days import arrivals
+from tests.waiting import wait_until
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -211,10 +211,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
         )
     try:
-        deadline = time.monotonic() + STARTS_WITHIN
-        while not listens(port):
+
+        def answers() -> bool:
             assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, (folder / "log").read_text()
+            return listens(port)
+
+        wait_until(answers, "Spark's Connect server", STARTS_WITHIN, 0.2)
         yield f"sc://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
@@ -222,11 +224,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def listens(port: int) -> bool:
-    """Return True if a process answers at a port; wait a little if not."""
+    """Return True if a process answers at a port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except ConnectionRefusedError:
-        time.sleep(0.2)
         return False
     return True
 

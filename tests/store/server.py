@@ -157,8 +157,8 @@ def running_server() -> Iterator[S3Server]:
 @contextmanager
 def _running_versity(program: str) -> Iterator[Versity]:
     # Not needed by the server that tests have otherwise.
-    from tests.airflow.dag_runs import wait_until
     from tests.deployment.native import free_port
+    from tests.waiting import wait_until
 
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()

@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.airflow.dag_runs import wait_until
 from tests.lake import Clock, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import differences, outcome, rows_of, source_of
@@ -22,6 +21,7 @@ from tests.recovery.test_two_drivers import hang_over_a_restore
 from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.server import S3Server, options_of
+from tests.waiting import wait_until
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, LeaseRow
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.airflow.dag_runs import wait_until
 from tests.dags.test_operator import Store, stand_in
 from tests.store.hosts import AWAY, TASK, in_airflow, lease_of, operator, project
 from tests.store.server import S3Server
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.operator import CommandFailed, TidegateOperator
 from tidegate.pipelines.airflow.process import LOST, RUNNING, ProcessHandle, Run

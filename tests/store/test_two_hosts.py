@@ -14,10 +14,10 @@ import psutil
 import pytest
 import structlog
 
-from tests.airflow.dag_runs import wait_until
 from tests.dags.test_operator import Store, stand_in
 from tests.store.hosts import AWAY, TASK, in_airflow, lease_of, operator, project
 from tests.store.proxy import Fault, Plan, Proxy
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.copying import Copying
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.operator import CommandRefused, TidegateOperator

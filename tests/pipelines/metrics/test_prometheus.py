@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from tests.lake import at, hourly_pipeline
 from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.metrics.measuring import MeasuredLake
 from tests.recovery.without_spark import NoSpark, standing_in
+from tests.waiting import wait_until
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.metrics.catalog import METRICS, PIPELINE
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -38,6 +38,9 @@ BOARD = json.loads((ROOT / "deployment" / "grafana" / "tidegate.json").read_text
 CONFIG = ROOT / "deployment" / "prometheus" / "prometheus.yml"
 PAGE = ROOT / "docs" / "operations" / "metrics.md"
 RULES = ROOT / "deployment" / "prometheus" / "tidegate.rules.yml"
+
+PATIENCE, SCRAPE = 60.0, 0.05
+"""Seconds: how long something may take to come, and from one scrape to the next."""
 
 QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
 
@@ -57,54 +60,75 @@ class Prometheus:
 
     port: int
 
+    def _answer(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def is_ready(self) -> bool:
+        """Return True if it answers queries: it listens before, and says 503 until it has opened its database."""
+        try:
+            return bool(self._answer("/-/ready"))
+        except OSError:
+            return False
+
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The samples of an instant query."""
         asked = urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{asked}", timeout=10) as answer:
-                data: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-                return data
+            data: list[dict[str, Any]] = json.loads(self._answer(f"/api/v1/query?{asked}"))["data"]["result"]
+            return data
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error
 
-    def value(self, expression: str) -> float | None:
-        """The single value of a query; None if there is none yet."""
-        try:
-            samples = self.query(expression)
-        except (urllib.error.URLError, ConnectionError):
-            return None
-        return float(samples[0]["value"][1]) if samples else None
+    def values(self, expression: str) -> list[float]:
+        """The values of the samples."""
+        return [float(sample["value"][1]) for sample in self.query(expression)]
 
     def becomes(self, expression: str, value: float) -> None:
-        """Wait until a query has a value."""
-        deadline = monotonic() + 30
-        while (now := self.value(expression)) != value:
-            assert monotonic() < deadline, f"{expression} is {now}, not {value}"
-            # It scrapes no sooner.
-            sleep(0.05)
+        """Wait until a query has one sample, with a value."""
+        wait_until(lambda: self.values(expression) == [value], f"{expression} == {value}", PATIENCE, SCRAPE)
+
+    def answers(self, expression: str) -> list[dict[str, Any]]:
+        """Wait until a query has samples, and return them.
+
+        A scrape that takes longer than the time to the next one leaves none: on a busy machine they come and go.
+        """
+        found: list[dict[str, Any]] = wait_until(
+            lambda: self.query(expression), f"an answer to {expression}", PATIENCE, SCRAPE
+        )
+        return found
 
 
 @contextmanager
 def scraping(folder: Path, target: int) -> Iterator[Prometheus]:
     """A Prometheus that scrapes a port many times a second."""
     port = free_port()
-    text = CONFIG.read_text().replace("127.0.0.1:9464", f"127.0.0.1:{target}").replace("15s", "50ms")
+    text = CONFIG.read_text().replace("127.0.0.1:9464", f"127.0.0.1:{target}").replace("15s", f"{SCRAPE * 1000:.0f}ms")
     assert f"127.0.0.1:{target}" in text
     (folder / "prometheus.yml").write_text(text)
     shutil.copy(RULES, folder)
-    server = subprocess.Popen(
-        [
-            program("prometheus"),
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ],
+            stdout=log,
+            stderr=log,
+        )
     try:
-        yield Prometheus(port)
+        prometheus = Prometheus(port)
+
+        def is_ready() -> bool:
+            assert server.poll() is None, (folder / "log").read_text()
+            return prometheus.is_ready()
+
+        wait_until(is_ready, "Prometheus", PATIENCE, SCRAPE)
+        yield prometheus
     finally:
         server.kill()
         server.wait()
@@ -137,9 +161,10 @@ def test_prometheus_scrapes_a_stream_and_answers_every_query_of_the_board(tmp_pa
             prometheus.becomes("tidegate_epoch_duration_seconds_count", 3)
             prometheus.becomes("tidegate_result_delay_seconds_count", 3)
             prometheus.becomes('increase(tidegate_source_events_total{tidegate_outcome="late"}[1m]) > bool 0', 1)
-            assert [query for query in QUERIES if not prometheus.query(asked(query))] == []
-            assert prometheus.query('up{job="tidegate"} == 1') != []
-            rules = prometheus.query('ALERTS{alertname="TidegateWatermarkLag"}')
+            for query in QUERIES:
+                prometheus.answers(asked(query))
+            prometheus.becomes('up{job="tidegate"}', 1)
+            rules = prometheus.answers('ALERTS{alertname="TidegateWatermarkLag"}')
             assert [each["metric"]["alertstate"] for each in rules] == ["pending"], "the events are of years ago"
         # The run has ended.
         prometheus.becomes('up{job="tidegate"}', 0)
