@@ -11,8 +11,7 @@ import pandas as pd
 
 from tidegate.expectations.invariants.rule import Rule, milliseconds
 
-COMPUTED_ID = "tidegate.window_id"
-COMPUTED_GROUP = "tidegate.key_group"
+COMPUTED_ID, COMPUTED_GROUP = "\0window_id", "\0key_group"
 
 
 class ExpectWindowIdsToNameTheirWindows(Rule):

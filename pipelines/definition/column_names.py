@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tidegate.pipelines.definition import event_columns as sources
+from tidegate.pipelines.definition.event_columns import OURS
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables import late, rejects, state
@@ -20,27 +20,6 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import StateSchema
 
 _RENAME = "rename it in columns="
-
-_IN_FLIGHT = frozenset(
-    {
-        sources.TIME,
-        sources.STATUS,
-        sources.COMMIT,
-        sources.ROW,
-        sources.PACK,
-        sources.MARKER,
-        sources.SIDE,
-        sources.SHARD,
-        sources.PATH,
-        sources.FILE,
-        sources.PLACE,
-        sources.KEPT,
-        sources.PARTITION,
-        "__origin",
-        "__committed",
-    }
-)
-"""Columns that rows have beside those of the source while they go through Spark."""
 
 
 def check_names(
@@ -90,16 +69,17 @@ def check_names(
 
 
 def check_in_flight(table: str, names: Iterable[str]) -> None:
-    """Refuse a source with a column whose name our columns in Spark use.
+    """Refuse columns whose names are kept for those that rows have beside them on their way to the tasks.
 
     Raises:
         Refused: the message names the column.
     """
-    for name in shared(names, _IN_FLIGHT):
-        raise Refused(
-            f"source table {table!r} has a column {name!r}, a name that tidegate uses itself: rename the column in "
-            "the table, or read a table without it"
-        )
+    for name in names:
+        if name.casefold().startswith(OURS):
+            raise Refused(
+                f"source table {table!r} has a column {name!r}, but names that begin with {OURS!r} are tidegate's own: "
+                "rename the column in the table, or read a table without it"
+            )
 
 
 def twice(names: Sequence[str]) -> list[str]:

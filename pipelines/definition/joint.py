@@ -1,6 +1,6 @@
 """Columns of the events and rows of two inputs in one slice.
 
-event   key columns, __side, left:amount, left:shop, right:paid     the other side's columns are null
+event   key columns, tidegate:side, left:amount, left:shop, right:paid     the other side's columns are null
 row     key columns, side, left {...}, right {...}                  as tables late and rejects keep it
 """
 

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 
-FILE, ROW = "__file", "__row"
+FILE, ROW = "\0file", "\0row"
 """Columns of a row's place: index of its file, and its number in the file, from 0."""
 
 Bits = npt.NDArray[np.uint8]

@@ -15,13 +15,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidegate.pipelines.definition.event_columns import KEPT, PARTITION
+from tidegate.pipelines.definition.event_columns import KEPT, OURS, PARTITION
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.sql.words import changing_call, changing_value, columns_in
 from tidegate.pipelines.spark.versions import from_arrow, to_arrow
 from tidegate.pipelines.tables.columns import quoted
+
+_COPY, _BESIDE = f"{OURS}copy", f"{OURS}beside"
 
 _NONDETERMINISTIC = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
 
@@ -108,7 +110,7 @@ class SparkSql:
         if self.where is None:
             return rows.withColumn(KEPT, F.lit(True))
         names = rows.columns
-        copies = [f"__source_{number}" for number in range(len(names))]
+        copies = [f"{_COPY}{number}" for number in range(len(names))]
         seen = rows.select("*", *(F.col(quoted(name)).alias(copy) for name, copy in zip(names, copies, strict=True)))
         for name, text in self.programs.items():
             seen = seen.withColumn(name, F.expr(text))
@@ -121,7 +123,7 @@ class SparkSql:
         if (call := changing_call(text, rows.columns)) is not None:
             raise changing_value(self.prefix + field, self.pipeline, text, call)
         # Spark accepts only a deterministic expression over single rows as the condition of a join.
-        beside = rows.limit(0).select(F.lit(1).alias("__beside"))
+        beside = rows.limit(0).select(F.lit(1).alias(_BESIDE))
 
         def analyse() -> DataFrame:
             joined = rows.join(beside, F.expr(text).isNull())

@@ -22,7 +22,28 @@ OF_STATE = ["key_group", "namespace", "side", "state_window_start", "in_flight",
 OF_STATE += ["missing", "late_firing", "emitted", "trigger_state", "user_state", "unseen_elements", "manifest"]
 OF_STATE += ["held", "held_value", "acc", "acc_n", "rest_acc_n", "elements", "reduced"]
 OF_PLANS = ["key_user", "value_gap", "__start", "__end", "__number", "__slot", "__until", "commit", "timestamp", "row"]
-OF_QUERIES = ["tidegate_newest", "tidegate_watermark", "tidegate_watermarks", "panes", "times", "results", "all"]
+OF_PLANS += [
+    "__time",
+    "__status",
+    "__commit",
+    "__row",
+    "__file",
+    "__place",
+    "__kept",
+    "__partition",
+    "__path",
+    "__side",
+]
+OF_QUERIES = [
+    "tidegate_newest",
+    "tidegate_watermark",
+    "tidegate.window_id",
+    "tidegate_watermarks",
+    "panes",
+    "times",
+    "results",
+    "all",
+]
 OF_COMMANDS = ["rows", "open", "windows", "median", "largest", "first epoch", "last epoch", "_merge", "index", "value"]
 OF_INPUTS = ["input_reason", "input_epoch", "input_reopened", "_change_type", "_commit_version", "_metadata", "a.b"]
 POOL = sorted({*OF_TABLES, *epochs.SCHEMA.names, *OF_STATE, *OF_PLANS, *OF_QUERIES, *OF_COMMANDS, *OF_INPUTS})

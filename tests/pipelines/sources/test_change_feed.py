@@ -18,6 +18,7 @@ from tests.pipelines.changes.lakes import HOURS
 from tests.pipelines.looping import available
 from tests.pipelines.sources.changing import Changing
 from tests.pipelines.sources.test_changed_rows import opened, seen
+from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import ChangedFiles
@@ -149,7 +150,7 @@ def test_a_row_that_came_by_the_feed_and_can_not_be_used_is_rejected_with_all_it
     changed = changed_rows(opened(lake), log_of(lake).changed(0, 1), 1)
     assert changed.by_feed
     (rejected,) = changed.rejected_rows().to_pylist()
-    assert (rejected["user"], rejected["value"], rejected["__status"]) == ("user7", 49, "null_timestamp")
+    assert (rejected["user"], rejected["value"], rejected[STATUS]) == ("user7", 49, "null_timestamp")
 
 
 def test_an_unknown_kind_of_change_is_refused(lake: Lake) -> None:

@@ -19,7 +19,7 @@ from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.sources.changing import Changing
 from tests.recovery.without_spark import is_kept
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.definition.event_columns import KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, LAST_TIME, STATUS, TIME, VALUE_PREFIX
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
@@ -137,7 +137,7 @@ def test_a_row_that_came_ahead_of_its_file_is_rejected_with_all_its_columns(lake
     changed = compared(lake, 0, 1)
     assert (len(changed.gone), len(changed.came)) == (1, 0)
     (rejected,) = changed.rejected_rows().to_pylist()
-    assert (rejected["user"], rejected["value"], rejected["__status"]) == ("ann", 7, "timestamp_ahead_of_commit")
+    assert (rejected["user"], rejected["value"], rejected[STATUS]) == ("ann", 7, "timestamp_ahead_of_commit")
 
 
 def test_files_that_were_vacuumed_are_named_with_the_way_on(lake: Lake) -> None:

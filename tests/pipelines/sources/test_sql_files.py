@@ -15,7 +15,7 @@ import pytest
 
 from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource
-from tidegate.pipelines.definition.event_columns import DROPPED, OK
+from tidegate.pipelines.definition.event_columns import DROPPED, FILE, OK, PLACE, TIME
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
@@ -65,7 +65,7 @@ ROWS = [("a", NOON, 1), ("b", NOON - HOUR, None), ("c", NOON + HOUR / 2, 30), (N
 
 def test_only_rows_for_which_where_is_true_are_events_and_they_keep_their_places(tmp_path: Path) -> None:
     files = files_of(tmp_path, [*ROWS, ("e", NOON, 50)], compiled(where="value > 3"))
-    assert [(row["key_user"], row["__place"]) for row in events(files)] == [("c", 2), ("e", 5)]
+    assert [(row["key_user"], row[PLACE]) for row in events(files)] == [("c", 2), ("e", 5)]
     measured = measure_files(files)
     assert measured.counts == {OK: 2, DROPPED: 2, rejects.NULL_KEY: 1, rejects.NULL_TIMESTAMP: 1}
     assert measured.largest == {0: {"": millis(NOON + HOUR / 2)}}
@@ -76,7 +76,7 @@ def test_a_row_fetched_by_its_place_is_the_row_of_the_source(tmp_path: Path) -> 
     files = files_of(tmp_path, ROWS, compiled({"value": "value * 2L", "user": "upper(user)"}, "value > 3"))
     (event,) = events(files)
     assert (event["key_user"], event["value_value"]) == ("C", 60)
-    fetched = files.source_rows(*(pa.array([event[name]]).to_numpy() for name in ("__file", "__place")))
+    fetched = files.source_rows(*(pa.array([event[name]]).to_numpy() for name in (FILE, PLACE)))
     assert fetched.to_pylist() == [{"user": "c", "at": NOON + HOUR / 2, "value": 30}]
 
 
@@ -94,7 +94,7 @@ def test_a_derived_key_and_time_are_judged_by_their_own_values_and_not_by_statis
     sql = compiled({"user": "nullif(user, 'a')", "at": "timestamp_seconds(value)"})
     files = files_of(tmp_path, [("a", NOON, 1), ("b", NOON, 2), ("c", NOON, None)], sql)
     assert measure_files(files).counts == {OK: 1, rejects.NULL_KEY: 1, rejects.NULL_TIMESTAMP: 1}
-    assert [row["__time"] for row in events(files)] == [2000]
+    assert [row[TIME] for row in events(files)] == [2000]
 
 
 def test_dropped_rows_move_the_watermark_only_if_all_rows_do(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_derived_time_is_not_evaluated_for_rows_that_where_drops_so_they_have_
     sql = compiled({"at": "to_timestamp(user)", "place": "8 div value"}, "value <> 0")
     rows = [("2026-03-01 11:00:00", None, 4), ("a click", None, 0), ("2026-03-01 11:00:00", None, 0)]
     files = files_of(tmp_path, rows, sql, partition_by="place")
-    assert [row["__time"] for row in events(files)] == [millis(NOON - HOUR)]
+    assert [row[TIME] for row in events(files)] == [millis(NOON - HOUR)]
     assert measure_files(files).counts == {OK: 1, DROPPED: 2}
     assert measure_files(files, with_rejects=False).counts == {OK: 1}
 

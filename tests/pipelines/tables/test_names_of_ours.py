@@ -19,6 +19,7 @@ from tests.property.named_lives import Life, Names
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -125,7 +126,7 @@ def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path:
 
 @pytest.mark.parametrize("correct", [False, True], ids=["reopened", "with a change"])
 @pytest.mark.parametrize(
-    "name", ["reopened", "reason", "lateness_ms", "input_reopened", "__start", "__number", "emitted"]
+    "name", ["reopened", "reason", "lateness_ms", "input_reopened", "__start", "__number", "__time", "emitted"]
 )
 def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Path, name: str, correct: bool) -> None:
     lake = Lake(tmp_path)
@@ -211,3 +212,16 @@ def test_a_window_that_missed_a_row_is_reopened_whatever_the_key_is_called(tmp_p
     life.reopen()
     final = {f"{row['window_start']:%H:%M}": row["total result"] for row in life.lake.final(life.pipeline).to_pylist()}
     assert (final["08:00"], life.lake.rows(life.pipeline, "late").num_rows) == (5, 0)
+
+
+def test_a_name_that_is_kept_for_ours_is_refused_and_a_table_without_it_is_read(tmp_path: Path) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline()
+    rows = {"user": ["ann"], "at": pa.array([at("10:00")], pa.timestamp("us", tz="UTC")), "value": [1]}
+    lake.write(pa.table({**rows, "Tidegate:Time": [1]}))
+    with pytest.raises(Refused, match=r"has a column 'Tidegate:Time', .* rename the column in the table, or read a"):
+        available(lake, pipeline)
+    assert not lake.tables(pipeline).exist
+    lake.write(pa.table(rows), "others")
+    others = hourly_pipeline(source=DeltaSource("others", timestamp="at"))
+    available(lake, others)
+    assert len(lake.rows(others, "epochs")) == 1
