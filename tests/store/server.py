@@ -19,6 +19,8 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
+from tests.waiting import wait_until
+
 KEY, SECRET = "AKIATIDEGATETEST0001", "tidegate/Test+Secret/0123456789abcdefghi"
 """Credentials of tests; moto accepts any. Tests search for the second in all that a run leaves behind."""
 
@@ -158,7 +160,6 @@ def running_server() -> Iterator[S3Server]:
 def _running_versity(program: str) -> Iterator[Versity]:
     # Not needed by the server that tests have otherwise.
     from tests.deployment.native import free_port
-    from tests.waiting import wait_until
 
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
