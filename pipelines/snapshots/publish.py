@@ -129,7 +129,7 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
         if not work.rewrites:
             continue
         handle, path = tables.look(table), tables.path(table)
-        for file in _touched(handle, work):
+        for file in _touched(table, handle, work):
             if _goes_whole(file, work):
                 continue
             try:
@@ -166,7 +166,7 @@ def _rewritten(
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
     listed = set() if work.reopened or work.departed else {file.path for file in work.files}
-    for file in _touched(handle, work):
+    for file in _touched(table, handle, work):
         if file["path"] in listed:
             # This file of the epoch was published before, and stays.
             continue
@@ -220,14 +220,17 @@ def _returning(
     return returning
 
 
-def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
+def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
     """Yield the files whose statistics allow rows that change; every file if keys are to be forgotten."""
+    # Elsewhere the name is a user's.
+    has_marks = table == late.NAME
     departed = {epoch for each in work.departed for epoch, _ in each.by_epoch}
     wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
     for file in active_files(handle) if work.rewrites or work.given_up else ():
-        is_open = work.reopened and file.get("null_count.reopened") != 0
+        is_open = has_marks and work.reopened and file.get(f"null_count.{late.REOPENED}") != 0
         goes_anyway = work.forget_keys or file["path"] in work.given_up
-        if goes_anyway or is_open or _may_hold(file, "epoch", wanted) or _may_hold(file, "reopened", wanted):
+        is_marked = has_marks and _may_hold(file, late.REOPENED, wanted)
+        if goes_anyway or is_open or is_marked or _may_hold(file, "epoch", wanted):
             yield file
 
 

@@ -31,6 +31,8 @@ VALUES = {
     "int": (pa.int32(), 5),
     "string": (pa.string(), "5"),
     "list": (pa.list_(pa.int64()), [5]),
+    "timestamp": (pa.timestamp("us", tz="UTC"), at("05:00")),
+    "boolean": (pa.bool_(), True),
 }
 """Types and values of the user's column. Epoch 5 is the one that a restore takes back."""
 
