@@ -62,12 +62,12 @@ def read_differences(pinned: Pinned, unit: str, since: Until | None, before: lis
     """
     manifest, handle = pinned.manifest, pinned.scope.pinned.handles[results.NAME]
     listed = {file["path"] for file in before or ()}
-    files = active_files(handle)
+    files, has_windows = active_files(handle), results.has_panes(arrow_schema(handle))
     present = {file["path"] for file in files}
     parts = []
     for file in files:
         is_new = before is not None and file["path"] not in listed
-        if is_new or _may_differ(file, since, manifest.watermark, pinned.proves.lateness):
+        if is_new or _may_differ(file, has_windows, since, manifest.watermark, pinned.proves.lateness):
             parts += [_came(batch, unit, since, manifest.watermark, is_new) for batch in _batches(pinned, file["path"])]
     for path in listed - present:
         assert since is not None
@@ -157,12 +157,15 @@ def _with(rows: pa.Table, **flags: pa.Array | bool) -> pa.Table:
     return rows.select(_ROWS.names).cast(_ROWS)
 
 
-def _may_differ(file: dict[str, Any], since: Until | None, watermark: Millis, lateness: Millis) -> bool:
+def _may_differ(
+    file: dict[str, Any], has_windows: bool, since: Until | None, watermark: Millis, lateness: Millis
+) -> bool:
     """Return True if a file may have rows of later epochs than the mark, or rows whose windows became final since."""
     newest, end = file.get("max.epoch"), file.get("max.window_end")
     if since is None or newest is None or newest > since.epoch:
         return True
-    if since.watermark == watermark:
+    # Rows that are no panes are final from the start, and a column `window_end` of theirs is a user's.
+    if since.watermark == watermark or not has_windows:
         return False
     return bool(end is None or to_millis(end) >= min(since.watermark, watermark) - lateness)
 

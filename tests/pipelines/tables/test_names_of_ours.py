@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.pipelines.changes.walks import operator
 from tests.pipelines.looping import NO_SPARK, available
 from tests.property.named_lives import Life, Names
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.expectations.changed import Changed, changed_partitions
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
@@ -25,7 +27,7 @@ from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.windowing import Count, Max, TumblingEventTimeWindows, Windows
+from tidegate.windowing import Count, KeyedProcess, KeyedProcessFunction, Max, TumblingEventTimeWindows, Windows
 
 VALUES = {
     "int": (pa.int32(), 5),
@@ -227,3 +229,22 @@ def test_a_name_that_is_kept_for_ours_is_refused_and_a_table_without_it_is_read(
     others = hourly_pipeline(source=DeltaSource("others", timestamp="at"))
     available(lake, others)
     assert len(lake.rows(others, "epochs")) == 1
+
+
+class EndsOfUsers(KeyedProcessFunction):
+    """Yields numbers in columns that windows have times and numbers in."""
+
+    result_type = pa.struct([("window_end", pa.int64()), ("window_start", pa.string()), ("final_at", pa.int64())])
+
+    def process_element(self, value: dict[str, Any], ctx: Any) -> Iterator[dict[str, Any]]:
+        yield {"window_end": value["value"], "window_start": "soon", "final_at": 1}
+
+
+def test_readers_are_told_of_the_rows_of_a_function_whose_results_have_the_names_of_a_windows(tmp_path: Path) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline(compute=KeyedProcess(EndsOfUsers(), time_sorted=False))
+    told: Changed | None = None
+    for hour in ("10:00", "11:00"):
+        lake.append(("ann", at(hour), 7))
+        available(lake, pipeline)
+        told = changed_partitions(pin(lake.tables(pipeline), pipeline), "hour", None if told is None else told.mark)
+        assert told.keys == [f"2024-03-01T{hour}:00"]
