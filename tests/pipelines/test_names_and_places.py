@@ -82,9 +82,11 @@ def test_a_key_is_refused_whose_name_another_column_has_in_late_rows(other: str,
 
 
 def test_a_column_named_like_those_of_rows_on_their_way_is_refused() -> None:
-    source = EVENTS.append(pa.field("__Commit", pa.int64()))
-    with pytest.raises(Refused, match="__Commit"):
+    source = EVENTS.append(pa.field("Tidegate:Commit", pa.int64()))
+    with pytest.raises(Refused, match="column 'Tidegate:Commit', but names that begin with 'tidegate:' are tidegate's"):
         bind(counting(), source, source)
+    others = EVENTS.append(pa.field("__commit", pa.int64()))
+    bind(counting(), others, others)
 
 
 # --- places -------------------------------------------------------------------------------------
