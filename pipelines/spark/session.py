@@ -178,6 +178,16 @@ def _log_py4j_to(file: Path) -> None:
         logger.removeHandler(old)
         old.close()
     logger.addHandler(handler)
+    logging.getLogger().addFilter(_from_root_to_py4j)
+
+
+def _from_root_to_py4j(record: logging.LogRecord) -> bool:
+    """Hand what py4j logs at the root logger, such as an answer that never came, to its own logger."""
+    if Path(record.pathname).parent.name != "py4j":
+        return True
+    record.name = "py4j"
+    logging.getLogger("py4j").handle(record)
+    return False
 
 
 def _log_updates_to_py4j() -> None:
