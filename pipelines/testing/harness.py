@@ -96,8 +96,8 @@ class PipelineHarness:
         right: the columns of the second input, if there are two.
 
     Raises:
-        IllegalArgument: the pipeline has `columns` or `where`, and no `derive` is given; or binding refuses the
-            pipeline.
+        IllegalArgument: an argument has another type; `right` is missing or too much; the pipeline has `columns` or
+            `where`, and no `derive` is given; or binding refuses the pipeline.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class PipelineHarness:
         right: SourceColumns | None = None,
     ) -> None:
         sources = [SourceColumns(source, derived, derive), *([] if right is None else [right])]
-        for input_, columns in zip(pipeline.inputs, sources, strict=False):
+        _check(pipeline, sources)
+        for input_, columns in zip(pipeline.inputs, sources, strict=True):
             if columns.derive is None and (input_.columns or input_.where is not None):
                 field = "columns" if input_.columns else "where"
                 raise IllegalArgument(
@@ -359,6 +360,23 @@ class PipelineHarness:
             _rows(table),
             key=lambda row: [(row[name] is not None, row[name] or (first if name == by[-1] else "")) for name in by],
         )
+
+
+def _check(pipeline: Pipeline, sources: Sequence[SourceColumns]) -> None:
+    """Check that there are columns for each input of the pipeline, and that they are columns."""
+    names = ("source", "right")[: len(pipeline.inputs)]
+    if len(sources) > len(names):
+        raise IllegalArgument("right", sources[1], "the pipeline has one input: leave it out")
+    if len(sources) < len(names):
+        raise IllegalArgument("right", None, "the pipeline has two inputs: give SourceColumns(...) of the second")
+    for name, columns in zip(names, sources, strict=True):
+        if not isinstance(columns, SourceColumns):
+            raise IllegalArgument(name, columns, "give SourceColumns(...) of the second input")
+        for field, schema in ((name, columns.source), ("derived", columns.derived or columns.source)):
+            if not isinstance(schema, pa.Schema):
+                raise IllegalArgument(
+                    field, schema, "give a pyarrow schema, such as pa.schema([('user', pa.string())])"
+                )
 
 
 def _millis(moment: datetime | Millis) -> Millis:

@@ -17,7 +17,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.testing import PipelineHarness
+from tidegate.pipelines.testing import PipelineHarness, SourceColumns
 from tidegate.windowing import (
     AfterCount,
     AfterWatermark,
@@ -70,6 +70,20 @@ def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], fie
     harness = PipelineHarness(pipeline(), SOURCE)
     with pytest.raises(IllegalArgument, match=rf"^{field} = .*: .*{way_out}"):
         harness.commit(**{"rows": [row("ann", 0)], "at": NOON, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "way_out"),
+    [
+        ({"source": SourceColumns(SOURCE)}, "source", "give a pyarrow schema"),
+        ({"source": {"user": "string"}}, "source", "give a pyarrow schema"),
+        ({"derived": ["user"]}, "derived", "give a pyarrow schema"),
+        ({"right": SourceColumns(SOURCE)}, "right", "the pipeline has one input: leave it out"),
+    ],
+)
+def test_columns_that_are_none_are_refused(given: dict[str, Any], field: str, way_out: str) -> None:
+    with pytest.raises(IllegalArgument, match=rf"(?s)^{field} = .*: .*{way_out}"):
+        PipelineHarness(**{"pipeline": pipeline(), "source": SOURCE, **given})
 
 
 def test_a_column_that_a_row_leaves_out_is_null() -> None:

@@ -339,6 +339,12 @@ def test_what_can_not_be_is_refused_when_the_pipeline_is_made(change: dict[str, 
         pipeline(**change)
 
 
+@pytest.mark.parametrize(("right", "message"), [(None, "the pipeline has two inputs: "), (PAYMENTS, "")])
+def test_columns_of_the_second_source_are_needed(right: Any, message: str) -> None:
+    with pytest.raises(IllegalArgument, match=rf"(?s)^right = .*: {message}give SourceColumns"):
+        PipelineHarness(pipeline(), ORDERS, right=right)
+
+
 @pytest.mark.parametrize(
     ("right", "message"),
     [
