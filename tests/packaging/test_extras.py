@@ -253,12 +253,16 @@ def _flights() -> object:
     ("act", "library", "subject", "extra"),
     [
         (_register, "pyspark", "the format `tidegate` of Spark", "spark"),
+        (_register, "pandas", "the format `tidegate` of Spark", "spark"),
         (_start_spark({}), "pyspark", "the Spark session 'backfill visits'", "spark"),
         (_start_spark({}), "delta", "the Spark session 'backfill visits'", "spark"),
+        (_start_spark({}), "pandas", "the Spark session 'backfill visits'", "spark"),
+        (_start_spark({"spark.remote": "sc://host"}), "pandas", "the Spark session 'backfill visits'", "connect"),
         (_start_spark({"spark.remote": "sc://host"}), "pyspark", "the Spark session 'backfill visits'", "connect"),
         (_start_spark({"spark.remote": "sc://host"}), "grpc", "the Spark session 'backfill visits'", "connect"),
         (_dags, "airflow", "project_dags", "airflow"),
         (_operator, "airflow", "TidegateOperator", "airflow"),
+        (_flights, "pandas", "the table of flights", "example"),
         (_read_a_bucket, "obstore", "the object store s3://no-such-lake", "s3"),
     ],
 )
