@@ -55,6 +55,9 @@ _PROPERTIES = {
     "delta.checkpointInterval": "20",
 }
 
+_of_this_process: set[str] = set()
+"""Runs of the leases that this process holds or wants."""
+
 _SINCE_1970 = 1e9
 """A start of a process above it is in seconds since 1970: no host runs for 30 years."""
 
@@ -84,12 +87,18 @@ class LeaseRow:
 
     @property
     def is_running_here(self) -> bool:
-        """Return True if the driver's process is running; the row must be of this host."""
+        """Return True if the driver's process is running; the row must be of this host.
+
+        This process is asked itself: one that lives on, such as a notebook's, may have ended a run whose lease it could
+        not give back.
+        """
         try:
             process = psutil.Process(self.process)
             # A zombie is dead: it was killed, and only its parent has not yet collected it.
             started = process.create_time() if self.process_started > _SINCE_1970 else after_boot(process)
             same = abs(started - self.process_started) < 1
+            if same and self.process == os.getpid():
+                return self.run in _of_this_process
             return same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
@@ -136,6 +145,18 @@ class Lease:
         self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
 
     def __enter__(self) -> Lease:
+        _of_this_process.add(self.row.run)
+        try:
+            self._take()
+        except BaseException:
+            _of_this_process.discard(self.row.run)
+            raise
+        self._note(None)
+        self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
+        self._renewal.start()
+        return self
+
+    def _take(self) -> None:
         path = self._tables.path(LEASE)
         with told_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
@@ -151,20 +172,19 @@ class Lease:
                 f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease ends by itself, or "
                 f"`tidegate unlock {self._tables.pipeline}` removes it"
             )
-        self._note(None)
-        self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
-        self._renewal.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
         self._renewal.join()
-        if self._lost is None:
-            # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
-            with suppress(OSError, DeltaError, Refused, StoreFailed):
-                self._write(replace(self.row, expires_at=0))
+        try:
+            if self._lost is None:
+                # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
+                with suppress(OSError, DeltaError, Refused, StoreFailed):
+                    self._write(replace(self.row, expires_at=0))
+        finally:
+            _of_this_process.discard(self.row.run)
         self._note(self._clock() if self._lost is None else self._lost.acquired_at)
 
     def _note(self, until: Millis | None) -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from tests.lake import Clock
-from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.run.host import this_host
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
 from tidegate.pipelines.storage import Warehouse, active_files
@@ -76,6 +76,24 @@ def test_it_is_given_back_after_an_error_too(tables: PipelineTables) -> None:
     row = read_lease(tables)
     assert row is not None
     assert not row.is_alive(clock.now)
+
+
+def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
+    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook's process lives on after a run that a store's failure ended."""
+    clock = Clock()
+
+    def fail(*_: object) -> bool:
+        raise StoreFailed("the store does not answer")
+
+    with monkeypatch.context() as patch, Lease(tables, "backfill", clock):
+        patch.setattr("tidegate.pipelines.run.lease._replace", fail)
+    row = read_lease(tables)
+    assert row is not None
+    assert row.expires_at > clock.now, "it was not given back"
+    with Lease(tables, "backfill", clock) as second:
+        second.check()
 
 
 def test_a_live_process_of_this_host_keeps_it(tables: PipelineTables, process: subprocess.Popen[bytes]) -> None:

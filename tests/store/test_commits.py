@@ -20,7 +20,7 @@ from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.config import RESERVED
-from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.failures import is_from_beneath
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.snapshots.publish import publish
@@ -158,6 +158,9 @@ def run_until_done(start: Callable[[], None], tries: int = 60) -> int:
     for number in range(tries):
         try:
             start()
+        except LeaseHeld:
+            # What this process could not give back must not keep it from its next run.
+            raise
         except Refused as refused:
             if "another driver committed" not in str(refused):
                 raise
