@@ -80,8 +80,7 @@ def quality(
             "holds" if check.success else "FAILS",
             check.severity,
             check.suite,
-            check.expectation,
-            check.about,
+            f"{check.expectation}{check.subject}",
             check.observed,
         )
         for check in run.checks
@@ -100,7 +99,7 @@ def quality(
         },
         table(
             f"{pipeline}, epoch {run.epoch}: {_new_windows(pinned)}, {run.state}",
-            ("", "severity", "rows", "expectation", "about", "observed"),
+            ("", "severity", "rows", "expectation", "observed"),
             rows,
         ),
         *(() if changed is None else (f"changed partitions: {changed}",)),
@@ -108,8 +107,7 @@ def quality(
         *(() if report is None else (f"Run report: {report}",)),
     )
     if run.is_critical:
-        broken = [check for check in run.failed if check.severity == "critical"]
-        failures = "; ".join(f"{check.expectation} ({check.suite}): {check.observed}" for check in broken)
+        failures = "; ".join(check.message for check in run.failed if check.severity == "critical")
         raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {failures}; see {run.docs}")
 
 

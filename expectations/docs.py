@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,9 @@ from tidegate.pipelines.stores.artifacts import docs_folder
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
-    from tidegate.expectations.outcome import Outcome
     from tidegate.expectations.pinned import Pinned
-    from tidegate.expectations.suites import TableSuite
     from tidegate.pipelines.stores.artifacts import Artifacts
+    from tidegate.pipelines.tables.quality import QualityRow
 
 INDEX = "index.html"
 KEPT = 500
@@ -37,7 +37,7 @@ def write_page(
     check_id: str,
     checked_at: datetime,
     outcome: str,
-    outcomes_by_suite: Sequence[tuple[TableSuite, Sequence[Outcome]]],
+    checks: Sequence[QualityRow],
 ) -> str:
     """Write the page of a check, write the list of all checks again, and return the list's address.
 
@@ -47,28 +47,18 @@ def write_page(
         check_id: id of the check in table `quality`.
         checked_at: time of the check.
         outcome: passed, marked or failed.
-        outcomes_by_suite: the outcome of each expectation, by suite.
+        checks: the outcome of each expectation, those of a suite one after the other.
     """
     manifest = pinned.manifest
     name = f"check-{manifest.epoch:06d}-{check_id[:12]}.html"
-    suites = [
-        {"rows": suite.table, "looked_at": outcomes[0].rows if outcomes else 0, "outcomes": outcomes}
-        for suite, outcomes in outcomes_by_suite
-    ]
+    suites = [(suite, list(rows)) for suite, rows in groupby(checks, key=lambda row: row.suite)]
     check = {
         "page": name,
         "epoch": manifest.epoch,
         "timeline": manifest.timeline,
         "checked_at": f"{checked_at:%Y-%m-%d %H:%M:%S}",
         "outcome": outcome,
-        "failed": sorted(
-            {
-                checked.expectation.type
-                for _, outcomes in outcomes_by_suite
-                for checked in outcomes
-                if not checked.success
-            }
-        ),
+        "failed": sorted({row.expectation.replace("_", " ") + row.subject for row in checks if not row.success}),
     }
     proof = pinned.scope.proof
     pages = _environment()

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from string import Template
 from typing import Any
 
-_ABOUT = ("column_list", "column", "column_A", "column_B", "key")
-_LENGTHS = ("size", "slide", "offset", "length")
-"""Parameters in milliseconds."""
+import pandas as pd
 
-_EXAMPLES = 5
+from tidegate.expectations.invariants.names import COMPUTED
+from tidegate.expectations.invariants.rule import Rule
+from tidegate.pipelines.tables.quality import MOST_EXAMPLES, Example
+from tidegate.windowing.time import show_millis
+
+_COLUMNS = ("column_list", "column", "column_A", "column_B", "column_set", "key")
+_LENGTHS = ("size", "slide", "offset", "length", "lateness")
+"""Parameters in milliseconds."""
+_TIMES = ("watermark", "since")
+"""Parameters in epoch milliseconds."""
+_OF_ALL = {
+    *("id", "meta", "notes", "description", "severity", "rendered_content", "catch_exceptions", "result_format"),
+    *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging"),
+}
+"""Parameters that say nothing about what an expectation demands."""
+_BOUNDS = ("window_start", "window_end")
+_LONGEST = 200
+"""Characters of a value that are shown."""
 
 
 @dataclass
@@ -18,37 +35,56 @@ class Outcome:
     """The outcome of an expectation, over all parts of its rows.
 
     Args:
-        expectation: its configuration from Great Expectations.
-        severity: critical, warning or info.
+        expectation: the expectation.
+        key: the key columns of the rows.
         success: True if it holds.
         rows: number of checked rows.
         unexpected: number of rows that break it; None if it is not about single rows.
         observed: the value that was observed in a part.
+        number: that value if it is a number.
         examples: some of the rows that break it.
     """
 
     expectation: Any
-    severity: str
+    key: Sequence[str] = ()
     success: bool = True
     rows: int = 0
     unexpected: int | None = None
     observed: str = ""
-    examples: list[Any] = field(default_factory=list)
+    number: float | None = None
+    examples: list[Example] = field(default_factory=list)
 
-    def take(self, result: Any, rows: int) -> None:
+    def take(self, result: Any, rows: pd.DataFrame) -> None:
         """Add the result of a part."""
         raw = result.result or {}
         self.success &= bool(result.success)
-        self.rows += rows
-        if "unexpected_count" in raw:
+        self.rows += len(rows)
+        if "unexpected_count" in raw and "element_count" in raw:
             self.unexpected = (self.unexpected or 0) + int(raw["unexpected_count"])
-        if raw.get("observed_value") is not None:
-            self.observed = str(raw["observed_value"])
-        self.observed = self.observed or next(
-            (error["exception_message"] for error in _exceptions(result) if error.get("exception_message")), ""
-        )
-        left = _EXAMPLES - len(self.examples)
-        self.examples += list(raw.get("partial_unexpected_list") or ())[:left] if not result.success else []
+        if (seen := raw.get("observed_value")) is not None:
+            seen = seen.item() if hasattr(seen, "item") else seen
+            self.observed = shown(seen)
+            self.number = float(seen) if isinstance(seen, int | float) and not isinstance(seen, bool) else None
+        if result.success:
+            return
+        left = MOST_EXAMPLES - len(self.examples)
+        failing = raw.get("unexpected_index_list")
+        if failing is not None:
+            self.examples += [self._example(row) for row in rows.loc[failing[:left]].to_dict("records")]
+        else:
+            values = list(raw.get("partial_unexpected_list") or ())
+            self.examples += [Example("", "", shown(value)) for value in values[:left]]
+
+    @property
+    def type(self) -> str:
+        """Return the type of the expectation, such as `expect_column_values_to_be_unique`."""
+        return str(self.expectation.expectation_type)
+
+    @property
+    def severity(self) -> str:
+        """Return critical, warning or info."""
+        severity = self.expectation.severity
+        return str(getattr(severity, "value", severity) or "critical").lower()
 
     @property
     def summary(self) -> str:
@@ -59,17 +95,93 @@ class Outcome:
 
     @property
     def about(self) -> str:
-        """Return the columns or limits of the expectation as text."""
-        return _about(self.expectation.kwargs)
+        """Return the columns and lengths of the expectation as text."""
+        given = self._given
+        lengths = (f"{name} {timedelta(milliseconds=given[name])}" for name in _LENGTHS[:4] if given.get(name))
+        return ", ".join((*self._columns, *lengths))
+
+    @property
+    def columns(self) -> str:
+        """Return the columns of the expectation as text."""
+        return ", ".join(self._columns)
+
+    @property
+    def limits(self) -> str:
+        """Return all parameters of the expectation but its columns as text."""
+        given = {name: value for name, value in self._given.items() if name not in (*_COLUMNS, *_OF_ALL)}
+        if given.get("mostly") == 1:
+            del given["mostly"]
+        return ", ".join(
+            f"{name} {_parameter(name, value)}"
+            for name, value in given.items()
+            if value is not None and value is not False
+        )
+
+    @property
+    def description(self) -> str | None:
+        """Return what the expectation demands, in its own words; None if it has none."""
+        if isinstance(self.expectation, Rule) and not self.expectation.description:
+            given = {name: shown(value) for name, value in self._given.items()}
+            return Template(self.expectation.text).safe_substitute(given)
+        return self.expectation.description or None
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        # The configuration leaves out what a user's own class sets by default.
+        return {name: getattr(self.expectation, name) for name in self.expectation.__fields__}
+
+    @property
+    def _columns(self) -> list[str]:
+        given = [self._given.get(name) for name in _COLUMNS]
+        return [
+            ", ".join(map(str, part)) if isinstance(part, list | tuple | set) else str(part)
+            for part in given
+            if part is not None
+        ]
+
+    def _example(self, row: dict[str, Any]) -> Example:
+        key = {name: row[name] for name in self.key if name in row}
+        others = [name for name in row if name not in key and name not in _BOUNDS]
+        window = _window(row)
+        if isinstance(self.expectation, Rule):
+            chosen = self.expectation.shown
+            others = others if chosen is None else [name for name in chosen if name in row]
+        elif key or window:
+            named = {*self.columns.split(", ")}
+            others = [name for name in others if name in named]
+        return Example(_pairs(key, [*key]), window, _pairs(row, others))
 
 
-def _about(kwargs: dict[str, Any]) -> str:
-    parts = [kwargs[name] for name in _ABOUT if kwargs.get(name) is not None]
-    columns = [", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts]
-    lengths = {name: kwargs[name] for name in _LENGTHS if kwargs.get(name)}
-    return ", ".join([*columns, *(f"{name} {timedelta(milliseconds=value)}" for name, value in lengths.items())])
+def shown(value: Any) -> str:
+    """Return a value as text for people."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        text = "null"
+    elif hasattr(value, "isoformat"):
+        text = value.isoformat(sep=" ").removesuffix("+00:00") if hasattr(value, "hour") else value.isoformat()
+    elif isinstance(value, dict):
+        text = _pairs(value, [*value])
+    elif isinstance(value, list | tuple | set | frozenset):
+        text = ", ".join(map(shown, value))
+    else:
+        text = str(value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def _exceptions(result: Any) -> list[dict[str, Any]]:
-    info = result.exception_info or {}
-    return [info] if "exception_message" in info else [item for item in info.values() if isinstance(item, dict)]
+def _pairs(row: dict[str, Any], names: Sequence[str]) -> str:
+    # The value that a rule computed to compare with stands in a column of its own.
+    return ", ".join(f"{name.replace(COMPUTED, 'computed ')} {shown(row[name])}" for name in names)
+
+
+def _window(row: dict[str, Any]) -> str:
+    start, end = (row.get(name) for name in _BOUNDS)
+    if start is None or end is None or pd.isna(start) or pd.isna(end):
+        return ""
+    return f"{shown(start)} to {shown(end)}"
+
+
+def _parameter(name: str, value: Any) -> str:
+    if name in _LENGTHS and isinstance(value, int):
+        return str(timedelta(milliseconds=value))
+    if name in _TIMES and isinstance(value, int):
+        return show_millis(value)
+    return f"[{shown(value)}]" if isinstance(value, list | tuple | set | frozenset) else shown(value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import great_expectations as gx
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
@@ -15,12 +16,17 @@ from tidegate.expectations.docs import write_page
 from tidegate.expectations.outcome import Outcome
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.tables import quality, results, state
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.quality import EXAMPLE, QualityRow
+from tidegate.pipelines.tables.quality import MOST_EXAMPLES, QualityRow
 
 if TYPE_CHECKING:
     from tidegate.pipelines.stores.artifacts import Artifacts
+
+_EVERY_ROW: Final = {"result_format": "COMPLETE", "partial_unexpected_count": MOST_EXAMPLES}
+"""Results with the index of every row that breaks an expectation."""
+_PLACE: Final = "place"
 
 
 @dataclass(frozen=True)
@@ -69,35 +75,56 @@ def run_suites(
     """
     manifest = pinned.manifest
     now = datetime.now(UTC)
-    check_id = uuid.uuid4().hex
-    versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
     batch = any_rows()
-    outcomes_by_suite = [(suite, validate(batch, suite)) for suite in suites]
-    checks = [
-        QualityRow(
-            check_id,
-            now,
-            manifest.timeline,
-            manifest.epoch,
-            suite.table,
-            outcome.expectation.type,
-            outcome.about,
-            outcome.severity,
-            outcome.success,
-            _with_example(outcome),
-            outcome.rows,
-            *versions,
-        )
-        for suite, outcomes in outcomes_by_suite
-        for outcome in outcomes
-    ]
+    check = Check(uuid.uuid4().hex, now, manifest, (pinned.versions[results.NAME], pinned.versions[state.NAME]))
+    checks = [row for suite in suites for row in check.rows(suite.table, validate(batch, suite, pinned.key))]
     run = QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), "")
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
     # The page is written before the table, so that a reader of the table always finds the page.
-    docs = write_page(artifacts, pinned, check_id, now, run.state, outcomes_by_suite)
+    docs = write_page(artifacts, pinned, check.id, now, run.state, checks)
     quality.append(tables, checks)
     return replace(run, checks=tuple(checks), docs=docs)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of all suites: its id and time, the manifest of the epoch, the versions of tables results and state."""
+
+    id: str
+    at: datetime
+    manifest: Manifest
+    versions: tuple[int, int]
+
+    def rows(self, table: str, outcomes: Sequence[Outcome]) -> Iterator[QualityRow]:
+        """Yield the rows of table `quality` for the outcomes of a suite."""
+        used: Counter[str] = Counter()
+        for outcome in outcomes:
+            name = f"{outcome.type}:{outcome.columns}" if outcome.columns else outcome.type
+            used[name] += 1
+            yield QualityRow(
+                check_id=self.id,
+                checked_at=self.at,
+                timeline=self.manifest.timeline,
+                epoch=self.manifest.epoch,
+                suite=table,
+                expectation=outcome.type,
+                about=outcome.about,
+                severity=outcome.severity,
+                success=outcome.success,
+                observed=outcome.summary,
+                rows=outcome.rows,
+                results_version=self.versions[0],
+                state_version=self.versions[1],
+                # Limits change and stand in a column of their own, so the id does not contain them.
+                expectation_id=outcome.expectation.id or (name if used[name] == 1 else f"{name}#{used[name]}"),
+                columns=outcome.columns,
+                limits=outcome.limits,
+                description=outcome.description,
+                failing=outcome.unexpected,
+                observed_number=outcome.number,
+                examples=tuple(outcome.examples) or None,
+            )
 
 
 def any_rows() -> Any:
@@ -116,30 +143,23 @@ def any_rows() -> Any:
     return asset.add_batch_definition_whole_dataframe("part")
 
 
-def validate(batch: Any, suite: TableSuite) -> list[Outcome]:
-    """Return the outcome of each expectation of a suite over all parts of its rows.
+def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]:
+    """Return the outcome of each expectation of a suite over all parts of its rows, in the suite's order.
 
     Args:
         batch: a batch definition, from `any_rows`.
         suite: the suite.
+        key: the key columns.
     """
-    outcomes: list[Outcome] = []
+    outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
     for rows in suite.parts():
         # Great Expectations lets an expectation belong to one suite only, and each part needs a new suite.
         copies = [expectation.copy(deep=True) for expectation in suite.expectations]
+        for place, copy in enumerate(copies):
+            # The results come in another order.
+            copy.meta = {_PLACE: place}
         given = gx.ExpectationSuite(name=suite.table, expectations=copies)
-        result = batch.get_batch({"dataframe": rows}).validate(given, result_format="SUMMARY")
-        if not outcomes:
-            outcomes = [Outcome(part.expectation_config, _severity(part)) for part in result.results]
-        for outcome, part in zip(outcomes, result.results, strict=True):
-            outcome.take(part, len(rows))
+        result = batch.get_batch({"dataframe": rows}).validate(given, result_format=_EVERY_ROW)
+        for part in result.results:
+            outcomes[part.expectation_config.meta[_PLACE]].take(part, rows)
     return outcomes
-
-
-def _severity(result: Any) -> str:
-    severity = getattr(result.expectation_config, "severity", None)
-    return str(getattr(severity, "value", severity) or CRITICAL).lower()
-
-
-def _with_example(outcome: Outcome) -> str:
-    return f"{outcome.summary}{EXAMPLE}{outcome.examples[0]}" if outcome.examples else outcome.summary

@@ -70,7 +70,10 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
     if shape is None:
         return
     yield gxe.ExpectCompoundColumnsToBeUnique(
-        column_list=[*key, "window_start", "window_end"], ignore_row_if="never", severity=CRITICAL
+        column_list=[*key, "window_start", "window_end"],
+        ignore_row_if="never",
+        severity=CRITICAL,
+        description="Each window has one row.",
     )
     if shape.size is not None and shape.slide is not None:
         yield invariants.ExpectWindowsToBeAligned(
@@ -115,7 +118,10 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
     if pinned.shape is None:
         return
     yield gxe.ExpectCompoundColumnsToBeUnique(
-        column_list=[*key, "window_id", "pane", "op"], ignore_row_if="never", severity=CRITICAL
+        column_list=[*key, "window_id", "pane", "op"],
+        ignore_row_if="never",
+        severity=CRITICAL,
+        description="No pane exists twice.",
     )
     yield invariants.ExpectPanesToBeDense(key=key, severity=CRITICAL)
     yield invariants.ExpectOneOnTimePaneBeforeLateOnes(key=key, severity=CRITICAL)
@@ -124,13 +130,16 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
         column_B="window_start",
         ignore_row_if="either_value_is_missing",
         severity=CRITICAL,
+        description="A window ends after its start.",
     )
     yield invariants.ExpectWindowIdsToNameTheirWindows(is_merging=pinned.shape.is_merging, severity=CRITICAL)
     yield invariants.ExpectFinalAtToFitTheBounds(lateness=pinned.shape.lateness, severity=CRITICAL)
 
 
 def _epochs() -> Iterator[Any]:
-    yield gxe.ExpectColumnValuesToBeUnique(column="epoch", severity=CRITICAL)
+    yield gxe.ExpectColumnValuesToBeUnique(
+        column="epoch", severity=CRITICAL, description="Each epoch was published once."
+    )
     yield invariants.ExpectEventsToBeConserved(severity=CRITICAL)
     yield invariants.ExpectWatermarkNeverToGoBack(severity=CRITICAL)
 
@@ -148,7 +157,11 @@ def _files() -> Iterator[Any]:
 
 def _ledger() -> Iterator[Any]:
     yield gxe.ExpectColumnPairValuesToBeEqual(
-        column_A="counted", column_B="found", ignore_row_if="neither", severity=CRITICAL
+        column_A="counted",
+        column_B="found",
+        ignore_row_if="neither",
+        severity=CRITICAL,
+        description="The tables have as many rows as the epochs counted.",
     )
 
 

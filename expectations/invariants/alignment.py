@@ -17,6 +17,7 @@ class ExpectWindowsToBeAligned(Rule):
     offset: int = 0
 
     success_keys: ClassVar[tuple[str, ...]] = ("size", "slide", "offset")
+    shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Windows are $size ms long and begin at multiples of $slide ms shifted by $offset ms."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -30,6 +31,7 @@ class ExpectWindowsToBeAtLeast(Rule):
     length: int
 
     success_keys: ClassVar[tuple[str, ...]] = ("length",)
+    shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Windows are at least $length ms long."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:

@@ -11,7 +11,9 @@ import pandas as pd
 
 from tidegate.expectations.invariants.rule import Rule, milliseconds
 
-COMPUTED_ID, COMPUTED_GROUP = "\0window_id", "\0key_group"
+COMPUTED = "\0"
+"""Beginning of the names of computed columns; no column of a table has it."""
+COMPUTED_ID, COMPUTED_GROUP = f"{COMPUTED}window_id", f"{COMPUTED}key_group"
 
 
 class ExpectWindowIdsToNameTheirWindows(Rule):
@@ -23,6 +25,7 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
     is_merging: bool
 
     success_keys: ClassVar[tuple[str, ...]] = ("is_merging",)
+    shown: ClassVar[tuple[str, ...] | None] = ("window_id", COMPUTED_ID, "pane", "op")
     text: ClassVar[str] = "The id of a window is computed from its key and its bounds."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -40,6 +43,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
     lateness: int
 
     success_keys: ClassVar[tuple[str, ...]] = ("lateness",)
+    shown: ClassVar[tuple[str, ...] | None] = ("final_at", "epoch")
     text: ClassVar[str] = (
         "Each window of an epoch becomes final the same time after its end; today that is $lateness ms."
     )
@@ -60,6 +64,7 @@ class ExpectKeysToHashToTheirGroup(Rule):
     """A row of the snapshot is in the key group of its key: an epoch reads no other key group for it."""
 
     text: ClassVar[str] = "The key group of a row is the hash of its key."
+    shown: ClassVar[tuple[str, ...] | None] = ("key_group", COMPUTED_GROUP)
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return rows["key_group"] != rows[COMPUTED_GROUP]

@@ -21,6 +21,7 @@ class ExpectPanesToBeDense(Rule):
     key: list[str]
 
     success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ("window_id", "pane", "timing", "op", "epoch")
     text: ClassVar[str] = "Panes of a window of one $key are numbered 0, 1, 2 and so on."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -46,6 +47,7 @@ class ExpectOneOnTimePaneBeforeLateOnes(Rule):
     key: list[str]
 
     success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ("window_id", "pane", "timing", "op", "epoch")
     text: ClassVar[str] = "Each window of one $key has at most one on-time pane, after early and before late ones."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:

@@ -18,8 +18,6 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 
-_SHOWN = 5
-
 
 class Rows(TableMetricProvider):
     """A metric that is the rows themselves, for rules that compare several rows."""
@@ -46,6 +44,8 @@ class Rule(BatchExpectation):
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""
     """The rule in words, with parameters as `$name`."""
+    shown: ClassVar[tuple[str, ...] | None] = None
+    """Columns that an example shows beside key and window; None shows all."""
 
     @abstractmethod
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -71,19 +71,16 @@ class Rule(BatchExpectation):
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
         rows: pd.DataFrame = metrics[Rows.metric_name]
-        broken = rows[self.broken(rows).to_numpy(dtype=bool)] if len(rows) else rows
+        broken = rows.index[self.broken(rows).to_numpy(dtype=bool)].tolist() if len(rows) else []
         return {
-            "success": broken.empty,
+            "success": not broken,
             "result": {
-                "observed_value": f"{len(broken)} of {len(rows)} rows break it",
                 "element_count": len(rows),
                 "unexpected_count": len(broken),
                 "unexpected_percent": 100 * len(broken) / len(rows) if len(rows) else 0.0,
                 "missing_count": 0,
                 "missing_percent": 0.0,
-                "partial_unexpected_list": [
-                    {name: str(value) for name, value in row.items()} for row in broken.head(_SHOWN).to_dict("records")
-                ],
+                "unexpected_index_list": broken,
             },
         }
 

@@ -33,6 +33,7 @@ class ExpectSessionsToLieApart(Rule):
     key: list[str]
 
     success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Sessions of one $key neither overlap nor touch."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -46,6 +47,7 @@ class ExpectNoSessionInsideAnother(Rule):
     key: list[str]
 
     success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "No session of one $key lies inside another."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:

@@ -74,7 +74,7 @@ def render(run: RunReport, now: datetime | None = None) -> str:
         ],
         lengths=_lengths(run),
         plots=plots(run),
-        failed=[check for check in run.quality if not check["success"]],
+        failed=[check for check in run.quality if not check.success],
         last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
         now=now or datetime.now(UTC),
     )

@@ -50,7 +50,7 @@ class RunReport:
     lengths: list[Millis]
     key: str | None
     timeline: list[Session]
-    quality: list[dict[str, Any]]
+    quality: list[quality.QualityRow]
     quality_state: str
 
     @property
@@ -92,7 +92,7 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
         _lengths(final),
         shown,
         timeline,
-        checks.to_pylist(),
+        [quality.QualityRow.of(row) for row in checks.to_pylist()],
         quality.state_of(checks),
     )
 

@@ -6,8 +6,8 @@ combines the small files and removes outcomes that are too old.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -30,7 +30,12 @@ _ENOUGH = 20
 """Number of files from which on `tidy` combines them."""
 
 EXAMPLE = ", such as "
-"""Text in `observed` between the observation and an example of it."""
+"""Text in `observed` before an example, in rows that an older tidegate wrote; `examples` has them now."""
+
+EXAMPLES = pa.list_(pa.struct([("key", pa.string()), ("window", pa.string()), ("value", pa.string())]))
+
+MOST_EXAMPLES = 20
+"""Number of rows that an outcome shows."""
 
 SCHEMA = pa.schema(
     [
@@ -48,8 +53,27 @@ SCHEMA = pa.schema(
         column("results_version", pa.int64(), "version of table results that was read", False),
         column("state_version", pa.int64(), "version of table state", False),
         column("proof", pa.string(), "JSON: what the next check goes on from; null where this one found an error"),
+        column("expectation_id", pa.string(), "the same in every check; tells two expectations of one type apart"),
+        column("columns", pa.string(), "the columns it is about"),
+        column("limits", pa.string(), "its limits, sets and other parameters"),
+        column("description", pa.string(), "what it demands, in the words of the suite"),
+        column("failing", pa.int64(), "how many rows break it; null if it is not about single rows"),
+        column("observed_number", pa.float64(), "what was seen, if it is a number and not about single rows"),
+        column("examples", EXAMPLES, "up to 20 of the rows that break it: key, window and values as text"),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A row that breaks an expectation: its key, its window and the values that matter, as text; empty for none."""
+
+    key: str
+    window: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"[{', '.join(filter(None, (self.key, self.window, self.value)))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,35 @@ class QualityRow:
     results_version: int
     state_version: int
     proof: str | None = None
+    expectation_id: str | None = None
+    columns: str | None = None
+    limits: str | None = None
+    description: str | None = None
+    failing: int | None = None
+    observed_number: float | None = None
+    examples: tuple[Example, ...] | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> QualityRow:
+        """Return a row of the table, which may be older and have fewer columns, or of the JSON of a check."""
+        given = {field.name: row[field.name] for field in fields(cls) if field.name in row}
+        examples = row.get("examples")
+        return cls(**given | {"examples": None if examples is None else tuple(Example(**each) for each in examples)})
+
+    @property
+    def subject(self) -> str:
+        """Return columns and limits as all outputs show them after the type of the expectation; empty for none."""
+        if self.columns is None:
+            return f" ({self.about})" if self.about else ""
+        of = f" of {self.columns}" if self.columns else ""
+        return f"{of} ({self.limits})" if self.limits else of
+
+    @property
+    def message(self) -> str:
+        """Return the whole outcome in one line: rows, expectation, limits, severity, description, count, examples."""
+        said = f' "{self.description}"' if self.description else ""
+        examples = f": {', '.join(map(str, self.examples))}" if self.examples else ""
+        return f"{self.suite}: {self.expectation}{self.subject}, {self.severity}{said}: {self.observed}{examples}"
 
 
 def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
@@ -120,26 +173,32 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
 
 
 def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named: bool = False) -> None:
-    """Remove the examples from all observations, in the files too.
+    """Remove the examples of all checks, in the files too.
 
     An observation that contains one of the texts even without its example becomes empty.
 
     Args:
         tables: the pipeline's tables.
         texts: texts of the parts of a key.
-        only_if_named: True leaves the table as it is unless an observation contains all of the texts.
+        only_if_named: True leaves the table as it is unless an observation or an example contains all of the texts.
     """
     if not tables.warehouse.exists(tables.path(NAME)):
         return
     handle = tables.open(NAME)
     rows = read_table(tables.warehouse, handle)
-    if only_if_named and not any(all(text in (seen or "") for text in texts) for seen in rows["observed"].to_pylist()):
+    observed = rows["observed"].to_pylist()
+    examples = rows["examples"].to_pylist() if "examples" in rows.column_names else [None] * len(rows)
+    shown = [(seen or "") + "".join(map(str, shown or ())) for seen, shown in zip(observed, examples, strict=True)]
+    if only_if_named and not any(all(text in each for text in texts) for each in shown):
         return
-    kept = [_without_example(seen, texts) for seen in rows["observed"].to_pylist()]
-    if kept != rows["observed"].to_pylist():
-        place = rows.schema.get_field_index("observed")
+    kept = [_without_example(seen, texts) for seen in observed]
+    if kept != observed or any(each is not None for each in examples):
+        cleaned = {"observed": pa.array(kept, pa.string()), "examples": pa.nulls(len(rows), EXAMPLES)}
+        for name in cleaned.keys() & {*rows.column_names}:
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), cleaned[name].cast(rows.schema.field(place).type))
         # What a check appends meanwhile stays: only the files of this version go.
-        write_deltalake(handle, rows.set_column(place, rows.schema.field(place), pa.array(kept)), mode="overwrite")
+        write_deltalake(handle, rows, mode="overwrite")
     tables.open(NAME).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     # The statistics in old log entries contain the smallest and the largest text of a file.
     shorten_log(tables, NAME, tables.open(NAME).version())

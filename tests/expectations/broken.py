@@ -29,10 +29,10 @@ def failed_in_check(pinned: Pinned, severity: str = "critical", only: str | None
     """
     batch, found = any_rows(), set()
     for suite in suites(pinned):
-        for outcome in validate(batch, suite) if only in (None, suite.table) else ():
+        for outcome in validate(batch, suite, pinned.key) if only in (None, suite.table) else ():
             if not outcome.success and outcome.severity == severity:
                 assert outcome.unexpected is not None, f"it raised: {outcome.observed}"
-                found.add((suite.table, outcome.expectation.type))
+                found.add((suite.table, outcome.type))
     return found
 
 

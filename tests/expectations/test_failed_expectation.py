@@ -1,0 +1,151 @@
+"""A failed expectation says what failed: suite, column, limits, description, severity, counts, and failing rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from deltalake import write_deltalake
+
+from tests.expectations.quality_lake import QualityLake, at, hour_lake, pane
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.report.run import read_run
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.quality import SCHEMA, Example, QualityRow
+
+SUITE = '''
+import great_expectations as gx
+import great_expectations.expectations as gxe
+
+class ExpectFewEvents(gxe.ExpectColumnValuesToBeBetween):
+    """A class as Great Expectations 1 wants it: its column and limits are defaults."""
+
+    column: str = "events"
+    max_value: float = 0
+    description: str = "An hour has no event."
+
+suite = gx.ExpectationSuite(name="own", expectations=[
+    ExpectFewEvents(),
+    gxe.ExpectColumnValuesToBeBetween(column="events", min_value=1, max_value=2, severity="warning"),
+    gxe.ExpectColumnValuesToBeBetween(column="events", min_value=1, max_value=1000, severity="critical"),
+    gxe.ExpectColumnMeanToBeBetween(column="events", max_value=0.5, severity="warning"),
+    gxe.ExpectColumnDistinctValuesToBeInSet(column="user", value_set=["z"], severity="info"),
+])
+'''
+
+
+def project(lake: QualityLake, folder: Path, suite: str = SUITE, options: str = "") -> PipelineTables:
+    """The lake as a project whose pipeline has a suite of its own; its tables."""
+    config = lake.write(folder)
+    name, entry = lake.pipeline.name, config.pipelines[lake.pipeline.name]
+    module = f"suite_{uuid4().hex}"
+    (folder / f"{module}.py").write_text(suite)
+    (folder / "tidegate.toml").write_text(
+        f'[pipelines.{name}]\nobject = "{entry.object}"\nstart = 2024-03-01\nsuite = "{module}:suite"\n{options}'
+    )
+    return PipelineTables(warehouse_of(config), name)
+
+
+def checked(folder: Path, *options: str, pipeline: str = "hours") -> int:
+    return run(["quality", pipeline, "--config", str(folder / "tidegate.toml"), *options])
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> tuple[PipelineTables, list[QualityRow]]:
+    tables = project(hour_lake(), tmp_path)
+    assert checked(tmp_path) == 5
+    return tables, [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
+
+
+def of_suite(rows: list[QualityRow]) -> list[QualityRow]:
+    return [row for row in rows if row.suite == "new final windows: own"]
+
+
+def test_table_quality_has_all_about_a_failure_in_columns(failed: tuple[PipelineTables, list[QualityRow]]) -> None:
+    few, between, wide, mean, distinct = of_suite(failed[1])
+    assert (few.expectation, few.columns, few.limits) == ("expect_few_events", "events", "max_value 0")
+    assert (few.description, few.severity) == ("An hour has no event.", "critical")
+    assert (few.failing, few.rows, few.observed) == (3, 3, "3 of 3 rows break it")
+    assert few.examples
+    assert len(few.examples) == 3
+    assert few.examples[0] == Example("user a", "2024-03-01 10:15:00 to 2024-03-01 11:15:00", "events 4")
+    assert (between.success, wide.success, between.limits) == (False, True, "min_value 1.0, max_value 2.0")
+    assert between.expectation_id == "expect_column_values_to_be_between:events"
+    assert wide.expectation_id == "expect_column_values_to_be_between:events#2", "two of one type are told apart"
+    assert (mean.failing, mean.limits) == (None, "max_value 0.5")
+    assert mean.observed_number == pytest.approx(float(mean.observed))
+    assert distinct.examples
+    assert {each.value for each in distinct.examples} == {"a", "b"}
+    ids = [row.expectation_id for row in failed[1]]
+    assert all(ids)
+    assert len(set(zip([row.suite for row in failed[1]], ids, strict=True))) == len(ids)
+
+
+def test_every_output_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = project(hour_lake(), tmp_path)
+    assert checked(tmp_path) == 5
+    message = capsys.readouterr().err
+    facts = ("new final windows: own", "expect_few_events of events (max_value 0), critical")
+    facts += ("An hour has no event.", "3 of 3 rows", "user a", "2024-03-01 10:15:00 to 2024-03-01 11:15:00")
+    assert all(fact in message for fact in facts)
+    page = next((tmp_path / ".work" / "quality" / "hours").glob("check-*.html")).read_text()
+    assert all(fact.partition(" of events")[0].replace("_", " ") in page or fact in page for fact in facts)
+    report = [row for row in read_run(tables).quality if not row.success]
+    assert any("user a" in row.message and "max_value 0" in row.message for row in report)
+
+
+def test_a_failure_of_our_own_rules_shows_no_internal_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = hour_lake()
+    lake.panes[0] |= {"window_id": 5, "pane": 70}
+    lake.panes.append(pane("a", "12:15", "13:16", epoch=2, final_at=at("20:00")))
+    tables = project(lake, tmp_path)
+    assert checked(tmp_path, "--json") == 5
+    said = capsys.readouterr().out
+    rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
+    page = next((tmp_path / ".work" / "quality" / "hours").glob("check-*.html")).read_text()
+    assert [row for row in rows if not row.success and row.suite == "ledger"]
+    for text in (said, page, *(row.message for row in rows)):
+        assert not any(each in text for each in ("\0", "\\u0000", "\\x00", "np.", "tidegate.rows"))
+    ids = next(row for row in rows if row.expectation == "expect_window_ids_to_name_their_windows")
+    assert ids.examples
+    assert "window_id 5, computed window_id" in ids.examples[0].value
+    ledger = next(row for row in rows if row.suite == "ledger")
+    assert ledger.examples
+    assert "epoch" in ledger.examples[0].value, "the row is named"
+
+
+def test_at_most_twenty_rows_are_shown_and_all_are_counted(tmp_path: Path) -> None:
+    lake = hour_lake()
+    lake.panes += [pane(f"u{number}", "10:15", "11:15", epoch=1) for number in range(40)]
+    tables = project(lake, tmp_path)
+    assert checked(tmp_path) == 5
+    few = of_suite([QualityRow.of(row) for row in quality.newest(tables).to_pylist()])[0]
+    assert (few.failing, few.examples and len(few.examples)) == (43, 20)
+
+
+def test_examples_are_forgotten(failed: tuple[PipelineTables, list[QualityRow]]) -> None:
+    tables = failed[0]
+    quality.forget_examples(tables, ["nobody"], only_if_named=True)
+    assert any(quality.newest(tables)["examples"].to_pylist()), "nothing named that key"
+    quality.forget_examples(tables, ["a"], only_if_named=True)
+    assert not any(quality.newest(tables)["examples"].to_pylist())
+    assert quality.newest(tables).schema.names == SCHEMA.names
+
+
+def test_a_table_of_an_older_version_is_read_and_continued(tmp_path: Path) -> None:
+    tables = project(hour_lake(), tmp_path)
+    assert checked(tmp_path) == 5
+    old = read_table(tables.warehouse, tables.open("quality")).select(SCHEMA.names[:14])
+    write_deltalake(tables.path("quality"), old, mode="overwrite", schema_mode="overwrite")
+    row: dict[str, Any] = quality.newest(tables).to_pylist()[0]
+    assert QualityRow.of(row).subject == " (events)"
+    assert read_run(tables).quality_state == "failed"
+    quality.forget_examples(tables, ["a"])
+    assert checked(tmp_path) == 5
+    assert quality.newest(tables)["limits"][0].as_py() == "max_value 0"
+    json.dumps(quality.newest(tables).to_pylist(), default=str)
