@@ -1,40 +1,58 @@
-"""Snapshot, restore and rescale at any step change nothing, whatever the windows and the trigger."""
+"""Snapshot, restore and rescale at any step change nothing, whatever the windows and the trigger.
+
+And when all windows have ended, neither state nor timers are left.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hypothesis import given
+import pyarrow as pa
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.windowing import (
     Accumulation,
+    AfterAll,
     AfterAny,
     AfterCount,
+    AfterEach,
     AfterProcessingTime,
     AfterWatermark,
     ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
+    DeltaTrigger,
+    EndOfStreamTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    GlobalWindows,
+    NeverTrigger,
+    OrFinally,
+    ProcessingTimeoutTrigger,
     ProcessingTimeSessionWindows,
     ProcessingTimeTrigger,
     PurgingTrigger,
     Repeatedly,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TimeEvictor,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     Windows,
 )
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.errors import UnboundedStateWarning
 from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.operators.records import LateElement, SideOutput, WatermarkRecord, WindowResult
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.testing import OperatorHarness, window_harness
 from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.triggers import Trigger
 
 
 class Element(NamedTuple):
@@ -65,26 +83,69 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
-ASSIGNERS = st.sampled_from(
+
+
+def difference(old: int, new: int) -> float:
+    return new - old
+
+
+TERMS = st.sampled_from(
     [
-        TumblingEventTimeWindows.of(10),
-        SlidingEventTimeWindows.of(12, 5),
-        EventTimeSessionWindows.with_gap(6),
-        TumblingProcessingTimeWindows.of(10, 3),
-        ProcessingTimeSessionWindows.with_gap(6),
+        AfterCount(3),
+        AfterProcessingTime(5),
+        AfterWatermark(),
+        AfterWatermark(early=AfterProcessingTime(5), late=AfterCount(2)),
+        AfterWatermark(early=AfterCount(2), late=None),
+        AfterAny.of(AfterCount(4), AfterProcessingTime(3)),
+        AfterAll.of(AfterCount(2), AfterProcessingTime(3)),
+        AfterEach.of(AfterCount(1), AfterProcessingTime(3), AfterWatermark()),
+        OrFinally(Repeatedly(AfterCount(2)), AfterWatermark(late=None)),
     ]
 )
-TRIGGERS = st.sampled_from(
-    [
-        None,
-        EventTimeTrigger(),
-        ProcessingTimeTrigger(),
-        CountTrigger.of(2),
-        PurgingTrigger.of(CountTrigger.of(3)),
-        ContinuousEventTimeTrigger.of(4),
-        AfterWatermark(early=AfterProcessingTime(5), late=AfterCount(2)),
-        Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(8))),
-    ]
+OF_ALL_WINDOWS: st.SearchStrategy[Trigger] = st.one_of(
+    st.sampled_from(
+        [
+            EventTimeTrigger(),
+            ProcessingTimeTrigger(),
+            CountTrigger.of(2),
+            ContinuousEventTimeTrigger.of(4),
+            ContinuousProcessingTimeTrigger.of(4),
+            NeverTrigger(),
+            EndOfStreamTrigger(),
+        ]
+    ),
+    TERMS,
+    TERMS.map(Repeatedly),
+)
+OF_ALL_WINDOWS |= OF_ALL_WINDOWS.map(PurgingTrigger)
+OF_FIXED_WINDOWS = st.recursive(
+    OF_ALL_WINDOWS | st.just(DeltaTrigger.of(3, difference, pa.int64())),
+    lambda nested: st.one_of(
+        nested.map(PurgingTrigger),
+        st.builds(ProcessingTimeoutTrigger, nested, st.sampled_from([3, 5, 9]), st.booleans(), st.booleans()),
+    ),
+    max_leaves=3,
+)
+"""Every trigger of the library, alone and in the triggers that hold another one."""
+
+SHAPES = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            [
+                TumblingEventTimeWindows.of(10),
+                SlidingEventTimeWindows.of(12, 5),
+                TumblingProcessingTimeWindows.of(10, 3),
+                SlidingProcessingTimeWindows.of(12, 5),
+            ]
+        ),
+        st.none() | OF_FIXED_WINDOWS,
+    ),
+    st.tuples(
+        st.sampled_from([EventTimeSessionWindows.with_gap(6), ProcessingTimeSessionWindows.with_gap(6)]),
+        st.none() | OF_ALL_WINDOWS,
+    ),
+    # A continuous trigger would fire here until the end of time.
+    st.tuples(st.just(GlobalWindows()), OF_FIXED_WINDOWS.filter(lambda trigger: "Continuous" not in repr(trigger))),
 )
 POLICIES = st.builds(PanePolicy, st.sampled_from(Accumulation), st.booleans(), st.booleans())
 EVICTORS = st.sampled_from([None, CountEvictor.of(2), TimeEvictor.of(5)])
@@ -127,11 +188,15 @@ def play(run: OperatorHarness, steps: Sequence[Step], restores: dict[int, int]) 
 ORDER = [(name, "ascending") for name in ("key", "namespace", "window_start", "window_end")]
 
 
+TIMEOUT = (TumblingEventTimeWindows.of(10), ProcessingTimeoutTrigger.of(EventTimeTrigger(), 5))
+"""The timeout deletes the timer at the end of the window, which cleans the window too."""
+
+
+@example([Element("a", 1, 1), Clock(5)], {1: 1}, TIMEOUT, None, PanePolicy(), 0)
 @given(
     STEPS,
     st.dictionaries(st.integers(0, 26), st.sampled_from([1, 2, 3, 7])),
-    ASSIGNERS,
-    TRIGGERS,
+    SHAPES,
     EVICTORS,
     POLICIES,
     st.sampled_from([0, 9]),
@@ -139,13 +204,19 @@ ORDER = [(name, "ascending") for name in ("key", "namespace", "window_start", "w
 def test_a_restore_at_any_step_and_parallelism_changes_nothing(
     steps: list[Step],
     restores: dict[int, int],
-    assigner: Any,
-    trigger: Any,
+    shape: tuple[WindowAssigner, Trigger | None],
     evictor: Any,
     policy: PanePolicy,
     lateness: int,
 ) -> None:
     parts: dict[str, Any] = {"reduce": plus} if evictor is None else {"process": ReduceElements(plus)}
-    windows = Windows(assigner, trigger, evictor, lateness, policy.accumulation, **parts)
+    assigner, trigger = shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnboundedStateWarning)
+        windows = Windows(assigner, trigger, evictor, lateness, policy.accumulation, **parts)
     straight, restored = (window_harness(windows, panes=policy, account_for_all=True) for _ in range(2))
     assert play(restored, steps, restores) == play(straight, steps, {})
+    if not assigner.is_global:
+        for run in (straight, restored):
+            assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)
+            assert not len(run.snapshot().rows)

@@ -24,15 +24,20 @@ _STALE_TIMES = 64
 
 
 class TimerQueue:
-    """A set of timers (time, key, namespace), which fire in order of time."""
+    """A set of timers (time, key, namespace), which fire in order of time.
+
+    `silent` are timers that their owner deleted and that another use still needs: they fire, but they are neither
+    counted nor in a snapshot.
+    """
 
     # A time in the heap without a bucket is stale: its timers were deleted, or fired before.
-    __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired")
+    __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired", "silent")
 
     def __init__(self) -> None:
         self._times: list[Millis] = []
         self._buckets: dict[Millis, Bucket] = {}
         self._size = 0
+        self.silent: set[tuple[Millis, Slot]] = set()
         self.added = 0
         self.fired = 0
         self.deleted = 0
@@ -45,10 +50,10 @@ class TimerQueue:
             heappush(self._times, time)
         elif type(bucket) is dict:
             if slot in bucket:
-                return False
+                return self._wake(time, slot)
             bucket[slot] = None
         elif bucket == slot:
-            return False
+            return self._wake(time, slot)
         else:
             self._buckets[time] = {bucket: None, slot: None}  # type: ignore[dict-item]
         self._size += 1
@@ -66,11 +71,21 @@ class TimerQueue:
         """Delete a timer. Return True if it was registered."""
         if not self._take(time, slot):
             return False
+        if (time, slot) in self.silent:
+            self.silent.discard((time, slot))
+            return False
         self.deleted += 1
         if len(self._times) > 2 * len(self._buckets) + _STALE_TIMES:
             self._times[:] = self._buckets
             heapify(self._times)
         return True
+
+    def silence(self, time: Millis, slot: Slot) -> None:
+        """Delete a timer, but let it fire; nothing happens if it is not registered."""
+        bucket = self._buckets.get(time)
+        if (slot in bucket if type(bucket) is dict else bucket == slot) and (time, slot) not in self.silent:
+            self.silent.add((time, slot))
+            self.deleted += 1
 
     def peek(self) -> Millis | None:
         """Return the smallest time of all timers; None if there are none."""
@@ -113,12 +128,20 @@ class TimerQueue:
                     break
 
     def __len__(self) -> int:
-        return self._size
+        return self._size - len(self.silent)
 
     def __iter__(self) -> Iterator[tuple[Millis, Slot]]:
         for time in sorted(self._buckets):
             for slot in self._slots_at(time):
-                yield time, slot
+                if (time, slot) not in self.silent:
+                    yield time, slot
+
+    def _wake(self, time: Millis, slot: Slot) -> bool:
+        if (time, slot) not in self.silent:
+            return False
+        self.silent.discard((time, slot))
+        self.added += 1
+        return True
 
     def _slots_at(self, time: Millis) -> list[Slot]:
         bucket = self._buckets[time]

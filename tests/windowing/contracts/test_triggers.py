@@ -192,6 +192,35 @@ def test_when_fixed_windows_close_neither_state_nor_timers_are_left(
     assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("assigner", "trigger"),
+    [
+        (FIXED[0], ProcessingTimeoutTrigger.of(EventTimeTrigger(), 4)),
+        (FIXED[0], ProcessingTimeoutTrigger.of(AfterWatermark(), 4)),
+        (FIXED[1], ProcessingTimeoutTrigger.of(ProcessingTimeTrigger(), 4)),
+        (FIXED[1], ProcessingTimeoutTrigger.of(ContinuousProcessingTimeTrigger.of(20), 4)),
+    ],
+    ids=lambda value: named(value) if isinstance(value, Trigger) else None,
+)
+@pytest.mark.parametrize("restored", [False, True], ids=["uncut", "restored"])
+def test_a_trigger_that_deletes_the_timer_at_the_end_does_not_keep_its_window(
+    assigner: WindowAssigner, trigger: Trigger, restored: bool
+) -> None:
+    run = harness(assigner, trigger)
+    for _ in range(2):
+        run.element("a", 1, 1)
+    run.processing_time(4)
+    timers = (run.event_time_timers, run.processing_time_timers)
+    assert sum(timers) == 0, "as in Flink, the trigger has no timer left"
+    if restored:
+        run.restore(run.snapshot())
+        assert (run.event_time_timers, run.processing_time_timers) == timers
+    assert [r.value for r in run.results()] == [2]
+    assert end(run) == [], "its hook does not run at the end"
+    assert run.state_entries == 0
+    assert not len(run.snapshot().rows)
+
+
 @pytest.mark.parametrize("trigger", MERGING, ids=named)
 @pytest.mark.parametrize("assigner", SESSIONS, ids=named)
 @pytest.mark.parametrize("lateness", [0, 5])

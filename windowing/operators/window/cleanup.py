@@ -1,10 +1,16 @@
-"""The cleanup of windows: a timer at the last millisecond plus the allowed lateness, in the windows' time domain."""
+"""The cleanup of windows: a timer at the last millisecond plus the allowed lateness, in the windows' time domain.
+
+A timer of the trigger may be due at the same time, and then they are one timer. If the trigger deletes it, its hook no
+longer runs at that time, but the window is still cleaned. In Flink such a window stays in the state for ever.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidegate.windowing.operators.window.cells import WindowCell
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
-from tidegate.windowing.timers import InternalTimerService, Slot
+from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue, TimersSnapshot
 from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
 
@@ -46,12 +52,33 @@ class Cleanup:
         if cleanup != MAX_TIMESTAMP:
             self.timers.remove(cleanup, slot)
 
-    def restore(self, slot: Slot, cell: WindowCell) -> None:
+    def delete(self, timers: TimerQueue, time: Millis, slot: Slot) -> None:
+        """Delete a timer of the trigger; if it cleans the window too, it stays for that alone."""
+        if timers is self.timers and time == self.time(slot[1]) != MAX_TIMESTAMP:
+            timers.silence(time, slot)
+        else:
+            timers.remove(time, slot)
+
+    def takes_alone(self, timers: TimerQueue, time: Millis, slot: Slot) -> bool:
+        """Return True if a timer that fires only cleans its window, so that the trigger's hook does not run."""
+        if (time, slot) not in timers.silent:
+            return False
+        timers.silent.discard((time, slot))
+        return True
+
+    def restore(self, slot: Slot, cell: WindowCell, timers: TimersSnapshot) -> None:
         """Set the cleanup timer of a restored window by the current lateness, which may differ from the snapshot's."""
+        times = timers.event_time if self._event_time else timers.processing_time
         cleanup = self.time(slot[1])
-        if not self._event_time or cleanup == MAX_TIMESTAMP:
+        if cleanup == MAX_TIMESTAMP or cleanup in times:
             return
-        if cleanup > self._service.current_watermark:
+        now = self._service.current_watermark if self._event_time else self._service.current_processing_time
+        has_passed = cleanup <= now
+        if self._is_silent(slot[1], times):
+            if cell.contents is not None or not has_passed:
+                self.timers.put_back(slot, (cleanup,))
+                self.timers.silent.add((cleanup, slot))
+        elif not has_passed:
             self.timers.put_back(slot, (cleanup,))
         elif self.is_due(cell):
             # At the cleanup time itself the trigger would fire again.
@@ -60,3 +87,13 @@ class Cleanup:
     def is_left_over(self, time: Millis, slot: Slot) -> bool:
         """Return True if an event-time timer of a snapshot is the cleanup of a longer lateness than the current one."""
         return self._event_time and self._ends_by_timer and time > self.time(slot[1])
+
+    def _is_silent(self, window: Window, times: Sequence[Millis]) -> bool:
+        """Return True if the trigger of a restored window deleted its timer at the cleanup time.
+
+        Without it the snapshot has no timer at the window's end or after it. Another allowed lateness, which only event
+        time has, leaves such a timer.
+        """
+        if self._ends_by_timer:
+            return False
+        return not self._event_time or all(time < window.max_timestamp for time in times)

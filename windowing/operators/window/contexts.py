@@ -8,16 +8,21 @@ from typing import Any
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.operators.records import SideOutput
 from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.cleanup import Cleanup
 from tidegate.windowing.state.descriptors import StateDescriptor
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.timers import InternalTimerService, Slot
+from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue
 from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 
 
 class WindowTriggerContext:
-    """The context of a trigger, for the (key, window) in `slot`; evictors read its watermark and clock too."""
+    """The context of a trigger, for the (key, window) in `slot`; evictors read its watermark and clock too.
+
+    Without `cleanup` it knows no windows, only their triggers.
+    """
 
     __slots__ = (
+        "_cleanup",
         "_event_timers",
         "_processing_timers",
         "cell",
@@ -27,7 +32,8 @@ class WindowTriggerContext:
         "slot",
     )
 
-    def __init__(self, timers: InternalTimerService) -> None:
+    def __init__(self, timers: InternalTimerService, cleanup: Cleanup | None = None) -> None:
+        self._cleanup = cleanup
         self._event_timers = timers.event_time
         self._processing_timers = timers.processing_time
         self.current_watermark: Millis = MIN_TIMESTAMP
@@ -40,13 +46,13 @@ class WindowTriggerContext:
         self._event_timers.add(time, self.slot)
 
     def delete_event_time_timer(self, time: Millis) -> None:
-        self._event_timers.remove(time, self.slot)
+        self._delete(self._event_timers, time)
 
     def register_processing_time_timer(self, time: Millis) -> None:
         self._processing_timers.add(time, self.slot)
 
     def delete_processing_time_timer(self, time: Millis) -> None:
-        self._processing_timers.remove(time, self.slot)
+        self._delete(self._processing_timers, time)
 
     def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
         state = self.cell.trigger_state
@@ -61,6 +67,12 @@ class WindowTriggerContext:
         for source in self.merged:
             if source is not self.cell and source.trigger_state:
                 descriptor.merge(target, source.trigger_state)
+
+    def _delete(self, timers: TimerQueue, time: Millis) -> None:
+        if self._cleanup is None:
+            timers.remove(time, self.slot)
+        else:
+            self._cleanup.delete(timers, time, self.slot)
 
     def _clock(self) -> Millis:
         return self.current_processing_time

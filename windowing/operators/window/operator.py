@@ -77,7 +77,7 @@ class WindowOperator:
         self._account_for_all = account_for_all
         self._contents = contents_of(windows)
         self._add = self._contents.add
-        self._context = WindowTriggerContext(self.timers)
+        self._context = WindowTriggerContext(self.timers, self.cleanup)
         self._skipped = SkippedElements(
             windows, self.panes, self._context, self._counters, self.output, late_output, account_for_all
         )
@@ -189,9 +189,10 @@ class WindowOperator:
         cell = self._cell_at_timer(slot)
         if cell is None:
             return
-        result = self._trigger.on_event_time(time, slot[1], self._context)
-        if result is not CONTINUE:
-            self._act(slot, cell, result, time, True)
+        if not self.cleanup.takes_alone(self.timers.event_time, time, slot):
+            result = self._trigger.on_event_time(time, slot[1], self._context)
+            if result is not CONTINUE:
+                self._act(slot, cell, result, time, True)
         self._after_timer(time, slot, cell, self._event_time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
@@ -199,9 +200,10 @@ class WindowOperator:
         cell = self._cell_at_timer(slot)
         if cell is None:
             return
-        result = self._trigger.on_processing_time(time, slot[1], self._context)
-        if result is not CONTINUE:
-            self._act(slot, cell, result, time)
+        if not self.cleanup.takes_alone(self.timers.processing_time, time, slot):
+            result = self._trigger.on_processing_time(time, slot[1], self._context)
+            if result is not CONTINUE:
+                self._act(slot, cell, result, time)
         self._after_timer(time, slot, cell, not self._event_time)
 
     def _cell_at_timer(self, slot: Slot) -> WindowCell | None:

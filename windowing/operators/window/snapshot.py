@@ -146,8 +146,11 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
         if row.namespace == DISCARDED:
             operator.cells.setdefault(slot, WindowCell()).discarded = contents
             continue
-        event_time = [time for time in row.event_time_timers if not operator.cleanup.is_left_over(time, slot)]
-        operator.timers.restore(slot, TimersSnapshot(event_time, row.processing_time_timers))
+        kept = TimersSnapshot(
+            [time for time in row.event_time_timers if not operator.cleanup.is_left_over(time, slot)],
+            row.processing_time_timers,
+        )
+        operator.timers.restore(slot, kept)
         if row.state_window is None:
             continue
         if operator.merging:
@@ -161,7 +164,7 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
         cell.function_state = row.user_state
-        operator.cleanup.restore(slot, cell)
+        operator.cleanup.restore(slot, cell, kept)
         if row.late_firing is not None:
             cell.late_firing = row.late_firing == _FIRE_AND_PURGE
             operator.late_firings[slot] = None
