@@ -9,7 +9,7 @@ import click
 
 from tidegate.extras import require
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
-from tidegate.pipelines.errors import QualityFailed, UsageError
+from tidegate.pipelines.errors import QualityFailed
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
@@ -34,8 +34,9 @@ def quality(
     """Check the tables of PIPELINE as of an epoch.
 
     The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the
-    windows that became final since the newest check that passed. If a critical expectation does not hold, the
-    command ends with exit code 5; a warning only marks the run.
+    windows that became final since the newest check that passed, if there are any. If a critical expectation does not
+    hold, the command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an
+    error of the suite, and ends it with exit code 2.
     """
     config = screen.config()
     path = config.entry(pipeline).suite
@@ -43,6 +44,7 @@ def quality(
     if with_report:
         require("the run report", "jinja2", "matplotlib")
     from tidegate.expectations.changed import Mark, changed_partitions
+    from tidegate.expectations.own_suite import check_suite
     from tidegate.expectations.pinned import pin
     from tidegate.expectations.run import run_suites
     from tidegate.expectations.suites import suites
@@ -55,15 +57,13 @@ def quality(
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
     suite = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
-    if suite is not None and not hasattr(suite, "expectations"):
-        raise UsageError(
-            f"pipelines.{pipeline}.suite = {path!r}: it is a {type(suite).__name__}, not an ExpectationSuite"
-        )
     tables = PipelineTables(warehouse_of(config), pipeline)
     artifacts = artifacts_of(config)
     folder = config.work_folder / docs_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder)
+    if suite is not None:
+        check_suite(suite, f"pipelines.{pipeline}.suite = {path!r}", pinned.no_rows)
     run = run_suites(suites(pinned, suite), pinned, tables, artifacts)
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
@@ -89,6 +89,7 @@ def quality(
         {
             **_of_snapshot(pinned),
             "windows": pinned.fresh_windows,
+            "results_changed": pinned.has_changed,
             "looked_from": None if pinned.scope.proof is None else pinned.scope.proof.epoch,
             "quality": run.state,
             "success": not run.is_critical,

@@ -34,11 +34,41 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.
     """
     if since is None:
         return windows
-    watermark = epochs.filter(pc.equal(epochs["epoch"], since))["watermark"][0]
+    watermark = _watermark(epochs, since)
     is_new = pc.greater(windows["epoch"], since)
     if results.has_panes(windows.schema) and watermark.is_valid:
         is_new = pc.or_kleene(is_new, pc.greater(windows["final_at"], watermark))
     return windows.filter(is_new)
+
+
+def retracts_final(rows: pa.Table, epochs: pa.Table, since: int | None) -> bool:
+    """Return True if a retraction after an epoch takes back a window that was final then.
+
+    Args:
+        rows: rows of table `results`.
+        epochs: rows of table `epochs`.
+        since: the epoch; None for none.
+    """
+    if since is None or not results.has_panes(rows.schema):
+        return False
+    was_final = pc.less_equal(rows["final_at"], _watermark(epochs, since))
+    is_new = pc.and_(pc.greater(rows["epoch"], since), pc.equal(rows["op"], "-"))
+    return bool(pc.any(pc.and_kleene(is_new, was_final)).as_py())
+
+
+def is_replaced(epochs: pa.Table, since: int | None) -> bool:
+    """Return True if results of before an epoch were replaced or erased after it, which leaves no retraction.
+
+    A restore, an interval run again and `tidegate forget` do so.
+    """
+    if since is None:
+        return False
+    newer = epochs.filter(pc.greater(epochs["epoch"], since)).to_pylist()
+    return any(row["kind"] == "forget" or row["parent"] not in (None, row["epoch"] - 1) for row in newer)
+
+
+def _watermark(epochs: pa.Table, epoch: int) -> pa.Scalar:
+    return epochs.filter(pc.equal(epochs["epoch"], epoch))["watermark"][0]
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:

@@ -61,7 +61,10 @@ class Outcome:
         self.rows += len(rows)
         if "unexpected_count" in raw and "element_count" in raw:
             self.unexpected = (self.unexpected or 0) + int(raw["unexpected_count"])
-        if (seen := raw.get("observed_value")) is not None:
+        selected = (raw.get("details") or {}).get("unexpected_rows")
+        if selected is not None:
+            self.unexpected = (self.unexpected or 0) + len(selected)
+        elif (seen := raw.get("observed_value")) is not None:
             seen = seen.item() if hasattr(seen, "item") else seen
             self.observed = shown(seen)
             self.number = float(seen) if isinstance(seen, int | float) and not isinstance(seen, bool) else None
@@ -71,6 +74,9 @@ class Outcome:
         failing = raw.get("unexpected_index_list")
         if failing is not None:
             self.examples += [self._example(row) for row in rows.loc[failing[:left]].to_dict("records")]
+        elif selected is not None:
+            # The columns are those that the query names, so all of them say something.
+            self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
             values = list(raw.get("partial_unexpected_list") or ())
             self.examples += [Example("", "", shown(value)) for value in values[:left]]
@@ -139,14 +145,14 @@ class Outcome:
             if part is not None
         ]
 
-    def _example(self, row: dict[str, Any]) -> Example:
+    def _example(self, row: dict[str, Any], all_columns: bool = False) -> Example:
         key = {name: row[name] for name in self.key if name in row}
         others = [name for name in row if name not in key and name not in _BOUNDS]
         window = _window(row)
         if isinstance(self.expectation, Rule):
             chosen = self.expectation.shown
             others = others if chosen is None else [name for name in chosen if name in row]
-        elif key or window:
+        elif (key or window) and not all_columns:
             named = {*self.columns.split(", ")}
             others = [name for name in others if name in named]
         return Example(_pairs(key, [*key]), window, _pairs(row, others))

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expectations.fresh import fresh_windows, interval_since
+from tidegate.expectations.fresh import fresh_windows, interval_since, is_replaced
 from tidegate.expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
 from tidegate.expectations.ledger import (
     ELEMENTS,
@@ -52,7 +52,9 @@ class Pinned:
         shape: shape of the windows; None if the pipeline computes something else.
         since: the newest epoch before it whose check passed; None if there is none.
         interval: event time that was run since, `start` and `end` in epoch milliseconds; None for a stream.
-        fresh_windows: number of windows that became final since.
+        fresh_windows: number of windows that became final since, or got another result.
+        has_changed: True if readers of final windows see other rows than then: there are new ones, or old ones are
+            gone.
         slices: rows of table `results` to look at, and the rows that they are compared with.
         epochs: rows of table `epochs` on the snapshot's line.
         lines: epochs whose rows each table has.
@@ -68,6 +70,7 @@ class Pinned:
     since: int | None
     interval: dict[str, int] | None
     fresh_windows: int
+    has_changed: bool
     slices: Slices
     epochs: pd.DataFrame
     lines: pd.DataFrame
@@ -99,6 +102,11 @@ class Pinned:
             for rows in self.slices
         ]
         return _frame(pa.concat_tables(parts))
+
+    @property
+    def no_rows(self) -> pd.DataFrame:
+        """Return a frame with the columns of the final windows, and no row."""
+        return _frame(self.slices.schema.empty_table())
 
     def windows(self) -> Iterator[pd.DataFrame]:
         """Yield the final windows, a row each, in parts; all windows of a key are in one part."""
@@ -171,6 +179,7 @@ def pin(
         since=scope.since,
         interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,
+        has_changed=read.fresh > 0 or read.retracts or is_replaced(epochs, scope.since),
         slices=slices,
         epochs=_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
         lines=scope.lines,

@@ -16,6 +16,7 @@ from tidegate.expectations.docs import write_page
 from tidegate.expectations.outcome import Outcome
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
+from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.tables import quality, results, state
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -150,6 +151,10 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
         batch: a batch definition, from `any_rows`.
         suite: the suite.
         key: the key columns.
+
+    Raises:
+        UsageError: an expectation of the pipeline's own suite raised an exception, which is no fault of the rows.
+        TidegateError: an expectation of tidegate did.
     """
     outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
     for rows in suite.parts():
@@ -161,5 +166,18 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
         given = gx.ExpectationSuite(name=suite.table, expectations=copies)
         result = batch.get_batch({"dataframe": rows}).validate(given, result_format=_EVERY_ROW)
         for part in result.results:
-            outcomes[part.expectation_config.meta[_PLACE]].take(part, rows)
+            outcome = outcomes[part.expectation_config.meta[_PLACE]]
+            if (error := _exception(part)) is not None:
+                of = f" of {outcome.columns}" if outcome.columns else ""
+                broken = UsageError if suite.is_own else TidegateError
+                raise broken(f"{suite.table}: {outcome.type}{of} can't be evaluated: {error}")
+            outcome.take(part, rows)
     return outcomes
+
+
+def _exception(result: Any) -> str | None:
+    """Return the message of the exception that an expectation raised; None if it raised none."""
+    info = result.exception_info or {}
+    raised = [info] if "exception_message" in info else [each for each in info.values() if isinstance(each, dict)]
+    messages = (str(each.get("exception_message") or "it raised an exception") for each in raised)
+    return next((text for text, each in zip(messages, raised, strict=True) if each.get("raised_exception")), None)

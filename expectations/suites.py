@@ -29,11 +29,13 @@ class TableSuite:
         table: name of the rows: final windows, panes, epochs, lines, files, ledger or state.
         parts: the rows to check.
         expectations: expectations of Great Expectations.
+        is_own: True for the pipeline's own suite.
     """
 
     table: str
     parts: Parts
     expectations: tuple[Any, ...]
+    is_own: bool = False
 
 
 def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
@@ -42,7 +44,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     Args:
         pinned: the tables.
         pipeline_suite: the pipeline's own ExpectationSuite, for the windows that became final since the newest check
-            that passed.
+            that passed. If there are none it is left out: a mean or a number of rows means nothing without rows.
     """
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
@@ -54,10 +56,12 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
         TableSuite("state", pinned.state, tuple(_state(pinned))),
         TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
-    if pipeline_suite is not None:
+    if pipeline_suite is not None and pinned.fresh_windows:
         # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
         copies = tuple(expectation.copy(deep=True) for expectation in pipeline_suite.expectations)
-        checked.insert(0, TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (pinned.fresh,), copies))
+        own = TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (pinned.fresh,), copies, is_own=True)
+        # It goes first, so that an error of the suite itself ends the check before anything is judged.
+        checked.insert(0, own)
     return [suite for suite in checked if suite.expectations]
 
 

@@ -1,0 +1,75 @@
+"""`UnexpectedRowsExpectation` on rows in memory: its SQL runs in DataFusion, which the library deltalake brings along.
+
+Great Expectations has it for databases and Spark only. The rows are written to a small Delta table in the system's
+folder for temporary files, because that is what DataFusion reads here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Hashable
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine import PandasExecutionEngine
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.query_metric_provider import QueryMetricProvider
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+
+_BATCH: Final = "batch"
+"""Name of the table that `{batch}` stands for."""
+
+
+def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that a query selects; `{batch}` in it stands for the given rows."""
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    # Delta has no type for columns in which every value is null.
+    fields = [pa.field(each.name, pa.string()) if pa.types.is_null(each.type) else each for each in table.schema]
+    with tempfile.TemporaryDirectory() as folder:
+        write_deltalake(folder, table.cast(pa.schema(fields)))
+        engine = QueryBuilder().register(_BATCH, DeltaTable(folder))
+        found = pa.table(engine.execute(query.format(batch=_BATCH)).read_all())
+    selected: pd.DataFrame = found.to_pandas(date_as_object=False)
+    return selected
+
+
+class _Rows(TableMetricProvider):
+    metric_name = "unexpected_rows_query.table"
+    domain_keys = QueryMetricProvider.domain_keys
+    value_keys = ("unexpected_rows_query",)
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 (the decorator makes it a class method)
+        execution_engine: Any,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> list[dict[Hashable, Any]]:
+        rows, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
+        return select(metric_value_kwargs["unexpected_rows_query"], rows).to_dict("records")
+
+
+class _RowCount(TableMetricProvider):
+    metric_name = "unexpected_rows_query.row_count"
+    domain_keys = QueryMetricProvider.domain_keys
+    value_keys = ("unexpected_rows_query",)
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 (the decorator makes it a class method)
+        execution_engine: Any,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> int:
+        rows, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
+        return len(select(metric_value_kwargs["unexpected_rows_query"], rows))
+
+
+PROVIDERS: Final = (_Rows, _RowCount)

@@ -1,0 +1,140 @@
+"""A pipeline's own suite: it is not run without new windows, and what is wrong with it is no fault of the data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tests.expectations.quality_lake import hour_lake
+from tests.expectations.test_failed_expectation import checked, project
+from tests.expectations.test_fresh import check, fresh, streamed
+from tests.lake import at
+from tests.pipelines.by_hand import START_OF_DRIVER
+from tidegate.expectations.fresh import retracts_final
+from tidegate.expectations.pinned import pin
+from tidegate.expectations.suites import suites
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.quality import QualityRow
+
+HEAD = """
+import great_expectations as gx
+import great_expectations.expectations as gxe
+"""
+
+
+def suite_of(*expectations: str, before: str = "") -> str:
+    listed = "".join(f"    {each},\n" for each in expectations)
+    return f"{HEAD}{before}\nsuite = gx.ExpectationSuite(name='own', expectations=[\n{listed}])\n"
+
+
+BROKEN = [
+    (
+        "gxe.ExpectColumnValuesToBeBetween(column='evnts', min_value=1, severity='warning')",
+        ("expect_column_values_to_be_between", "no column 'evnts'", "Did you mean 'events'?"),
+    ),
+    ("gxe.ExpectCompoundColumnsToBeUnique(column_list=['user', 'nope'])", ("no column 'nope'",)),
+    ("gxe.ExpectColumnPairValuesToBeEqual(column_A='events', column_B='nope')", ("no column 'nope'",)),
+    (
+        "gxe.ExpectColumnMeanToBeBetween(column='events', min_value={'$PARAMETER': 'least'})",
+        ("expect_column_mean_to_be_between", "least", "write the value into the suite"),
+    ),
+    (
+        "gxe.ExpectQueryResultsToMatchComparison(base_query='', comparison_data_source_name='', comparison_query='')",
+        ("expect_query_results_to_match_comparison", "UnexpectedRowsExpectation"),
+    ),
+    (
+        "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT * FROM {batch} WHERE nope > 1')",
+        ("unexpected_rows_expectation", "nope"),
+    ),
+    ("gxe.ExpectColumnValueLengthsToEqual(column='events', value=3)", ()),
+    ("ExpectRaises()", ("expect_raises", "division by zero")),
+]
+"""Expectations that can't be evaluated, and what the message says; an empty one is evaluated."""
+
+RAISES = """
+class ExpectRaises(gxe.ExpectColumnMeanToBeBetween):
+    column: str = "events"
+    min_value: float = 1
+
+    def _validate(self, *given, **named):
+        return {"success": 1 / 0 > 1}
+"""
+
+
+@pytest.mark.parametrize(("expectation", "said"), BROKEN)
+def test_an_expectation_that_cannot_be_evaluated_is_an_error_of_the_suite(
+    expectation: str, said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One before it fails, and must not be judged.
+    bad_data = "gxe.ExpectColumnValuesToBeBetween(column='events', max_value=0)"
+    tables = project(hour_lake(), tmp_path, suite_of(bad_data, expectation, before=RAISES))
+    code = checked(tmp_path, "--json")
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    if not said:
+        assert (code, answer["error"]) == (5, "QualityFailed")
+        return
+    assert (code, answer["error"]) == (2, "UsageError"), answer
+    assert all(each in answer["message"] for each in said)
+    assert len(quality.read(tables)) == 0, "nothing was judged"
+
+
+def test_a_query_selects_the_rows_that_must_not_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = 'SELECT "user", window_start, window_end, events FROM {batch} WHERE events > 3'
+    none = "SELECT * FROM {batch} WHERE events > 100"
+    rules = [f"gxe.UnexpectedRowsExpectation(unexpected_rows_query='{each}')" for each in (query, none)]
+    tables = project(hour_lake(), tmp_path, suite_of(*rules))
+    assert checked(tmp_path) == 5
+    rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
+    failed, held = [row for row in rows if row.suite == "new final windows: own"]
+    assert (failed.failing, failed.rows, held.failing, held.success) == (1, 3, 0, True)
+    assert failed.examples
+    assert str(failed.examples[0]) == "[user a, 2024-03-01 10:15:00 to 2024-03-01 11:15:00, events 4]"
+
+
+def test_without_new_windows_the_suite_is_not_run(tmp_path: Path) -> None:
+    by_hand = streamed(tmp_path)
+    own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectColumnMeanToBeBetween(column="total", min_value=0)])
+    assert [suite.table for suite in suites(fresh(by_hand), own) if suite.is_own] == ["new final windows: own"]
+    check(by_hand, 4, passes=True)
+    by_hand.epoch(watermark=at("16:00"))
+    found = fresh(by_hand)
+    assert (found.fresh_windows, found.has_changed) == (0, False)
+    assert not any(suite.is_own for suite in suites(found, own))
+
+
+def test_after_a_restore_that_takes_windows_away_readers_see_others(tmp_path: Path) -> None:
+    by_hand = streamed(tmp_path)
+    check(by_hand, 2, passes=True)
+    check(by_hand, 4, passes=True)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), START_OF_DRIVER)
+    found = fresh(by_hand)
+    assert (found.since, found.fresh_windows, found.has_changed) == (2, 0, True)
+
+
+def test_a_window_that_is_retracted_is_a_change_and_one_that_was_never_final_is_not(tmp_path: Path) -> None:
+    by_hand = streamed(tmp_path)
+    check(by_hand, 3, passes=True)
+    found = pin(by_hand.tables, by_hand.pipeline, 4)
+    (rows,) = found.slices
+    epochs = found.scope.pinned.epochs
+
+    def retracts(op: str, epoch: int, start: str) -> bool:
+        window = rows.filter(pc.equal(rows["window_start"], at(start)))
+        fields = {"op": pa.array([op] * len(window)), "epoch": pa.array([epoch] * len(window), pa.int64())}
+        for name, column in fields.items():
+            window = window.set_column(window.schema.get_field_index(name), name, column)
+        assert len(window)
+        return retracts_final(window, epochs, 3)
+
+    assert retracts("-", 4, "10:00")
+    assert not retracts("+", 4, "10:00"), "a new pane counts as a new window"
+    assert not retracts("-", 3, "10:00"), "that check saw it"
+    assert not retracts("-", 4, "14:00"), "it was not final at the check"
