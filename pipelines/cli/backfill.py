@@ -110,7 +110,7 @@ def backfill(
     from tidegate.pipelines.run.driver import drive
 
     runs: list[dict[str, Any]] = []
-    with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "backfill") as driver:
+    with screen.console.status(f"{pipeline}: looking for work") as status, drive(config, value, "backfill") as driver:
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):
@@ -228,7 +228,7 @@ def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoc
 
     runs: list[dict[str, Any]] = []
     with (
-        screen.console.status(f"starting Spark for {pipeline.name}") as status,
+        screen.console.status(f"{pipeline.name}: looking for work") as status,
         drive(config, pipeline, "backfill") as driver,
     ):
         driver.tell = lambda step: status.update(f"{pipeline.name}: {step}")

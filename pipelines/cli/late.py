@@ -128,7 +128,7 @@ def reopen(
     asker = Asker(PipelineTables(warehouse_of(config), pipeline), selection, patience if ask_stream else 0.0)
     try:
         with (
-            screen.console.status(f"starting Spark for {pipeline}") as status,
+            screen.console.status(f"{pipeline}: looking for work") as status,
             drive(config, value, "late reopen", wait=asker.waits_for) as driver,
         ):
             driver.tell = lambda step: status.update(f"{pipeline}: {step}")

@@ -143,13 +143,14 @@ def stream(
     command = _ENDS_BY_ITSELF if available_now else "stream"
     wait = _waiting(patience, asked, screen.tell)
     with (
-        screen.console.status(f"starting Spark for {pipeline}") as status,
+        screen.console.status(f"{pipeline}: looking for work") as status,
         drive(config, value, command, wait=wait) as driver,
     ):
-        # PySpark has its own handler of Ctrl-C by now.
-        _listen(asked)
         driver.tell = on_step
         sign.begin()
+        if every is not None:
+            # The first commit that comes should not wait for it.
+            _ = driver.spark
         if not asked.is_made():
             # The newest snapshot is read only for this option: a restore must work also if it can't be read.
             if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
@@ -256,7 +257,7 @@ def _restore(driver: Driver, target: str) -> None:
     from tidegate.pipelines.sources.open_input import OpenInput
 
     snapshot = find_snapshot(driver.tables, target)
-    for source in OpenInput.open(driver.spark, driver.tables, driver.pipeline).inputs:
+    for source in OpenInput.open(driver.session, driver.tables, driver.pipeline).inputs:
         source.position_of(snapshot.manifest)
     restore(driver.tables, snapshot, driver.clock())
 

@@ -55,6 +55,8 @@ _NO_BEHAVIOUR = frozenset(
         "__slots__",
         "__getstate__",
         "__setstate__",
+        # Pickling the first instance of a class leaves this on the class.
+        "__slotnames__",
         "_abc_impl",
     }
 )

@@ -7,7 +7,7 @@ without data, which maintenance adds to a source that gets no rows, and past ver
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
@@ -24,7 +24,9 @@ _MAY_WAIT: Millis = 86_400_000
 """Longest time that a position may stay before versions without data: Delta keeps log entries for at least a day."""
 
 
-def plan_clock(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
+def plan_clock(
+    source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: Callable[[], int]
+) -> EpochPlan | None:
     """Plan an epoch in which only the clock moves; None if nothing is due and no clock epoch need be recorded.
 
     The source must be read completely, because unread rows must not look like a time without data.
@@ -34,7 +36,7 @@ def plan_clock(source: OpenInput, tables: PipelineTables, head: Snapshot, now: M
         tables: the pipeline's tables.
         head: the snapshot to go on from.
         now: the driver's clock.
-        shards: how many shards to cut the key groups into.
+        shards: returns how many shards to cut the key groups into.
     """
     pipeline, manifest = source.bound.pipeline, head.manifest
     for input_ in source.inputs:
@@ -57,7 +59,7 @@ def without_data(
     tables: PipelineTables,
     head: Snapshot,
     now: Millis,
-    shards: int,
+    shards: Callable[[], int],
     positions: Mapping[str, Position],
     step: CommitStep,
     times: EventTimes,
@@ -69,7 +71,7 @@ def without_data(
         tables: the pipeline's tables.
         head: the snapshot to go on from.
         now: the driver's clock.
-        shards: how many shards to cut the key groups into.
+        shards: returns how many shards to cut the key groups into.
         positions: how far each input has been read.
         step: the clock and the watermark that the epoch ends with.
         times: event time of the inputs.
@@ -87,7 +89,7 @@ def without_data(
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
-        shards=cut_shards(shards, pipeline.max_parallelism, 0, head),
+        shards=cut_shards(shards(), pipeline.max_parallelism, 0, head),
         stale=manifest.stale,
         skipped=source.skipped(manifest, positions),
         started_at=now,

@@ -8,7 +8,7 @@ the commits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.closed import closed_by
@@ -31,7 +31,7 @@ def plan_commits(
     commits: Sequence[ReadCommit],
     head: Snapshot | None,
     now: Millis,
-    shards: int,
+    shards: Callable[[], int],
 ) -> EpochPlan:
     """Plan an epoch of a stream.
 
@@ -41,7 +41,7 @@ def plan_commits(
         commits: the commits to read, in order; only the last may be incomplete.
         head: the snapshot to go on from.
         now: the driver's clock.
-        shards: how many shards to cut the key groups into.
+        shards: returns how many shards to cut the key groups into.
     """
     bound, pipeline = source.bound, source.bound.pipeline
     manifest = None if head is None else head.manifest
@@ -79,7 +79,7 @@ def plan_commits(
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=before,
-        shards=cut_shards(shards, pipeline.max_parallelism, measures.usable, head, measures.size),
+        shards=cut_shards(shards(), pipeline.max_parallelism, measures.usable, head, measures.size),
         stale=() if manifest is None else manifest.stale,
         skipped=source.skipped(manifest, positions),
         started_at=now,

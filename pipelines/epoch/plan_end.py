@@ -5,6 +5,7 @@ Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tidegate.pipelines.epoch.event_times import EventTimes
@@ -18,7 +19,9 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
-def plan_end(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
+def plan_end(
+    source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: Callable[[], int]
+) -> EpochPlan | None:
     """Plan an epoch that ends event time; None if event time has already ended.
 
     Args:
@@ -26,7 +29,7 @@ def plan_end(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Mil
         tables: the pipeline's tables.
         head: the snapshot to go on from.
         now: the driver's clock.
-        shards: how many shards to cut the key groups into.
+        shards: returns how many shards to cut the key groups into.
 
     Raises:
         Refused: a commit of the source was read only in part.

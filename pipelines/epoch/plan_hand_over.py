@@ -7,6 +7,8 @@ strategy. Then the stream continues with version V + 1. So backfill and stream t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import of_version
@@ -22,7 +24,9 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, show_millis
 
 
-def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:
+def plan_hand_over(
+    source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: Callable[[], int]
+) -> EpochPlan:
     """Plan the epoch between a backfill and the stream that goes on from it.
 
     Args:
@@ -30,7 +34,7 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
         tables: the pipeline's tables.
         head: the snapshot of the backfill's last interval.
         now: the driver's clock.
-        shards: how many shards to cut the key groups into.
+        shards: returns how many shards to cut the key groups into.
 
     Raises:
         Refused: the input has ended, intervals behind the head must be run again first, or the version that the
@@ -84,7 +88,7 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
-        shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, head, counts.size),
+        shards=cut_shards(shards(), pipeline.max_parallelism, counts.usable, head, counts.size),
         skipped=source.skipped(manifest, positions),
         started_at=now,
     )

@@ -7,7 +7,7 @@ each row, however late the row arrived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.file_slices import of_added, of_interval
@@ -29,7 +29,7 @@ def plan_interval(
     head: Snapshot | None,
     parent: Snapshot | None,
     now: Millis,
-    shards: int,
+    shards: Callable[[], int],
     replaced: Sequence[StaleInterval] = (),
     recent: Sequence[SourceCommit] | None = None,
 ) -> EpochPlan:
@@ -42,7 +42,7 @@ def plan_interval(
         head: the snapshot that the commit will follow.
         parent: the snapshot that the run continues from: `head`, or an older one to run an interval again.
         now: the driver's clock.
-        shards: how many shards to cut the key groups into.
+        shards: returns how many shards to cut the key groups into.
         replaced: the interval that this run replaces, and the later intervals, which become stale.
         recent: commits since the parent of the only input; None for those that the source records.
     """
@@ -83,7 +83,7 @@ def plan_interval(
         steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),
         partitions={},
         watermark_before=parent.manifest.watermark if parent is not None else interval.start - order.lag,
-        shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, parent, counts.size),
+        shards=cut_shards(shards(), pipeline.max_parallelism, counts.usable, parent, counts.size),
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),
         # A first run reads the table as it is.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,19 +25,21 @@ class SeenEvents:
     Tasks read them, and Spark orders them.
 
     Args:
-        spark: the session.
+        spark: returns the session.
         files: the slice.
         input_: the input. A generator gets the columns that `uses` names, or else all columns.
         number: number of the input; events of the other input are left out.
     """
 
-    def __init__(self, spark: SparkSession, files: FileSlice, input_: BoundInput, number: int) -> None:
+    def __init__(self, spark: Callable[[], SparkSession], files: FileSlice, input_: BoundInput, number: int) -> None:
         read = files.of(part for part in files.parts if part.input == number)
         self._names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
         self._rows: Iterator[SeenEvent] = self._ordered(spark, read, input_, number) if read.parts else iter(())
         self._next = next(self._rows, None)
 
-    def _ordered(self, spark: SparkSession, files: FileSlice, input_: BoundInput, number: int) -> Iterator[SeenEvent]:
+    def _ordered(
+        self, spark: Callable[[], SparkSession], files: FileSlice, input_: BoundInput, number: int
+    ) -> Iterator[SeenEvent]:
         names, columns = self._names, files.tables[number].columns
         kinds = [input_.derived.field(name).type for name in names]
         schema = pa.schema(
@@ -60,7 +62,7 @@ class SeenEvents:
                     seen = pa.table([commits, columns.partitions(table), pa.array(times), *values], schema=schema)
                     yield from seen.to_batches()
 
-        frame = run_over(spark, files, events, from_arrow(schema), [read] * len(files.tables))
+        frame = run_over(spark(), files, events, from_arrow(schema), [read] * len(files.tables))
         ties = [f"c{place}" for place, kind in enumerate(kinds) if not pa.types.is_nested(kind)]
         for row in frame.orderBy(COMMIT, TIME, *ties).toLocalIterator(prefetchPartitions=True):
             values = row.asDict(recursive=True)

@@ -156,7 +156,7 @@ class Passed:
 
         slots = kinds.empty_table()
         if files.parts:
-            rows = run_over(self._source.spark, files, behind, from_arrow(unnamed)).toArrow()
+            rows = run_over(self._source.spark(), files, behind, from_arrow(unnamed)).toArrow()
             slots = _newest(rows.rename_columns(kinds.names).cast(kinds), key.names)
         times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))

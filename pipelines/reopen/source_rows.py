@@ -47,7 +47,7 @@ class SourceRows:
     """Source rows that a snapshot has read.
 
     Args:
-        spark: the Spark session.
+        spark: returns the Spark session.
         source: the source at its newest version.
         head: the snapshot.
         tables: the pipeline's tables.
@@ -60,7 +60,7 @@ class SourceRows:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Callable[[], SparkSession],
         source: OpenInput,
         head: Snapshot,
         tables: PipelineTables,
@@ -102,9 +102,9 @@ class SourceRows:
             TidegateError: a shard did not report.
         """
         job, files = ReopenJob.of(plan), self.files_of(plan)
-        readers = min(len(job.files), count_cores(self._spark))
+        readers = min(len(job.files), count_cores(self._spark()))
         rows = sum(_MANY if part.rows is None else part.rows for part in files.parts)
-        if files.needs_spark or is_exchange_cheaper(rows, readers, count_cores(self._spark)):
+        if files.needs_spark or is_exchange_cheaper(rows, readers, count_cores(self._spark())):
             frame = self._exchanged(plan, job, files)
         else:
             frame = self._in_place(plan, job, files, readers)
@@ -146,7 +146,7 @@ class SourceRows:
                 shards = [numbers[place] for place in batch.column(0).to_pylist()]
                 yield from job.run_shards(shards, events_within(key, files, files.judged(), spans))
 
-        return self._spark.range(0, len(numbers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
+        return self._spark().range(0, len(numbers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
 
     def _exchanged(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice) -> DataFrame:
         """Let tasks pack the events of the stretches, and shuffle the packs to the shards.
@@ -154,7 +154,7 @@ class SourceRows:
         Shards without events run too, to retract published panes, so each has a marker.
         """
         markers = [(number, str(number)) for number in job.files]
-        frame = self._spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
+        frame = self._spark().createDataFrame(markers, f"{SHARD} int, {MARKER} string")
         if files.parts:
             spans, key = plan.spans, self._source.bound.key
             placing = Placing(key, plan.epoch.shards, self._source.bound.pipeline.max_parallelism)
@@ -162,7 +162,7 @@ class SourceRows:
             def wanted(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
                 return placing.packs(events_within(key, files, judged, spans))
 
-            events = run_over(self._spark, files, wanted, PACKED)
+            events = run_over(self._spark(), files, wanted, PACKED)
             frame = events.unionByName(frame, allowMissingColumns=True)
         return place_by_number(frame, SHARD, len(plan.epoch.shards)).mapInArrow(job.run_task, RESULT_SCHEMA)
 

@@ -82,7 +82,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
     driver.times.begin()
     if head is None:
         raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
-    source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.session, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, head) or head
     if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
         raise Refused(
@@ -107,7 +107,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
 
 def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
     driver.times.begin()
-    source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.session, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
     is_rerun = head is not None and frontier is not None and frontier > interval.start

@@ -184,7 +184,7 @@ def _run(
         moved: fields of the manifest that change.
     """
     tables, bound, now = driver.tables, source.bound, driver.clock()
-    rows = SourceRows(driver.spark, source, head, tables, position, lambda: first)
+    rows = SourceRows(driver.session, source, head, tables, position, lambda: first)
     began = perf_counter()
 
     def planned(margin: int) -> ChangePlan:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -29,6 +28,7 @@ from tidegate.pipelines.run.step_times import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.spark.on_demand import SparkOnDemand, known_settings
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores.artifacts import artifacts_of
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -60,7 +60,7 @@ class Driver:
     """One process at work on one pipeline.
 
     Args:
-        spark: the session.
+        session: the Spark session, which is started when something first needs it.
         tables: the pipeline's tables.
         pipeline: the pipeline.
         lease: the lease, held by this process.
@@ -71,7 +71,7 @@ class Driver:
         times: durations of the steps of epochs.
     """
 
-    spark: SparkSession
+    session: SparkOnDemand
     tables: PipelineTables
     pipeline: Pipeline
     lease: Lease
@@ -82,9 +82,13 @@ class Driver:
     times: StepTimes = field(default_factory=StepTimes)
     _handles: Handles | None = field(default=None, init=False, repr=False)
 
-    @cached_property
+    @property
+    def spark(self) -> SparkSession:
+        """The session; it is started if it is not running yet."""
+        return self.session()
+
     def shards(self) -> int:
-        """Number of shards of an epoch: the pipeline's parallelism, else one for each core. Spark is asked once."""
+        """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
         from tidegate.pipelines.spark.connect import count_cores
 
         wanted = self.pipeline.parallelism or count_cores(self.spark)
@@ -190,7 +194,9 @@ def drive(
     tell: Tell = lambda step: None,
     wait: Callable[[LeaseRow], bool] = lambda holder: False,
 ) -> Iterator[Driver]:
-    """Enter a driver that holds the lease. It starts a Spark session, which ends with it, unless one is given.
+    """Enter a driver that holds the lease.
+
+    Unless a session is given, the driver has one of its own, which starts when it is first needed and ends with it.
 
     Args:
         config: the project.
@@ -218,22 +224,28 @@ def drive(
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
         # Only a driver of the same pipeline, of an older version, could be at work in one of them.
         remove_checkpoints(config.work_folder, pipeline.name)
-        session = spark
-        if session is None:
-            from tidegate.pipelines.spark.session import start_session, stop_session
 
-            session = start_session(config, f"{command} {pipeline.name}")
+        def start() -> SparkSession:
+            from tidegate.pipelines.spark.session import start_session
+
+            driver.tell("starting Spark")
+            return start_session(config, f"{command} {pipeline.name}")
+
+        session = SparkOnDemand(start, known_settings(config)) if spark is None else SparkOnDemand.running(spark)
+        check = (lambda: _check_session(session, config)) if spark is None else (lambda: None)
+        driver = Driver(session, tables, pipeline, lease, clock, tell, check, metrics)
         try:
-            check = (lambda: _check_session(session, config)) if spark is None else (lambda: None)
-            yield Driver(session, tables, pipeline, lease, clock, tell, check, metrics)
+            yield driver
         except Exception as error:
             _check_lease(lease, error)
             if spark is None:
                 _check_session(session, config, error, _JVM_ENDS_WITHIN)
             raise
         finally:
-            if spark is None:
-                stop_session(session)
+            if spark is None and session.session is not None:
+                from tidegate.pipelines.spark.session import stop_session
+
+                stop_session(session.session)
 
 
 def _check_lease(lease: Lease, error: Exception) -> None:
@@ -249,15 +261,20 @@ def _check_lease(lease: Lease, error: Exception) -> None:
         raise lost from error
 
 
-def _check_session(session: SparkSession, config: Config, error: Exception | None = None, within: float = 0.0) -> None:
-    """Raise an error if Spark's process has ended.
+def _check_session(
+    demanded: SparkOnDemand, config: Config, error: Exception | None = None, within: float = 0.0
+) -> None:
+    """Raise an error if Spark's process was started and has ended.
 
     Args:
-        session: the session.
+        demanded: the session.
         config: the project.
         error: an error that the end of the process may have caused; one that names another cause stands.
         within: seconds to wait for the end.
     """
+    session = demanded.session
+    if session is None:
+        return
     from tidegate.pipelines.spark.connect import keep_alive
     from tidegate.pipelines.spark.session import ended_with
 

@@ -6,20 +6,21 @@ Only the source and the records of the pipeline are read. Nothing is written, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.first_run import FirstRun
 from tidegate.pipelines.run.change import changed_since, changing_versions
 from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.sources.bind import setting_of
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.spark.on_demand import SparkOnDemand, settings_of
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
@@ -67,7 +68,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     head = read_snapshot(tables)
     if head is None or not pipeline.inputs[0].corrects:
         return None
-    source = OpenInput.open(cast("SparkSession", _Settings(config)), tables, pipeline)
+    source = OpenInput.open(_session(config, pipeline.name), tables, pipeline)
     position = source.position_of(head.manifest)
     if position.frontier is None:
         return None
@@ -85,14 +86,10 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     return Preview(versions, tuple(intervals), changed.by_feed)
 
 
-class _Settings:
-    """Stands where the session would: only its settings are asked, and they are those of tidegate.toml."""
+def _session(config: Config, pipeline: str) -> SparkOnDemand:
+    """Return a session that is never started: rows of a source that is corrected don't go through Spark."""
 
-    def __init__(self, config: Config) -> None:
-        self.conf = self
-        self._setting = setting_of(config)
+    def start() -> SparkSession:
+        raise Refused(f"the preview of pipeline {pipeline!r} would start Spark")
 
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """Return a setting; the default if it is not set."""
-        value = self._setting(name)
-        return default if value is None else value
+    return SparkOnDemand(start, settings_of(config))

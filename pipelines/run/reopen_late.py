@@ -31,7 +31,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     driver.times.begin()
     check_reopenable(pipeline)
     head = required(tables, driver.recover())
-    source = OpenInput.open(driver.spark, tables, pipeline)
+    source = OpenInput.open(driver.session, tables, pipeline)
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:
         raise Refused(
@@ -44,7 +44,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
             f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
             f"was read yet. Run `tidegate stream {pipeline.name} --available-now` first"
         )
-    rows = SourceRows(driver.spark, source, head, tables)
+    rows = SourceRows(driver.session, source, head, tables)
     began = perf_counter()
     plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.step)
     if not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes):

@@ -32,7 +32,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         Stopped: `tidegate stop` asked for the end between two epochs.
     """
     driver.recover()
-    source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.session, driver.tables, driver.pipeline)
     ready(driver.tables, source.bound, read_snapshot(driver.tables))
     positions = [_position(driver, input_.table) for input_ in source.inputs]
     logs = [input_.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]

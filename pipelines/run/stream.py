@@ -123,7 +123,7 @@ class Stream:
             now, source = self.driver.clock(), self._source()
             if ends is None:
                 ends = [(input_.log.identity, input_.log.head) for input_ in source.inputs]
-            if not self._read(source, ends, now):
+            if not self._read(source, ends, now, should_stop):
                 self._beat(source, now)
                 return
 
@@ -159,11 +159,15 @@ class Stream:
             return read_snapshot(tables)
         return ready(tables, bound, read_snapshot(tables))
 
-    def _read(self, source: OpenInput, ends: Ends, now: Millis) -> bool:
-        """Run an epoch over the next commits, and return True if there were any."""
+    def _read(self, source: OpenInput, ends: Ends, now: Millis, should_stop: Callable[[], bool]) -> bool:
+        """Run an epoch over the next commits unless asked to stop, and return True if there were any commits."""
         commits = next_commits(source, self._positions(source), self.limits, ends)
         if not commits:
             return False
+        # Spark takes a while to start; a request to stop may come meanwhile.
+        _ = self.driver.spark
+        if self._is_asked(should_stop):
+            return True
         driver, head = self.driver, self._parent()
         if commits[0].is_change and head is not None:
             manifest = correct_commit(driver, source, head, commits[0].commit)
@@ -210,7 +214,9 @@ class Stream:
     def _source(self) -> OpenInput:
         """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""
         driver, opened = self.driver, self._opened
-        self._opened = OpenInput.open(driver.spark, driver.tables, driver.pipeline) if opened is None else opened.now()
+        self._opened = (
+            OpenInput.open(driver.session, driver.tables, driver.pipeline) if opened is None else opened.now()
+        )
         if opened is not None and self._opened.bound is not opened.bound:
             # Late and rejected rows are kept with all columns, so their tables need the new ones before the next epoch.
             self._head = self._ready(self._opened.bound)

@@ -8,7 +8,7 @@ number of rows with equal values are rejected again. Nothing that the pipeline r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,13 +55,13 @@ def rejected_ahead(
     return input_rows(rows, rejects.TRAILING, source, renamed) if len(rows) else None
 
 
-def rejecting_again(files: FileSlice, rejected: pa.Table, spark: SparkSession) -> FileSlice:
+def rejecting_again(files: FileSlice, rejected: pa.Table, spark: Callable[[], SparkSession]) -> FileSlice:
     """Return the rows of a version, with the places of those that were rejected before and are rejected again.
 
     Args:
         files: all files of the version that may have such rows, of one input.
         rejected: the rows that were rejected before, in the columns of the source.
-        spark: the session, for rows that go through it.
+        spark: returns the session, for rows that go through it.
     """
     if not files.parts:
         return files
@@ -73,7 +73,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, spark: SparkSession) -
     find = partial(_find, files, times)
     if files.needs_spark:
         schema = "number long, place long, accepted long, text string"
-        equal_rows = run_over(spark, files, find, schema, are_placed=True).toArrow()
+        equal_rows = run_over(spark(), files, find, schema, are_placed=True).toArrow()
     else:
         names = [[table.columns.timestamp] for table in files.tables]
         equal_rows = pa.Table.from_batches(find(files.judged(names=names)), _FOUND)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -11,6 +9,7 @@ from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, 
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.schemas import without_metadata
+from tidegate.pipelines.spark.on_demand import settings_of
 from tidegate.pipelines.storage import warehouse_of
 
 
@@ -25,7 +24,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
     warehouse, choices = warehouse_of(config), []
     for part in pipeline.inputs:
         source = open_source(part.source, warehouse)
-        choice = choose_reader(pipeline, part, source, setting_of(config))
+        choice = choose_reader(pipeline, part, source, settings_of(config))
         if choice.expressions:
             # Pipelines without SQL should not wait for this import.
             from tidegate.pipelines.sources.sql.faults import check_expressions
@@ -34,16 +33,6 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
         check_correctable(pipeline, part, choice)
         choices.append(choice)
     return choices
-
-
-def setting_of(config: Config) -> Callable[[str], str | None]:
-    """Return a function that returns the value of a setting of a project's Spark."""
-
-    def setting(name: str) -> str | None:
-        value = config.spark.get(name)
-        return None if value is None else str(value)
-
-    return setting
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
@@ -56,7 +45,7 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     check_places(warehouse, pipeline)
     sources = [open_source(part.source, warehouse) for part in pipeline.inputs]
     choices = [
-        choose_reader(pipeline, part, source, setting_of(config))
+        choose_reader(pipeline, part, source, settings_of(config))
         for part, source in zip(pipeline.inputs, sources, strict=True)
     ]
     typed = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
@@ -48,14 +48,17 @@ class _Counted:
 
 
 def measure_files(
-    files: FileSlice, with_rejects: bool = True, spark: SparkSession | None = None, with_times: bool = True
+    files: FileSlice,
+    with_rejects: bool = True,
+    spark: Callable[[], SparkSession] | None = None,
+    with_times: bool = True,
 ) -> Measures:
     """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
 
     Args:
         files: the slice.
         with_rejects: True counts rejected rows too, which lie in no interval.
-        spark: the session; None if no row goes through Spark.
+        spark: returns the session; None if no row goes through Spark.
         with_times: True if the event times of commits must be exact; else they may be those of rows that are deleted
             or dropped, and fewer columns are read.
 
@@ -75,7 +78,7 @@ def measure_files(
             _add(measures, files.parts[number], number, counts)
     if files.needs_spark:
         assert spark is not None
-        _measure_by_spark(spark, files, with_rejects, measures)
+        _measure_by_spark(spark(), files, with_rejects, measures)
     return measures
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,13 +25,11 @@ from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class OpenInput:
         log: the source, with its log of commits.
         bound: the bound pipeline.
         warehouse: the warehouse of the pipeline's tables.
-        spark: the session.
+        spark: the session, which is started if a row or an expression goes through it.
         files: slice of all inputs, without files.
         number: index of the input.
         right: the second input, if this is the first of two.
@@ -52,27 +49,27 @@ class OpenInput:
     log: Source
     bound: BoundPipeline
     warehouse: Warehouse
-    spark: SparkSession
+    spark: SparkOnDemand
     files: FileSlice
     number: int = 0
     right: OpenInput | None = None
 
     @classmethod
-    def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
+    def open(cls, spark: SparkOnDemand, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
         """Open the source, or both sources of two inputs, and check the pipeline against them."""
         check_places(tables.warehouse, pipeline)
         logs = [open_source(part.source, tables.warehouse) for part in pipeline.inputs]
         return cls._bound(pipeline, tables.warehouse, logs, spark)
 
     @classmethod
-    def _bound(cls, pipeline: Pipeline, warehouse: Warehouse, logs: Sequence[Source], spark: SparkSession) -> OpenInput:
+    def _bound(
+        cls, pipeline: Pipeline, warehouse: Warehouse, logs: Sequence[Source], spark: SparkOnDemand
+    ) -> OpenInput:
         parts = list(zip(pipeline.inputs, logs, strict=True))
-        choices = [choose_reader(pipeline, *part, lambda name: spark.conf.get(name, None)) for part in parts]
+        choices = [choose_reader(pipeline, *part, spark.setting) for part in parts]
         for part, choice in zip(pipeline.inputs, choices, strict=True):
             check_correctable(pipeline, part, choice)
-        columns = [
-            columns_of(pipeline, *part, choice, lambda: spark) for part, choice in zip(parts, choices, strict=True)
-        ]
+        columns = [columns_of(pipeline, *part, choice, spark) for part, choice in zip(parts, choices, strict=True)]
         bound = bind_all(pipeline, [(typed.source, typed.derived) for typed in columns])
         bound = with_renamed(bound, PipelineTables(warehouse, pipeline.name))
         for part, log in parts:
@@ -132,7 +129,7 @@ class OpenInput:
         numbered = rows.append_column(PLACE, pa.array(range(len(rows)), pa.int64()))
         # Late rows passed the `where` of their time; it may be another one now.
         unconditional = replace(columns.by_spark, where=None)
-        frame = unconditional.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
+        frame = unconditional.evaluated(self.spark().createDataFrame(numbered), names, [PLACE])
         return frame.toArrow().sort_by(PLACE).select(list(names))
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:

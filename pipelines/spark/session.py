@@ -23,7 +23,7 @@ from tidegate.pipelines.spark.cluster import protection, secret
 from tidegate.pipelines.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.spark.java import check_java
-from tidegate.pipelines.spark.shipping import ship
+from tidegate.pipelines.spark.shipping import is_local, search_path, ship
 from tidegate.pipelines.spark.versions import check_spark
 from tidegate.pipelines.stores.credentials import remember
 
@@ -52,6 +52,9 @@ _WORKER_MEMORY: dict[str, str | int] = {
 With an allocator for each, which returned memory to the system after each array, a task spent a quarter of its time
 in page faults.
 """
+
+_STRUCTURED = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers of PySpark that print each failed analysis as a long line of JSON to stderr."""
 
 
 def require_spark(config: Config, subject: str) -> None:
@@ -94,7 +97,8 @@ def start_session(config: Config, name: str) -> SparkSession:
     log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
     remote = remote_of(config.spark)
     session = _start_jvm(config, name, log) if remote is None else _start_on_server(config, name, remote)
-    ship(session, config.root, config.work_folder / "shipped")
+    log_python_to(log)
+    ship(session, config.work_folder / "shipped")
     return session
 
 
@@ -125,7 +129,6 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     with _errors_to(log), _properties(given):
         jvm.start({"spark.app.name": f"tidegate {name}", **ours})
         session = builder.getOrCreate()
-    _log_py4j_to(log)
     _log_updates_to_py4j()
     return session
 
@@ -169,15 +172,19 @@ def _escaped(text: str) -> str:
     return "".join(special.get(sign, sign) for sign in text)
 
 
-def _log_py4j_to(file: Path) -> None:
-    """Write py4j's tracebacks of errors in a stream's epoch to a file; the command reports an error in one line."""
-    handler = logging.FileHandler(file, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("py4j")
-    for old in [old for old in logger.handlers if isinstance(old, logging.FileHandler)]:
-        logger.removeHandler(old)
-        old.close()
-    logger.addHandler(handler)
+def log_python_to(file: Path) -> None:
+    """Write what PySpark and py4j log about a failed call to a file; the command reports an error in one line."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _STRUCTURED)]
+    for logger in loggers:
+        for old in list(logger.handlers):
+            logger.removeHandler(old)
+            old.close()
+        handler = logging.FileHandler(file, encoding="utf-8", delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
     logging.getLogger().addFilter(_from_root_to_py4j)
 
 
@@ -227,8 +234,9 @@ def _errors_to(file: Path) -> Iterator[None]:
 def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
     logging = Path(__file__).parent / "log4j2.properties"
     jars = [str(jar) for jar in find_jars()]
+    master = str(config.spark.get("spark.master", "local[*]"))
     return {
-        "spark.master": "local[*]",
+        "spark.master": master,
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -247,6 +255,8 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         **_SESSION,
         "spark.python.worker.faulthandler.enabled": True,
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
+        # Elsewhere these folders may not exist, and the modules are sent.
+        **({"spark.executorEnv.PYTHONPATH": search_path()} if is_local(master) else {}),
     }
 
 

@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,26 +28,38 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
-def ship(session: SparkSession, root: Path, folder: Path) -> None:
-    """Send the code of this process to the executors; local executors, which are threads of it, need nothing.
+def ship(session: SparkSession, folder: Path) -> None:
+    """Send the code of this process to the executors; local executors import it from where it is (`search_path`).
 
     Args:
         session: session of the driver.
-        root: the project's folder; the imported modules below it are sent.
         folder: folder for the zip file, which is named by its content.
     """
     if is_connect(session):
         # Even on this machine, the server's tasks are not children of this process.
-        session.addArtifacts(str(pack(own_modules(sys.modules, root), folder)), pyfile=True)
+        session.addArtifacts(str(pack(own_modules(sys.modules), folder)), pyfile=True)
         return
     context = session.sparkContext
-    if not _LOCAL.fullmatch(context.master or "local"):
-        context.addPyFile(str(pack(own_modules(sys.modules, root), folder)))
+    if not is_local(context.master):
+        context.addPyFile(str(pack(own_modules(sys.modules), folder)))
 
 
-def own_modules(imported: Mapping[str, ModuleType], root: Path) -> list[Path]:
-    """Return files and folders of the top-level modules of Tidegate and the project, without those installed."""
-    environment = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+def is_local(master: str | None) -> bool:
+    """Return True if all tasks of a session with this master run on this machine, as its children."""
+    return _LOCAL.fullmatch(master or "local") is not None
+
+
+def search_path() -> str:
+    """Return the folders in which this process looks for modules and another one of the environment would not.
+
+    A project's folder is one of them, and so is a folder that a module of the project puts on `sys.path`.
+    """
+    folders = [Path(entry).absolute() for entry in sys.path]
+    return os.pathsep.join(str(folder) for folder in folders if folder.exists() and not _is_installed(folder))
+
+
+def own_modules(imported: Mapping[str, ModuleType]) -> list[Path]:
+    """Return files and folders of the imported top-level modules that were not installed, and of Tidegate."""
     paths: set[Path] = set()
     for name, module in imported.items():
         file = Path(getattr(module, "__file__", None) or "/")
@@ -54,10 +67,16 @@ def own_modules(imported: Mapping[str, ModuleType], root: Path) -> list[Path]:
             continue
         # The path is not resolved: a link in the project is part of the project.
         top = _top_level(name, file.absolute())
-        is_of_project = top.is_relative_to(root.absolute()) and not any(map(top.resolve().is_relative_to, environment))
-        if is_of_project or name == "tidegate":
+        if not _is_installed(top) or name == "tidegate":
             paths.add(top)
     return sorted(paths)
+
+
+def _is_installed(path: Path) -> bool:
+    """Return True for a file or folder of Python or of an installed package."""
+    where = path.resolve()
+    standard = (Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+    return bool({"site-packages", "dist-packages"} & set(where.parts)) or any(map(where.is_relative_to, standard))
 
 
 def pack(modules: Iterable[Path], folder: Path) -> Path:

@@ -46,7 +46,8 @@ def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: py
     monkeypatch.setattr(session, "start_session", lambda *arguments: started)
     monkeypatch.setattr(session.jvm, "process", lambda: started.process)
     config: Any = Lake(folder).config
-    with drive(config, hourly_pipeline(), "test"):
+    with drive(config, hourly_pipeline(), "test") as driver:
+        assert driver.spark is started
         raise error
     return started
 
@@ -110,6 +111,7 @@ def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
     lake = Lake(tmp_path)
     with pytest.raises(LeaseHeld, match=r"lost the lease to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
         with drive(lake.config, hourly_pipeline(), "stream", clock=lake.clock) as driver:
+            assert driver.spark is started  # type: ignore[comparison-overlap]
             other = Lease(driver.tables, "restore", lake.clock)
             lake.clock.now += TIME_TO_LIVE
             other.row = replace(other.row, host="elsewhere")

@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from tests.lake import EVENTS, Lake, at
 from tests.pipelines.counting import HOURS, counting
+from tests.recovery.without_spark import NEVER_STARTED
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
@@ -145,7 +145,7 @@ def test_a_stream_checks_places_before_it_reads(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     pipeline = counting(source=DeltaSource(f"{tmp_path}/warehouse/hours", timestamp="at"))
     with pytest.raises(Refused, match=r"is source\.table"):
-        OpenInput.open(cast("Any", None), lake.tables(pipeline), pipeline)
+        OpenInput.open(NEVER_STARTED, lake.tables(pipeline), pipeline)
 
 
 def test_a_shallow_clone_is_refused_with_the_way_out(lake: Lake) -> None:

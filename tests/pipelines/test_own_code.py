@@ -190,3 +190,16 @@ def test_a_stagger_that_a_restore_would_not_bring_back_is_refused_when_the_first
     planned = ByHand(tmp_path, of(windows)).planned([("ann", at("10:00"), 1)], at("11:00"))
     with pytest.raises(UnsupportedOperation, match="would have other windows after a restore"):
         assert planned.plan.compute
+
+
+def test_a_fingerprint_stays_after_the_code_was_sent_to_tasks() -> None:
+    """Pickling an instance leaves a list of its slots on its class."""
+
+    class Sent(Own):
+        """A function that was not pickled yet."""
+
+    pipeline = of(KeyedProcess(Sent()))
+    before = bind(pipeline, EVENTS, EVENTS).fingerprint
+    cloudpickle.dumps(pipeline)
+    assert "__slotnames__" in vars(Sent)
+    assert bind(pipeline, EVENTS, EVENTS).fingerprint == before

@@ -16,6 +16,7 @@ from tests.pipelines.looping import NO_SPARK, available
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.windowing.time import to_millis
@@ -94,7 +95,7 @@ def test_late_rows_from_before_a_change_of_columns_are_read_with_the_columns_of_
     source.commit(("ann", at("02:00"), 3, "z"), written=at("10:10"))
     available(lake, pipeline)
     with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
-        bound = OpenInput.open(NO_SPARK, driver.tables, pipeline).bound
+        bound = OpenInput.open(SparkOnDemand.running(NO_SPARK), driver.tables, pipeline).bound
         rows = lake.rows(pipeline, "late").sort_by("value")
         as_read = input_rows(rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
     assert as_read["value"].to_pylist() == [2, 3]

@@ -17,7 +17,7 @@ from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.cluster import SECRET, protection, secret
 from tidegate.pipelines.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
 from tidegate.pipelines.spark.java import check_java
-from tidegate.pipelines.spark.session import properties_text, start_session
+from tidegate.pipelines.spark.session import log_python_to, properties_text, start_session
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -150,3 +150,17 @@ def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_a
     ]
     assert not Path(file).exists()
     assert "PYSPARK_SUBMIT_ARGS" not in os.environ
+
+
+def test_a_failed_analysis_is_logged_to_the_file_and_not_to_the_screen(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.logger import PySparkLogger
+
+    names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    for file in (tmp_path / "first.log", tmp_path / "second.log"):
+        log_python_to(file)
+        for name in names:
+            PySparkLogger.getLogger(name).exception("no such function", errorClass="UNRESOLVED_ROUTINE")
+        assert file.read_text().count("UNRESOLVED_ROUTINE") == 2
+    assert capfd.readouterr().err == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
-from tidegate.pipelines.spark.shipping import own_modules, pack
+import pytest
+
+from tidegate.pipelines.spark.shipping import own_modules, pack, search_path
 
 
 def project(folder: Path) -> dict[str, ModuleType]:
@@ -31,18 +34,30 @@ def project(folder: Path) -> dict[str, ModuleType]:
     return imported
 
 
-def test_what_the_project_imported_goes_along_with_tidegate_and_its_environment_does_not(
-    tmp_path: Path, monkeypatch: object
-) -> None:
-    imported = project(tmp_path)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))  # type: ignore[attr-defined]
+def test_what_the_project_imported_goes_along_with_tidegate_and_its_environment_does_not(tmp_path: Path) -> None:
+    imported = {**project(tmp_path), "json": sys.modules["json"]}
     ours = Path(str(sys.modules["tidegate"].__file__)).parent
-    assert set(own_modules(imported, tmp_path)) == {
+    assert set(own_modules(imported)) == {
         ours,
         tmp_path / "visits.py",
         tmp_path / "clicks",
         tmp_path / "shop",
     }
+
+
+def test_a_module_beside_the_projects_folder_goes_along(tmp_path: Path) -> None:
+    shared = ModuleType("shared")
+    shared.__file__ = str(tmp_path / "shared.py")
+    assert own_modules({"shared": shared}) == [tmp_path / "shared.py"]
+
+
+def test_tasks_of_this_machine_look_where_this_process_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(tmp_path / "gone"), *sys.path])
+    monkeypatch.chdir(tmp_path.parent)
+    folders = search_path().split(os.pathsep)
+    assert folders[:2] == [str(tmp_path.parent), str(tmp_path)]
+    assert not any(part in folder for folder in folders for part in ("site-packages", "gone"))
+    assert str(Path(os.__file__).parent) not in folders
 
 
 def test_another_process_can_import_all_of_it_from_the_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable
 
 from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
-from tests.recovery.without_spark import NoSpark, operate
+from tests.recovery.without_spark import NEVER_STARTED, NoSpark, operate
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
 from tidegate.pipelines.definition.fingerprint import describe
@@ -86,7 +86,7 @@ def test_a_position_does_not_go_on_over_data_nor_over_what_removed_some(lake: La
     DeltaTable(lake.path("events")).delete("user = 'ann'")
     assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(2) == 2
     pipeline = hourly_pipeline()
-    following = OpenInput.open(cast("Any", None), lake.tables(pipeline), pipeline).next_commit(0)
+    following = OpenInput.open(NEVER_STARTED, lake.tables(pipeline), pipeline).next_commit(0)
     assert following is not None
     assert following.version == 2
 
@@ -109,9 +109,9 @@ def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
     lake.append(("ann", at("01:00"), 1))
     lake.stream(NoSpark(), hourly_pipeline())
     maintain(lake)
-    source = OpenInput.open(cast("Any", None), lake.tables(hourly_pipeline()), hourly_pipeline())
+    source = OpenInput.open(NEVER_STARTED, lake.tables(hourly_pipeline()), hourly_pipeline())
     head = lake.snapshot(hourly_pipeline())
-    plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, 1)
+    plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, lambda: 1)
     assert plan is not None
     assert plan.positions["events"].version == source.log.head
 
@@ -171,7 +171,7 @@ def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> No
     lake.append(("ann", at("02:00"), 1), table="prices")
     lake.clock.now += 90_000_000
     source = opened()
-    plan = plan_clock(source, lake.tables(pipeline), head, lake.clock.now, 1)
+    plan = plan_clock(source, lake.tables(pipeline), head, lake.clock.now, lambda: 1)
     assert plan is not None
     assert {table: position.version for table, position in plan.positions.items()} == {"events": 3, "prices": 0}
     head = without_data_since(lake, pipeline, source, head, plan)

@@ -21,6 +21,7 @@ from tidegate.pipelines.reopen.source_rows import SourceRows, events_within
 from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.slice_rows import Run
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 
 
 class NoSpark:
@@ -35,6 +36,9 @@ class NoSpark:
             """Return the default: nothing is set."""
             return default
 
+
+NEVER_STARTED = SparkOnDemand(lambda: pytest.fail("Spark starts"), lambda name: None)
+"""A session that is not needed: nothing is set, and its start fails the test."""
 
 CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "value % 3 <> 0": lambda row: row["value"] % 3 != 0,

@@ -18,6 +18,7 @@ from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def test_a_day_reads_only_the_files_that_may_hold_it(
     pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", reader=reader))
     lake.backfill(spark, pipeline, day(0), day(1))
     with lake.driver(spark, pipeline) as driver:
-        source = OpenInput.open(spark, driver.tables, pipeline)
+        source = OpenInput.open(SparkOnDemand.running(spark), driver.tables, pipeline)
         head = lake.snapshot(pipeline)
         interval = Interval(start=int(day(1).timestamp() * 1000), end=int(day(2).timestamp() * 1000))
         plan = plan_interval(source, driver.tables, interval, head, head, driver.clock(), driver.shards)

@@ -20,6 +20,7 @@ from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,7 +188,7 @@ def pipeline_of(columns: dict[str, str] | None = None, **source: Any) -> Pipelin
 def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tuple[list[str], dict[str, int]]:
     """Return the usable rows of a table as texts, and the number of rows by status."""
     with lake.driver(spark, pipeline) as driver:
-        source = OpenInput.open(spark, driver.tables, pipeline)
+        source = OpenInput.open(SparkOnDemand.running(spark), driver.tables, pipeline)
         files = of_version(source, source.log.head, None)
 
         def texts(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:

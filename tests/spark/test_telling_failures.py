@@ -23,9 +23,7 @@ DEADLINE_SECONDS = 240.0
 SECRET = "hush=with space"
 
 FAILING = """
-from tests.lake import session_pipeline
-from tidegate.windowing import EventTimeSessionWindows, ProcessWindowFunction, Windows
-from datetime import timedelta
+from tidegate.windowing import ProcessWindowFunction
 import pyarrow as pa
 
 
@@ -34,7 +32,16 @@ class Failing(ProcessWindowFunction):
 
     def process(self, key, ctx, elements):
         raise ValueError("no such page")
+"""
+USING_IT = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from tests.lake import session_pipeline
+from tidegate.windowing import EventTimeSessionWindows, Windows
 
+sys.path.insert(0, str(Path(__file__).parent / "shared"))
+from failing import Failing
 
 windows = Windows(EventTimeSessionWindows.with_gap(timedelta(minutes=30)), process=Failing())
 sessions = session_pipeline(compute=windows)
@@ -110,7 +117,10 @@ def project(folder: Path, code: str) -> Lake:
 def test_a_function_that_raises_in_an_epoch_is_told_in_one_line_and_no_setting_is_on_a_command_line(
     tmp_path: Path,
 ) -> None:
-    project(tmp_path, FAILING)
+    project(tmp_path, USING_IT)
+    # The tasks import it from where the command did.
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "failing.py").write_text(FAILING)
     command = Command(tmp_path, ("stream", "sessions", "--available-now"))
     code, told = command.end()
     assert (code, len(told)) == (1, 1), told

@@ -103,7 +103,7 @@ def reopen(lake: Lake, pipeline: Pipeline, selection: Selection | None = None) -
 
 
 def _reopened(driver: Driver, selection: Selection) -> Manifest | None:
-    head, source = driver.recover(), OpenInput.open(driver.spark, driver.tables, driver.pipeline)
+    head, source = driver.recover(), OpenInput.open(driver.session, driver.tables, driver.pipeline)
     assert head is not None
     rows = LakeRows(source, head, driver.tables)
     plan, outcomes = corrected(driver.tables, source.bound, head, selection, rows, driver.clock())

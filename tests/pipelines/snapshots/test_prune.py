@@ -18,6 +18,7 @@ from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
 
@@ -134,7 +135,7 @@ def test_a_row_that_was_rejected_for_lying_ahead_stays_because_optimize_would_ma
             lake.append(*rows)
             commits_come_hourly(lake, "events")
             lake.stream(cast("Any", NoSpark()), pipeline)
-        source = OpenInput.open(cast("Any", NoSpark()), lake.tables(pipeline), pipeline)
+        source = OpenInput.open(SparkOnDemand.running(cast("Any", NoSpark())), lake.tables(pipeline), pipeline)
 
     def rejected() -> list[int]:
         manifest = lake.snapshot(pipeline).manifest

@@ -25,13 +25,14 @@ from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.windowing.time import Millis, to_millis
 
 PIPELINE = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), max_ahead=timedelta(days=9))
 
 
 def opened(lake: Lake, pipeline: Pipeline = PIPELINE) -> OpenInput:
-    return OpenInput.open(NO_SPARK, lake.tables(pipeline), pipeline)
+    return OpenInput.open(SparkOnDemand.running(NO_SPARK), lake.tables(pipeline), pipeline)
 
 
 def compared(lake: Lake, after: int, until: int, pipeline: Pipeline = PIPELINE, end: Millis = LAST_TIME) -> ChangedRows:
