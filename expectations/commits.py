@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tidegate.pipelines.delta_log import Action, commit_info, files_in
+from tidegate.pipelines.snapshots.set_back import PUT_BACK
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.checksum import add_up, checksum_of
 from tidegate.pipelines.tables.compaction import COMPACTION
 from tidegate.pipelines.tables.files import CHECKSUM, epoch_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.set_back import PUT_BACK
 from tidegate.pipelines.tables.table_log import TableLog
 
 UNKNOWN, LOST, CHANGED, REWRITTEN = "unknown", "lost", "changed", "rewritten"
@@ -78,7 +78,7 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
         # Nothing is known about the origin of files from before the log, so they are taken as right.
         earlier = handle if first == handle.version() else tables.warehouse.open(tables.path(table), first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
-        trail.begun, trail.present = {*trail.expected}, {*trail.expected}
+        trail.begun, trail.present, trail.known = {*trail.expected}, {*trail.expected}, {**trail.expected}
         first += 1
     log = tables.warehouse.log(tables.path(table))
     for version in range(first, handle.version() + 1):
@@ -98,17 +98,26 @@ class _Trail:
     rewritten: list[FollowedFile] = field(default_factory=list)
     stands_for: dict[str, list[str]] = field(default_factory=dict)
     blamed: dict[str, str] = field(default_factory=dict)
-    new: set[str] = field(default_factory=set)
+    new: dict[str, int] = field(default_factory=dict)
+    """The version in which tidegate added each file."""
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
+    same: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+    """The files that held the same rows before they were moved to others, since the last commit that changed rows."""
     lost_at: dict[int, set[str]] = field(default_factory=dict)
     """Missing files of each snapshot, by its epoch."""
 
     def take(self, version: int, actions: list[Action]) -> None:
         """Apply a commit."""
         self._take(version, actions)
-        self.present -= files_in(actions, "remove").keys()
-        self.present |= files_in(actions, "add").keys()
-        if isinstance(manifest := commit_info(actions).get("tidegate"), dict):
+        adds, removes, info = files_in(actions, "add"), files_in(actions, "remove"), commit_info(actions)
+        self.known |= adds
+        self.present = (self.present - removes.keys()) | adds.keys()
+        if PUT_BACK in info:
+            self._put_back(version, int(info[PUT_BACK]), removes)
+        # Somebody may undo an OPTIMIZE with RESTORE.
+        self.expected = next((files for files in self.same if files.keys() == self.present), self.expected)
+        if isinstance(manifest := info.get("tidegate"), dict):
             if self.table == state.NAME:
                 self._take_snapshot(manifest)
             else:
@@ -136,19 +145,18 @@ class _Trail:
 
     def _take(self, version: int, actions: list[Action]) -> None:
         adds, removes = files_in(actions, "add"), files_in(actions, "remove")
-        if not adds and not removes:
-            return
-        if PUT_BACK in commit_info(actions):
-            self._put_back(adds, removes)
+        if (not adds and not removes) or PUT_BACK in commit_info(actions):
             return
         moves = not any(action.get("dataChange", True) for action in (*adds.values(), *removes.values()))
         are_expected = removes.keys() <= self.expected.keys()
         if not self._is_ours(actions, adds, moves):
             by = _author(version, actions)
-            if not (moves and are_expected and self._hold_the_same(removes, adds)):
+            if not (are_expected and self._hold_the_same(removes, adds, moves)):
                 self.blamed |= dict.fromkeys((*adds, *removes), by)
                 return
-            self.rewritten += [FollowedFile(self.table, path, REWRITTEN, by) for path in adds]
+            # A RESTORE that undoes an OPTIMIZE brings back files of tidegate.
+            foreign = adds.keys() - self.begun - self.new.keys()
+            self.rewritten += [FollowedFile(self.table, path, REWRITTEN, by) for path in sorted(foreign)]
         elif moves and not are_expected:
             # A compaction of tidegate merged foreign rows into its file; that does not make them right.
             replaced = [path for path in removes if path in self.expected]
@@ -158,19 +166,31 @@ class _Trail:
             return
         elif removes and not moves:
             self.takes_away = True
+        if moves:
+            self.same.append({**self.expected})
+        elif self._is_ours(actions, adds, moves):
+            self.same.clear()
         for path in removes:
             for gone in (path, *self.stands_for.pop(path, ())):
                 self.expected.pop(gone, None)
         self.expected |= adds
-        self.new |= adds.keys()
+        self.new |= dict.fromkeys(adds, version)
 
-    def _put_back(self, adds: dict[str, dict[str, Any]], removes: dict[str, Any]) -> None:
-        """Expect the files that come back, as far as they were ever expected: compactions may lie in between."""
+    def _put_back(self, version: int, good: int, removes: Iterable[str]) -> None:
+        """Expect the files of an earlier version again, as far as they were ever expected: compactions may lie between.
+
+        A table that has the files of the version before stays as it is, because a user gave up what it lacks.
+        """
         self.takes_away = True
-        for path in removes:
+        self.same.clear()
+        if good == version - 1:
+            self.expected = {path: self.known[path] for path in self.present}
+            self.new |= dict.fromkeys(self.present, version)
+            return
+        for path in (*removes, *(path for path in [*self.expected] if self.new.get(path, 0) > good)):
             self.expected.pop(path, None)
-        for path in adds.keys() & (self.begun | self.new):
-            self.expected.setdefault(path, adds[path])
+        for path in self.present & (self.begun | self.new.keys()):
+            self.expected.setdefault(path, self.known[path])
 
     def compared_with(self, handle: DeltaTable) -> Iterator[FollowedFile]:
         """Yield every file that the table has or should have."""
@@ -194,7 +214,8 @@ class _Trail:
         # Compactions of old versions wrote no mark into their commits.
         return moves and bool(adds) and all(path.startswith(f"{self.table}-compacted-") for path in adds)
 
-    def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]]) -> bool:
+    def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]], moves: bool) -> bool:
+        """Return True if a foreign commit added the rows that it removed; `moves` if it says that it changed none."""
         before = {path: self.expected[path] for path in removed}
         if _rows(before.values()) != _rows(added.values()):
             return False
@@ -202,7 +223,7 @@ class _Trail:
             sums = [[self._checksum(path, action) for path, action in side.items()] for side in (before, added)]
         except OSError:
             # A clean-up removed the old files, so only the numbers of rows can be compared.
-            return True
+            return moves
         return add_up(sums[0]) == add_up(sums[1])
 
     def _checksum(self, path: str, action: dict[str, Any]) -> int:

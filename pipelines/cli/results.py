@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +12,14 @@ from tidegate.pipelines.cli.screen import Screen, cell, rows_of, span, table, wi
 from tidegate.pipelines.report.plain_text import plain
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import require_published, settled_watermark
+from tidegate.pipelines.snapshots.set_back import find_change, warning
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables import results as results_table
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.queries import DIALECTS, Dialect, ResultQueries
+
+_log = logging.getLogger(__name__)
 
 _VIEWS = ("final", "latest", "all")
 
@@ -63,6 +68,8 @@ def results(
     tables = screen.tables(pipeline)
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
+    if (change := find_change(tables, results_table.NAME)) is not None:
+        _log.warning("%s", warning(tables, change))
     key = tuple(snapshot.manifest.schemas.key)
     handle = tables.open(results_table.NAME)
     columns = arrow_schema(handle)

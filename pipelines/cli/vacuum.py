@@ -11,6 +11,7 @@ from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.work_folder import clean
 from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.recovery import trusted_head
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum as run
 from tidegate.pipelines.tables.compaction import compact
@@ -82,6 +83,7 @@ def optimize(screen: Screen, pipeline: str) -> None:
         screen.show({"pipeline": pipeline, "files": {}})
         return
     with Lease(tables, "optimize", system_clock):
+        trusted_head(tables)
         counts = {name: compact(tables, name) for name in PUBLISHED}
     rows = [(name, before, after) for name, (before, after) in counts.items()]
     screen.show(

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.publish import GIVE_UP
+from tidegate.pipelines.snapshots.set_back import GIVE_UP
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables

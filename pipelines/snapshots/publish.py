@@ -7,6 +7,7 @@ previous one is published. Recovery runs the same code: it publishes what the ne
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish
 from tidegate.pipelines.snapshots.handles import Handles
 from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.set_back import GIVE_UP, LAST_GOOD, Change, check_not_set_back, warning
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.tables.columns import TIMESTAMP
@@ -26,14 +28,12 @@ from tidegate.pipelines.tables.departed import Departing, read_departed
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.timestamps import timestamps_of
 
 _ATTEMPTS = 10
 
-GIVE_UP = "--give-up-results"
-"""Option of `tidegate restore` that gives up published rows which can't be read or restored."""
+_log = logging.getLogger(__name__)
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:
@@ -59,9 +59,11 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         # After another commit, nobody would notice the RESTORE any more.
         # A restore takes away what later epochs published, so only what its snapshot needs has to be there.
         needed = manifest.parent if manifest.kind == "restore" else None
-        check_not_set_back(tables, table, handle.version(), needed)
+        change = check_not_set_back(tables, table, handle.version(), needed)
+        if change is not None and not change.is_known:
+            _log.warning("%s", warning(tables, change))
         try:
-            _commit(tables, manifest, table, handle, work)
+            _commit(tables, manifest, table, handle, work, change)
         except CommitFailedError:
             continue
         handles.keep(table, handle)
@@ -79,7 +81,9 @@ def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
     return published is not None and published >= epoch
 
 
-def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
+def _commit(
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish, change: Change | None
+) -> None:
     try:
         check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
     except FilesMissing as error:
@@ -98,7 +102,8 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         handle.schema(),
         commit_properties=CommitProperties(
             custom_metadata={
-                "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent}
+                "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent},
+                **({} if change is None else {LAST_GOOD: str(change.good)}),
             },
             max_commit_retries=0,
             app_transactions=[Transaction(tables.application, manifest.epoch)],

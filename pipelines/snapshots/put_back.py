@@ -1,18 +1,28 @@
-"""Repair of published tables that somebody set back with Delta's own RESTORE: give them their earlier files again."""
+"""Repair of published tables that somebody else changed: give them their earlier files again."""
 
 from __future__ import annotations
 
-from deltalake import CommitProperties, PostCommitHookProperties
+from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.publish import GIVE_UP
-from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.set_back import (
+    PUT_BACK,
+    Change,
+    can_publish_again,
+    epoch_at,
+    find_change,
+    lost_files,
+    remedy,
+)
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.tables.set_back import PUT_BACK, SetBack, find_set_back
 
 
 def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None = None) -> list[str]:
-    """Repair published tables that somebody set back; return a sentence for each. The caller holds the lease.
+    """Repair published tables that somebody else changed; return a sentence for each. The caller holds the lease.
+
+    A table gets the files of the version before the change. It then lacks the epochs that were published on top, and
+    the recovery that follows publishes them again, as for a table whose log lost its end.
 
     Args:
         tables: the pipeline's tables.
@@ -20,45 +30,53 @@ def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None =
         needed: epoch of the snapshot that is restored next; a table that still holds it stays as it is. None needs all.
 
     Raises:
-        Refused: files of the version to go back to are missing. Then nothing was changed.
+        Refused: rows would be lost. Then nothing was changed.
     """
-    faults = [
-        fault
+    changes = [
+        change
         for table in PUBLISHED
         if tables.warehouse.exists(tables.path(table))
-        and (fault := find_set_back(tables, table, needed=needed)) is not None
+        and (change := find_change(tables, table, needed=needed)) is not None
     ]
-    losses = [] if give_up else [text for fault in faults for text in _losses(tables, fault)]
-    if losses:
-        raise Refused(
-            f"{'; '.join(losses)}. Put them back from a copy, or go on without them: `tidegate restore "
-            f"{tables.pipeline} latest {GIVE_UP}`"
+    for change in changes if not give_up else ():
+        if not _is_possible(tables, change, needed) or lost_files(tables, change):
+            raise Refused(
+                f"version {change.version} of table {tables.path(change.table)} is a change that tidegate did not "
+                f"make. {remedy(tables, change)}"
+            )
+    return [_put_back(tables, change, give_up, needed) for change in changes]
+
+
+def _is_possible(tables: PipelineTables, change: Change, needed: int | None) -> bool:
+    """Return True if the epochs that are needed are in the table before the change, or can be published again."""
+    try:
+        epoch = epoch_at(tables, change)
+    except Refused:
+        return False
+    snapshots = [entry.epoch for entry in list_snapshots(tables)]
+    return can_publish_again(snapshots, epoch) or (needed is not None and needed <= epoch)
+
+
+def _put_back(tables: PipelineTables, change: Change, give_up: bool, needed: int | None) -> str:
+    handle = tables.open(change.table)
+    path = tables.path(change.table)
+    hooks = PostCommitHookProperties(cleanup_expired_logs=False)
+    if not _is_possible(tables, change, needed):
+        # From now on the rows that the table has are those that it should have.
+        about = CommitProperties(custom_metadata={PUT_BACK: str(handle.version())}, max_commit_retries=0)
+        handle.create_write_transaction(
+            [], "append", handle.schema(), commit_properties=about, post_commithook_properties=hooks
         )
-    return [_put_back(tables, fault, give_up) for fault in faults]
-
-
-def _put_back(tables: PipelineTables, fault: SetBack, give_up: bool) -> str:
-    handle = tables.open(fault.table)
-    handle.restore(
-        fault.good,
-        ignore_missing_files=give_up,
-        commit_properties=CommitProperties(custom_metadata={PUT_BACK: str(fault.good)}),
-        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        tables.warehouse.make_commit_durable(path, handle.version() + 1)
+        return f"table {path} stays as it is: what version {change.version} changed is given up"
+    # The table says which epochs it has, so that later ones are published again.
+    about = CommitProperties(
+        custom_metadata={PUT_BACK: str(change.good)},
+        app_transactions=[Transaction(tables.application, epoch_at(tables, change))],
     )
-    tables.warehouse.make_commit_durable(tables.path(fault.table), handle.version())
+    handle.restore(change.good, ignore_missing_files=give_up, commit_properties=about, post_commithook_properties=hooks)
+    tables.warehouse.make_commit_durable(path, handle.version())
     return (
-        f"table {tables.path(fault.table)} was put back to version {fault.good}: version {fault.version} was a "
-        "RESTORE that tidegate did not make"
+        f"table {path} was put back to version {change.good}: version {change.version} was a change that tidegate "
+        "did not make"
     )
-
-
-def _losses(tables: PipelineTables, fault: SetBack) -> list[str]:
-    """Return a sentence for each missing file of the version to go back to."""
-    path = tables.path(fault.table)
-    files = active_files(tables.open(fault.table, fault.good))
-    sizes = tables.warehouse.sizes(path, [file["path"] for file in files])
-    return [
-        f"{file['num_records']} rows of table {path} are lost with file {file['path']}"
-        for file in files
-        if sizes[file["path"]] is None
-    ]

@@ -8,6 +8,7 @@ retained manifests list.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from tidegate.pipelines.errors import Refused
@@ -20,12 +21,14 @@ from tidegate.pipelines.snapshots.head import (
     published_by,
     read_snapshot,
 )
-from tidegate.pipelines.snapshots.publish import GIVE_UP, publish
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.set_back import GIVE_UP, check_not_set_back, warning
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.damaged_log import cut_entry
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
-from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.pipelines.tables.table_log import TableLog
+
+_log = logging.getLogger(__name__)
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
@@ -114,7 +117,9 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
         )
     for table in PUBLISHED:
         if table in newest:
-            check_not_set_back(tables, table)
+            change = check_not_set_back(tables, table)
+            if change is not None:
+                _log.warning("%s", warning(tables, change))
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:

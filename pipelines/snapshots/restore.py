@@ -36,10 +36,10 @@ from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import unpublished
 from tidegate.pipelines.snapshots.savepoint import copy_files, origin_of
+from tidegate.pipelines.snapshots.set_back import check_not_set_back
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import epochs, late, rejects, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import Millis
 
 Schemas = Mapping[str, pa.Schema]

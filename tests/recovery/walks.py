@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deltalake import write_deltalake
+
 from tests.lake import DAY0, conserved
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, HandPlan, Row
 from tests.recovery.steps import STEPS
@@ -34,6 +36,7 @@ from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints
+from tidegate.pipelines.snapshots.set_back import find_change, warning
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
@@ -222,6 +225,43 @@ class Walk:
         if versions := TableLog(self.by_hand.tables, table).recent[-4:-1]:
             self.by_hand.tables.open(table).restore(self.draw.choice(versions))
 
+    def _changed_by_others(self) -> None:
+        """Somebody changes rows of published tables, epochs follow, and then what the warnings say is done."""
+        for _ in range(self.draw.randint(1, 4)):
+            often = [self._deleted, self._published_set_back]
+            step = self.draw.choice([*often, self._updated, self._added, self._optimized, self._compact, self._stream])
+            self.told.append(f"[{step.__name__.strip('_')}]")
+            self._heeding(step)
+        self._heeding(self._heed_warnings)
+
+    def _deleted(self) -> None:
+        table = self.draw.choice(("results", "late", "epochs"))
+        self.by_hand.tables.open(table).delete(f"epoch = {self._epoch_in(table)}")
+
+    def _updated(self) -> None:
+        number = self._epoch_in("results")
+        self.by_hand.tables.open("results").update(predicate=f"epoch = {number}", updates={"total": "total + 1"})
+
+    def _added(self) -> None:
+        table = self.draw.choice(("results", "late", "epochs"))
+        write_deltalake(self.by_hand.tables.path(table), self.by_hand.rows(table)[:1], mode="append")
+
+    def _optimized(self) -> None:
+        self.by_hand.tables.open(self.draw.choice(PUBLISHED)).optimize.compact()
+
+    def _epoch_in(self, table: str) -> int:
+        return int(self.draw.choice(sorted({*self.by_hand.rows(table)["epoch"].to_pylist()}) or [0]))
+
+    def _heed_warnings(self) -> None:
+        """Do what a warning says, until there is none."""
+        tables = self.by_hand.tables
+        for _ in range(2 * len(PUBLISHED)):
+            changes = [change for table in PUBLISHED if (change := find_change(tables, table)) is not None]
+            if not changes:
+                return
+            self._way_on(warning(tables, self.draw.choice(changes)))()
+        raise AssertionError("the warnings lead nowhere")
+
     def _torn(self) -> None:
         """A power loss takes the end of the newest entry of a table's log, or all of it."""
         log = Path(self.by_hand.tables.path(self.draw.choice(ALL)), "_delta_log")
@@ -236,8 +276,9 @@ class Walk:
         lost: list[str] = []
         tables = self.by_hand.tables
         set_aside_damaged(tables)
-        put_back(tables, give_up)
-        restore(tables, find_snapshot(tables, target), NOW, keep_stale, lost.append if give_up else None)
+        snapshot = find_snapshot(tables, target)
+        put_back(tables, give_up, None if target.startswith("savepoint") else snapshot.manifest.epoch)
+        restore(tables, snapshot, NOW, keep_stale, lost.append if give_up else None)
         self.lossy = self.lossy or bool(lost)
 
     def _heeding(self, step: Callable[[], None]) -> None:
