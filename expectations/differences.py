@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,17 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expectations.pinned import Pinned
-from tidegate.expectations.slices import hashes_of
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.checksum import hashes_of_rows
+from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 UNITS: Final = {"hour": "h", "day": "D", "month": "M"}
 _YEARS: Final = (np.datetime64("0001-01-01", "ms"), np.datetime64("9999-12-31T23:59:59.999", "ms"))
 _NO_PARTITION: Final = np.iinfo(np.int64).min
+_SALT: Final = secrets.token_bytes(16)
+"""A secret of the process, so that nobody can make keys with one number: hashes of keys can be made at will."""
+
 _SEEN: Final = frozenset({"window_start", "window_end", "event_time", "output"})
 """Leading columns that readers go by; the others tell how a result came about."""
 
@@ -40,7 +44,7 @@ _ROWS: Final = pa.schema(
 )
 """Rows that differ between the mark and now.
 
-`window` is a hash of key and window (0 for rows that are no panes), `content` a hash of what readers see, and `plus`
+`window` is a number of key and window (0 for rows that are no panes), `content` one of what readers see, and `plus`
 is false for a retraction. `came` is true for a row that is there now, false for one that is gone. `was_final` and
 `is_final` tell if its window was final at the mark, and if it is now.
 """
@@ -181,8 +185,10 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
     """Return the columns of `_ROWS` that follow from the rows alone, and `final_at`."""
     panes = results.has_panes(batch.schema)
     names, count = batch.schema.names, len(batch)
-    leading = {field.name for field in (results.LEADING if panes else results.ELEMENT_LEADING)}
-    content = hashes_of_rows(batch.select([name for name in names if name not in leading - _SEEN]))
+    leading = [field.name for field in (results.LEADING if panes else results.ELEMENT_LEADING)]
+    owners = _numbers_of_keys(batch, names[: names.index(leading[0])])
+    shown = batch.select([name for name in names if name in _SEEN or name not in leading])
+    content = hashes_of_rows(shown) * np.uint64(31) + owners
     columns: dict[str, Any] = {
         "partition": _partitions(batch, unit),
         "window": np.zeros(count, np.uint64),
@@ -193,8 +199,7 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
         "final_at": np.full(count, MIN_TIMESTAMP),
     }
     if panes:
-        key = tuple(names[: names.index("window_id")])
-        window = hashes_of(batch, key) * np.uint64(31) + batch["window_id"].to_numpy().view(np.uint64)
+        window = owners * np.uint64(31) + batch["window_id"].to_numpy().view(np.uint64)
         plus = pc.equal(batch["op"], "+").to_numpy(zero_copy_only=False)
         columns |= {
             "window": window,
@@ -205,6 +210,13 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
             "final_at": epoch_millis(batch["final_at"]).fill_null(MAX_TIMESTAMP),
         }
     return pa.table(columns)
+
+
+def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Return a number for each row that is another one for another key, whoever chose the keys."""
+    texts = digests(pa.Table.from_batches([batch]), key, _SALT).dictionary_encode()
+    numbers = np.array([int(text[:16], 16) for text in texts.dictionary.to_pylist()], np.uint64)
+    return np.asarray(numbers[texts.indices.to_numpy()], np.uint64)
 
 
 def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:

@@ -8,7 +8,7 @@ a part of the manifest, it would continue from another state. Times are int64 ep
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -36,8 +36,22 @@ Line: TypeAlias = tuple[tuple[int, int], ...]
 """The line of a snapshot: the epochs that led to it, itself included, as ranges `(first, last)` in order."""
 
 
+_UNSET: tuple[object, ...] = (None, (), [], {})
+
+
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Grown(_Value):
+    """A value whose newer fields are left out if they are unset, so that an older tidegate can read the rest."""
+
+    newer: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name not in self.newer or value not in _UNSET}
 
 
 class Position(_Value):
@@ -89,19 +103,28 @@ class DataFile(_Value):
     stats: str
 
 
-class Reopening(_Value):
+class Reopening(_Grown):
     """The late rows that an epoch reopened: those of earlier epochs that no other epoch had reopened.
 
-    `key` is a hash, None for every key. `start` and `end` bound the start of the windows that the rows belong to.
-    `also` are further spans `(hash of the key, start, end)` whose rows were reopened with them, because a session is
-    always computed as a whole.
+    `digest` names a key, None for every key. `start` and `end` bound the start of the windows that the rows belong to.
+    `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a session is
+    always computed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
     """
+
+    newer: ClassVar[frozenset[str]] = frozenset({"digest", "spans"})
 
     epoch: int
     key: int | None = None
     start: int | None = None
     end: int | None = None
     also: tuple[tuple[int, int, int], ...] = ()
+    digest: str | None = None
+    spans: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def by_key(self) -> bool:
+        """Return True if it takes the key of a row to tell if it was reopened."""
+        return bool(self.key is not None or self.also or self.digest is not None or self.spans)
 
 
 class Departed(_Value):
@@ -117,25 +140,31 @@ class Departed(_Value):
     by_reopening: tuple[tuple[int, int], ...] = ()
 
 
-class NextPane(_Value):
+class NextPane(_Grown):
     """The number of the next pane of a session that a correction took away, and that may come again.
 
-    `key` is the hash of its key. From the watermark `until` on, no element can bring it back.
+    `digest` names its key; older manifests have only `key`, its hash. From the watermark `until` on, no element can
+    bring it back.
     """
+
+    newer: ClassVar[frozenset[str]] = frozenset({"digest"})
 
     window_id: int
     key: int
     pane: int
     until: int
+    digest: str | None = None
 
 
-class Publish(_Value):
+class Publish(_Grown):
     """The changes of one table: files to add, and rows that are removed or become stale.
 
-    `forget_keys` are hashes of keys, because a forgotten key must not be stored anywhere. `reopened` is for table
-    `late` only. `given_up` are files that are removed because they can't be read. `departed` are rows that went from
-    the source.
+    `forgotten` are salted digests of keys, because a forgotten key must not be stored anywhere; older manifests have
+    hashes, `forget_keys`. `reopened` is for table `late` only. `given_up` are files that are removed because they can't
+    be read. `departed` are rows that went from the source.
     """
+
+    newer: ClassVar[frozenset[str]] = frozenset({"given_up", "departed", "forgotten"})
 
     files: tuple[DataFile, ...] = ()
     remove_epochs: tuple[int, ...] = ()
@@ -144,12 +173,7 @@ class Publish(_Value):
     reopened: tuple[Reopening, ...] = ()
     given_up: tuple[str, ...] = ()
     departed: tuple[Departed, ...] = ()
-
-    @model_serializer(mode="wrap")
-    def _left_out_where_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave newer fields out if they are empty, so that an older tidegate can read the rest."""
-        fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name not in ("given_up", "departed") or value}
+    forgotten: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -159,7 +183,12 @@ class Publish(_Value):
     @property
     def rewrites(self) -> bool:
         """Return True if rows that the table has may change."""
-        return bool(self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened or self.departed)
+        return bool(self.remove_epochs or self.stale_epochs or self.forgets_keys or self.reopened or self.departed)
+
+    @property
+    def forgets_keys(self) -> bool:
+        """Return True if rows of keys are removed."""
+        return bool(self.forget_keys or self.forgotten)
 
 
 class Shard(_Value):
@@ -221,7 +250,7 @@ class PartitionWatermark(_Value):
         return self.aligned
 
 
-class Manifest(_Value):
+class Manifest(_Grown):
     """The manifest of one snapshot.
 
     With two inputs, `inputs` holds the watermark of each side, and the names of `partitions` are or begin with the
@@ -230,6 +259,8 @@ class Manifest(_Value):
     millisecond is `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no
     lateness was ever allowed, and in older manifests.
     """
+
+    newer: ClassVar[frozenset[str]] = frozenset({"watermark_by", "closed_through", "next_panes"})
 
     format_version: Literal[1] = FORMAT_VERSION
     pipeline: str
@@ -260,18 +291,6 @@ class Manifest(_Value):
     run_id: str
     started_at: int
     library_version: str
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out newer fields that are unset: older versions refuse a field that they don't know."""
-        fields: dict[str, Any] = dump(self)
-        if not self.watermark_by:
-            fields.pop("watermark_by", None)
-        if self.closed_through is None:
-            fields.pop("closed_through", None)
-        if not self.next_panes:
-            fields.pop("next_panes", None)
-        return fields
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

@@ -19,7 +19,8 @@ from tidegate.pipelines.snapshots.prune import prune as run
 from tidegate.pipelines.storage import arrow_schema, read_table, warehouse_of
 from tidegate.pipelines.tables import late as late_table
 from tidegate.pipelines.tables.groups import distinct
-from tidegate.pipelines.tables.key_groups import hash_of_texts, key_schema
+from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.pipelines.tables.keys import key_of_texts
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, to_millis
 
@@ -115,7 +116,7 @@ def reopen(
     check_reopenable(value)
     head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
     if key:
-        hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
+        key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
     from tidegate.pipelines.spark.session import require_spark
 
     # A stream at work does this without a Spark of this process; if there is none, the session says what it needs.

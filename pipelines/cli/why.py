@@ -23,7 +23,7 @@ from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
-from tidegate.pipelines.tables.key_groups import rows_of_key
+from tidegate.pipelines.tables.keys import rows_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES

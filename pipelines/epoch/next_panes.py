@@ -1,30 +1,35 @@
 """Pane numbers of sessions that come again after a correction took all their elements.
 
-Readers take the newest pane of a window id. A session that vanished leaves the state, and while late elements are
-allowed a session with the same bounds may begin anew, with pane 0. So the manifest keeps the number of its next pane,
-and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
+Readers take the newest pane of each window id of a key. A session that vanished leaves the state, and while late
+elements are allowed a session with the same bounds may begin anew, with pane 0. So the manifest keeps the number of its
+next pane, and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.manifest import NextPane
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.state.rows import WINDOW, StateRow
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import TimeWindow
 
+Numbers: TypeAlias = Mapping[tuple[str | int, int], int]
+"""Numbers of first panes by window: by what names its key in the manifest, and its id."""
 
-def numbers_of_new(job: ShardJob, rows: pa.Table) -> dict[int, int]:
-    """Return the number of the first pane, by window id, of windows that come again if they fire in an epoch.
+
+def numbers_of_new(job: ShardJob, rows: pa.Table) -> Numbers:
+    """Return the numbers of the first panes of windows that come again if they fire in an epoch.
 
     Args:
         job: job of the epoch's tasks.
@@ -32,11 +37,15 @@ def numbers_of_new(job: ShardJob, rows: pa.Table) -> dict[int, int]:
     """
     if not job.next_panes:
         return {}
+    numbers = {(item.digest or item.key, item.window_id): item.pane for item in job.next_panes}
     in_flight = rows.filter(pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"]))
     keys = pa.array([item.key for item in job.next_panes], pa.int64())
     in_flight = in_flight.filter(pc.is_in(key_hashes(in_flight, job.key.names), value_set=keys))
-    fired = {window_id(job, row) for row in job.state.from_table(in_flight) if row.pane}
-    return {item.window_id: item.pane for item in job.next_panes if item.window_id not in fired}
+    for names, row in zip(_names(in_flight, job.key.names), job.state.from_table(in_flight), strict=True):
+        if row.pane and (identity := window_id(job, row)) is not None:
+            for name in names:
+                numbers.pop((name, identity), None)
+    return numbers
 
 
 def still_needed(items: Iterable[NextPane], watermark: Millis) -> tuple[NextPane, ...]:
@@ -51,25 +60,40 @@ def window_id(job: ShardJob, row: StateRow) -> int | None:
     return window_identity(job.key.hash_of(row.key), *row.state_window)
 
 
-def renumbered(panes: pa.Table, numbers: Mapping[int, int]) -> pa.Table:
+def renumbered(panes: pa.Table, key: tuple[str, ...], numbers: Numbers) -> pa.Table:
     """Return rows of table results, with the numbers of windows that come again added to those of their panes."""
-    added = [numbers.get(identity, 0) for identity in panes["window_id"].to_pylist()]
+    ids = pa.array({identity for _, identity in numbers}, pa.int64())
+    places = np.flatnonzero(pc.is_in(panes["window_id"], value_set=ids).to_numpy())
+    again = panes.take(pa.array(places))
+    added = np.zeros(len(panes), np.int64)
+    added[places] = [
+        _number(numbers, names, identity)
+        for names, identity in zip(_names(again, key), again["window_id"].to_pylist(), strict=True)
+    ]
     place, field = panes.schema.get_field_index("pane"), panes.schema.field("pane")
-    return panes.set_column(place, field, pc.add(panes["pane"], pa.array(added, field.type)))
+    return panes.set_column(place, field, pc.add(panes["pane"], pa.array(added).cast(field.type)))
 
 
-def renumbered_state(job: ShardJob, rows: pa.Table, numbers: Mapping[int, int]) -> pa.Table:
+def renumbered_state(job: ShardJob, rows: pa.Table, numbers: Numbers) -> pa.Table:
     """Return state rows after an epoch, with the same numbers added to those of windows that have fired."""
-    return job.state.to_table(
-        (_renumbered(job, row, numbers) for row in job.state.from_table(rows)), job.max_parallelism
-    )
+    named = zip(_names(rows, job.key.names), job.state.from_table(rows), strict=True)
+    return job.state.to_table((_renumbered(job, row, names, numbers) for names, row in named), job.max_parallelism)
 
 
-def _renumbered(job: ShardJob, row: StateRow, numbers: Mapping[int, int]) -> StateRow:
+def _renumbered(job: ShardJob, row: StateRow, names: tuple[str, int], numbers: Numbers) -> StateRow:
     hashed = job.key.hash_of(row.key)
 
     def added(window: Any) -> int:
-        return numbers.get(window_identity(hashed, *window), 0) if isinstance(window, TimeWindow) else 0
+        return _number(numbers, names, window_identity(hashed, *window)) if isinstance(window, TimeWindow) else 0
 
     emitted = row.emitted and [pane._replace(pane=pane.pane + added(pane.identity)) for pane in row.emitted]
     return replace(row, pane=row.pane + (added(row.state_window) if row.pane else 0), emitted=emitted)
+
+
+def _names(rows: pa.Table, key: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the digest of each row's key, and its hash, by which an older tidegate named it."""
+    return zip(digests(rows, key).to_pylist(), key_hashes(rows, key).to_pylist(), strict=True)
+
+
+def _number(numbers: Numbers, names: tuple[str, int], identity: int) -> int:
+    return next((numbers[name, identity] for name in names if (name, identity) in numbers), 0)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.moments import moments
-from tidegate.pipelines.epoch.next_panes import renumbered, renumbered_state
+from tidegate.pipelines.epoch.next_panes import Numbers, renumbered, renumbered_state
 from tidegate.pipelines.epoch.source_rows import source_rows
 from tidegate.pipelines.tables import late, results, state
 from tidegate.windowing.compute import Windows
@@ -35,11 +35,11 @@ class OutcomeRows:
         job: job of the epoch's tasks.
         events: events of the shard; each row is one element of the outcome.
         outcome: outcome of the shard's operator.
-        numbers: numbers of the first panes of windows that come again, by window id.
+        numbers: numbers of the first panes of windows that come again.
     """
 
     def __init__(
-        self, job: ShardJob, events: pa.Table, outcome: Outcome, numbers: Mapping[int, int] = MappingProxyType({})
+        self, job: ShardJob, events: pa.Table, outcome: Outcome, numbers: Numbers = MappingProxyType({})
     ) -> None:
         self._job = job
         self._numbers = numbers
@@ -60,7 +60,7 @@ class OutcomeRows:
         columns["final_at"] = moments(self._final_at(panes["window_end"]))
         columns |= self._emitted(len(panes))
         rows = self._table(schema, columns | self._keys_and_values(panes), len(panes))
-        return renumbered(rows, self._numbers) if self._numbers else rows
+        return renumbered(rows, self._job.key.names, self._numbers) if self._numbers else rows
 
     def late(self) -> pa.Table:
         """Return rows of table late."""

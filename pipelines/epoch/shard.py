@@ -37,7 +37,7 @@ RESULT_SCHEMA = "shard int, info string"
 class ShardOutcome:
     """Report of a task to the driver about one shard.
 
-    `next_panes` are id and number of the next pane of windows that a correction took away.
+    `next_panes` are digest of the key, id and number of the next pane of windows that a correction took away.
     """
 
     shard: int
@@ -48,7 +48,7 @@ class ShardOutcome:
     next_event_time_timer: Millis | None = None
     next_processing_time_timer: Millis | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    next_panes: list[tuple[int, int]] = field(default_factory=list)
+    next_panes: list[tuple[str, int, int]] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the text that the task yields."""

@@ -18,7 +18,7 @@ from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.manifest import Reopening
 from tidegate.pipelines.reopen.panes import (
     NearPanes,
-    are_in,
+    are_among,
     emitted_spans,
     may_come_again,
     newest_panes,
@@ -36,7 +36,8 @@ from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.departed import Departing
 from tidegate.pipelines.tables.groups import distinct
-from tidegate.pipelines.tables.key_groups import key_groups, key_hashes
+from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.keys import digests
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.compute import Windows
@@ -103,7 +104,7 @@ def plan_change(
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
         # What a key's rows touch depends on the sessions of that key alone.
         groups = key_groups(touched, key.names, bound.pipeline.max_parallelism).unique()
-        state = of_keys(open_rows(tables, key, head, reopening, groups=groups), touched, key)
+        state = of_keys(open_rows(tables, key, head, groups=groups), touched, key)
         others = [late_spans, spans_of(state, key.names)]
         # Most sessions end within a few gaps.
         ahead = 3 * (windows.assigner.gap_of_every_element or 0)
@@ -111,7 +112,7 @@ def plan_change(
         published = to_retract(everything, key.names, windows)
         closed = spans_of(published, key.names)
         # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
-        closed = closed.filter(pa.array(~are_in(closed, emitted_spans(state, key.names), key.names)))
+        closed = closed.filter(pa.array(~are_among(closed, emitted_spans(state, key.names), key.names)))
         asked = np.repeat([False, True], [len(late_spans), len(touched)])
         stretches = session_stretches(
             key, pa.concat_tables([late_spans, touched]), asked, [spans_of(state, key.names), closed], (1, 0), margin
@@ -119,26 +120,24 @@ def plan_change(
         wanted = stretches.wanted
         none = pa.chunked_array([pa.repeat(pa.scalar(False), len(late_rows))])
         of_late = type(stretches)(wanted, stretches.late[: len(late_spans)])
-        reopening = reopening.model_copy(update={"also": late_beside(key, late_rows, none, of_late)})
+        reopening = reopening.model_copy(update={"spans": late_beside(key, late_rows, none, of_late)})
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
         touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in (gone, came)])
         wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, times_of_late, touched)
-        reopening = reopening.model_copy(update={"also": _starts_of(late_rows.filter(pa.array(with_late)), key)})
+        reopening = reopening.model_copy(update={"spans": _starts_of(late_rows.filter(pa.array(with_late)), key)})
         near = NearPanes.of_windows(tables.warehouse, handle, key, wanted)
         everything = near.read()
         published = to_retract(everything, key.names, windows)
-        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening, near)])
+        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, near=near)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
-        inside = are_in(spans_of(published, key.names), wanted, key.names)
+        inside = are_among(spans_of(published, key.names), wanted, key.names)
     meant = late.is_chosen(late_rows, key.names, reopening)
-    ids = published.filter(pa.array(inside))["window_id"].unique()
-    panes = published.filter(pc.is_in(published["window_id"], value_set=ids))
     plan = ReopenPlan(
         epoch,
         wanted,
-        panes,
+        published.filter(pa.array(inside)),
         reopening,
         by_shard(epoch, late_rows.filter(meant)),
         margin,
@@ -191,7 +190,7 @@ def _with_windows_of_late_rows(
     of_late = windows_at(windows, key, numbered, times, also=(_NUMBER,))
     numbers = np.asarray(of_late[_NUMBER].to_numpy())
     while True:
-        taken[numbers[are_in(of_late.select(names), wanted, key.names)]] = True
+        taken[numbers[are_among(of_late.select(names), wanted, key.names)]] = True
         of_taken = of_late.filter(pa.array(taken[numbers])).select(names).cast(wanted.schema)
         more = distinct(pa.concat_tables([wanted, of_taken]))
         if len(more) == len(wanted):
@@ -199,11 +198,11 @@ def _with_windows_of_late_rows(
         wanted = more
 
 
-def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[int, int, int], ...]:
-    """Return key hash and start, as a span of a millisecond, of the windows in which table late has rows."""
+def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[str, int, int], ...]:
+    """Return digest of the key and start, as a span of a millisecond, of the windows in which table late has rows."""
     starts = epoch_millis(late_rows["window_start"])
-    hashes = key_hashes(late_rows, key.names)
-    places = {(owner, start) for owner, start in zip(hashes.to_pylist(), starts.to_pylist(), strict=True)}
+    owners = digests(late_rows, key.names)
+    places = {(owner, start) for owner, start in zip(owners.to_pylist(), starts.to_pylist(), strict=True)}
     return tuple((owner, start, start + 1) for owner, start in sorted(places))
 
 

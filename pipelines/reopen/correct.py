@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +24,7 @@ from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.tables import results, state
+from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import WINDOW, StateRow
@@ -33,6 +33,11 @@ from tidegate.windowing.timestamps import epoch_millis
 from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
+
+Window: TypeAlias = tuple[Any, int]
+"""A key as in memory, and the id of a window of it. The windows of other keys may have the same id."""
+
+NO_WINDOWS = pa.table({"pane": pa.array([], pa.int64())})
 
 TOLERANCE = 1e-9
 """Relative difference up to which two doubles count as the same result."""
@@ -60,14 +65,15 @@ class Corrections:
         state: all state rows of the shard if any changed, else None.
         fired: number of new panes among the results.
         retracted: number of retractions among the results.
-        next_panes: id and number of the next pane of published windows that may come again and are not in the state.
+        next_panes: digest of the key, id and number of the next pane of published windows that may come again and are
+            not in the state.
     """
 
     results: pa.Table
     state: pa.Table | None
     fired: int
     retracted: int
-    next_panes: tuple[tuple[int, int], ...] = ()
+    next_panes: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 def correct(
@@ -77,8 +83,8 @@ def correct(
     wanted: pa.Table,
     published: pa.Table,
     margin: Millis = 0,
-    newest_panes: Mapping[int, int] = MappingProxyType({}),
-    may_come_again: Collection[int] = (),
+    newest_panes: pa.Table = NO_WINDOWS,
+    may_come_again: pa.Table = NO_WINDOWS,
 ) -> Corrections:
     """Compute the stretches of a shard again, and return the corrections of what was published.
 
@@ -90,8 +96,8 @@ def correct(
         published: published panes in the stretches that were not retracted.
         margin: longest time by which a session may reach beyond its stretch, milliseconds. No other stretch of its key
             is as near as that.
-        newest_panes: number of the newest pane by window id, also of retracted windows.
-        may_come_again: ids of published sessions that late elements may bring back.
+        newest_panes: number of the newest pane of each window, also of retracted ones.
+        may_come_again: published sessions that late elements may bring back.
 
     Raises:
         ReachesBeyond: a session reaches further, so it may belong to a session outside its stretch.
@@ -99,6 +105,7 @@ def correct(
     stretches = _Stretches(job, wanted, margin)
     for row in published.to_pylist():
         stretches.at(row).published.append(row)
+    newest = dict(zip(_windows_of(job, newest_panes), newest_panes["pane"].to_pylist(), strict=True))
     outcome = run_operator(job, events, rows.slice(0, 0))
     for row in outcome.results().to_pylist():
         if (stretch := stretches.find(row)) is not None:
@@ -115,7 +122,7 @@ def correct(
     out: list[Row] = []
     changed = False
     for stretch in stretches:
-        numbers = _Numbers(job.key.hash_of(stretch.key), newest_panes)
+        numbers = _Numbers(stretch.key, job.key.hash_of(stretch.key), newest)
         parts = list(_parts(stretch))
         ids = [numbers.ids_of(part) for part in parts]
         for number, part in enumerate(parts):
@@ -135,20 +142,31 @@ def correct(
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
     retracted = sum(row["op"] == "-" for row in out)
     corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    again = _next_panes(job, kept, out, newest_panes, may_come_again)
+    again = _next_panes(job, kept, out, newest, may_come_again)
     return Corrections(corrections, table, len(out) - retracted, retracted, again)
 
 
+def _windows_of(job: ShardJob, rows: pa.Table) -> Iterator[Window]:
+    """Yield the windows of rows."""
+    names = [*job.key.names, "window_id"]
+    columns = [rows[name].to_pylist() for name in names] if len(rows) else []
+    return ((job.key.key_of(values[:-1]), values[-1]) for values in zip(*columns, strict=True))
+
+
 def _next_panes(
-    job: ShardJob, kept: Iterable[StateRow], out: Iterable[Row], newest: Mapping[int, int], ids: Collection[int]
-) -> tuple[tuple[int, int], ...]:
-    """Return id and number of the next pane of those windows that have no state after the correction."""
-    fired = {window_id(job, row) for row in kept if row.pane} if ids else set()
-    numbers = {identity: newest.get(identity, -1) for identity in ids if identity not in fired}
+    job: ShardJob, kept: Iterable[StateRow], out: Sequence[Row], newest: Mapping[Window, int], rows: pa.Table
+) -> list[tuple[str, int, int]]:
+    """Return digest of the key, id and number of the next pane of windows without state after the correction."""
+    if not len(rows):
+        return []
+    fired = {(row.key, window_id(job, row)) for row in kept if row.pane}
+    numbers = {window: newest.get(window, -1) for window in _windows_of(job, rows) if window not in fired}
     for row in out:
-        if row["window_id"] in numbers:
-            numbers[row["window_id"]] = max(numbers[row["window_id"]], row["pane"])
-    return tuple((identity, pane + 1) for identity, pane in numbers.items())
+        window = job.key.key_of([row[name] for name in job.key.names]), row["window_id"]
+        if window in numbers:
+            numbers[window] = max(numbers[window], row["pane"])
+    digest_of = dict(zip(_windows_of(job, rows), digests(rows, job.key.names).to_pylist(), strict=True))
+    return [(digest_of[window], window[1], pane + 1) for window, pane in numbers.items()]
 
 
 class ReachesBeyond(TidegateError):
@@ -275,12 +293,14 @@ class _Numbers:
     """Window ids of a key, and the numbers of their next panes.
 
     Args:
+        key: the key.
         hashed: hash of the key.
-        newest: number of the newest pane by window id, also of retracted windows.
+        newest: number of the newest pane of each window, also of retracted ones.
     """
 
+    key: Any
     hashed: int
-    newest: Mapping[int, int]
+    newest: Mapping[Window, int]
 
     def id_of(self, row: StateRow) -> int:
         """Return the id of the window of a state row."""
@@ -295,7 +315,7 @@ class _Numbers:
     def next_pane(self, part: _Stretch, identity: int) -> int:
         """Return the number of the next pane of a window."""
         published: list[int] = [row["pane"] for row in part.published if row["window_id"] == identity]
-        return max(self.newest.get(identity, -1), *published, -1) + 1
+        return max(self.newest.get((self.key, identity), -1), *published, -1) + 1
 
 
 def _corrected(job: ShardJob, part: _Stretch, numbers: _Numbers, others: Collection[int]) -> Iterator[Row]:

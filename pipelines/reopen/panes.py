@@ -12,17 +12,15 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.manifest import Reopening
 from tidegate.pipelines.reopen.stretches import END, START, islands, spans_of
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.groups import with_largest
-from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.keys import Key, are_in, are_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools
-from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
@@ -41,7 +39,7 @@ def open_rows(
     tables: PipelineTables,
     key: KeySchema,
     head: Snapshot,
-    reopening: Reopening,
+    only: Key | None = None,
     near: NearPanes | None = None,
     groups: pa.Array | None = None,
 ) -> pa.Table:
@@ -51,7 +49,7 @@ def open_rows(
         tables: the pipeline's tables.
         key: the key columns.
         head: the snapshot.
-        reopening: names one key, or all.
+        only: the key of the windows; None for all.
         near: panes near which the windows lie; None for all windows.
         groups: key groups of the windows; None for all.
     """
@@ -65,14 +63,14 @@ def open_rows(
     stored = arrow_schema(head.handle).names
     columns = [name for name in wanted if name in stored]
     rows = state_rows(tables.warehouse, head, chosen, columns)
-    return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
+    return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
 
 
 def open_spans(
-    tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening, near: NearPanes | None = None
+    tables: PipelineTables, key: KeySchema, head: Snapshot, only: Key | None = None, near: NearPanes | None = None
 ) -> pa.Table:
     """Return the open windows as spans."""
-    return spans_of(open_rows(tables, key, head, reopening, near), key.names)
+    return spans_of(open_rows(tables, key, head, only, near), key.names)
 
 
 def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
@@ -91,24 +89,15 @@ def to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Tab
     return results.latest(rows, key)
 
 
-def are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
+def are_among(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
     """Return True for each span that is among others."""
-    names = (*key, START, END)
-    schema = KeySchema(names, tuple(spans.schema.field(name).type for name in names))
-    codes = encode_keys(schema, *(({name: part[name] for name in names}, len(part)) for part in (spans, others))).codes
-    return np.isin(codes[0], codes[1])
-
-
-def are_of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.BooleanArray:
-    """Return True for each row whose key other rows have."""
-    parts = [({name: part[name] for name in key.names}, len(part)) for part in (rows, owners)]
-    of_rows, of_owners = encode_keys(key, *parts).codes
-    return pa.array(np.isin(of_rows, of_owners), pa.bool_())
+    among = are_in(spans, others, (*key, START, END))
+    return np.asarray(among.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
     """Return those rows whose key other rows have."""
-    return rows.filter(are_of_keys(rows, owners, key))
+    return rows.filter(are_in(rows, owners, key.names))
 
 
 @dataclass(frozen=True)
@@ -224,8 +213,8 @@ def _moment(time: Millis) -> pa.Scalar:
     return pa.scalar(max(min(time, LAST_TIME), FIRST_TIME) * 1000, TIMESTAMP)
 
 
-def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> dict[int, int]:
-    """Return the number of the newest pane of each window of some keys, by window id; also of retracted windows.
+def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
+    """Return key, id and number of the newest pane of each window of some keys; also of retracted windows.
 
     A window that was retracted may come again, and its next pane must be newer than the retraction.
 
@@ -235,8 +224,7 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> dict[
         wanted: spans of the keys.
     """
     rows = of_keys(published, wanted, key)
-    newest = rows.select(["window_id", "pane"]).group_by("window_id").aggregate([("pane", "max")])
-    return dict(zip(newest["window_id"].to_pylist(), newest["pane_max"].to_pylist(), strict=True))
+    return with_largest(rows.select([*key.names, "window_id", "pane"]), "pane")
 
 
 def may_come_again(

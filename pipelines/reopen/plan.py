@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +19,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Kind, Reopening, Shard
 from tidegate.pipelines.reopen.panes import (
     OF_PANES,
-    are_in,
+    are_among,
     emitted_spans,
     newest_panes,
     open_rows,
@@ -43,7 +42,8 @@ from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.groups import distinct
-from tidegate.pipelines.tables.key_groups import hash_of_texts, key_groups, key_hashes
+from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.keys import Key, are_in, are_of_key, digest_of, digests, key_of_texts
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
@@ -62,7 +62,7 @@ class ReopenPlan:
         reopening: the late rows to reopen.
         late_rows: number of late rows to reopen, for each shard of the epoch.
         margin: longest time by which a session may reach beyond its stretch, milliseconds.
-        newest_panes: number of the newest pane by window id, also of retracted windows, for the keys of the stretches.
+        newest_panes: number of the newest pane of each window, also of retracted ones, of the keys of the stretches.
         may_come_again: published sessions of these keys that late elements may bring back; see `panes.may_come_again`.
     """
 
@@ -72,7 +72,7 @@ class ReopenPlan:
     reopening: Reopening
     late_rows: tuple[int, ...]
     margin: Millis = 0
-    newest_panes: Mapping[int, int] = field(default_factory=dict)
+    newest_panes: pa.Table | None = None
     may_come_again: pa.Table | None = None
 
     @property
@@ -141,8 +141,9 @@ def plan_reopen(
     epoch = correcting_epoch(tables, bound, head, now)
     windows, key = epoch.compute, bound.key
     assert isinstance(windows, Windows)
-    hash_ = None if selection.key is None else hash_of_texts(key, selection.key)
-    reopening = Reopening(epoch=epoch.epoch, key=hash_, start=selection.start, end=selection.end)
+    only = None if selection.key is None else key_of_texts(key, selection.key)
+    digest = None if only is None else digest_of(only)
+    reopening = Reopening(epoch=epoch.epoch, digest=digest, start=selection.start, end=selection.end)
     late_handle = tables.look(late.NAME)
     late_rows = read_table(tables.warehouse, late_handle)
     late_rows = late_rows.filter(late.is_open(late_rows))
@@ -151,27 +152,31 @@ def plan_reopen(
     meant = late.is_chosen(late_rows, key.names, reopening)
     handle = tables.look(results.NAME)
     published = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
-    if hash_ is not None:
-        published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
+    if only is not None:
+        published = published.filter(are_of_key(published, key.names, only))
     everything, published = published, to_retract(published, key.names, windows)
     if windows.assigner.forms_sessions:
-        stretches = _stretches(tables, bound, head, reopening, late_rows, meant, published, margin)
+        stretches = _stretches(tables, bound, head, reopening, only, late_rows, meant, published, margin)
         wanted = stretches.wanted
-        reopening = reopening.model_copy(update={"also": late_beside(key, late_rows, meant, stretches)})
+        reopening = reopening.model_copy(update={"spans": late_beside(key, late_rows, meant, stretches)})
         meant = late.is_chosen(late_rows, key.names, reopening)
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
         of_meant = windows_at(windows, key, late_rows.filter(meant), times[meant.to_numpy()])
-        wanted = _windows(windows, bound, reopening, of_meant, rows, published)
-        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening)])
+        wanted = _windows(windows, bound, reopening, only, of_meant, rows, published)
+        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, only)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing)
-        inside = are_in(spans_of(published, key.names), wanted, key.names)
-    if reopening.key is not None or reopening.also:
+        inside = are_among(spans_of(published, key.names), wanted, key.names)
+    if reopening.by_key:
         check_key_columns(bound, arrow_schema(late_handle))
-    ids = published.filter(pa.array(inside))["window_id"].unique()
-    touched = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
+    published = published.filter(pa.array(inside))
+    ids = published["window_id"].unique()
+    # Other keys may have windows with these ids, and these are left as they are.
+    same_ids = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
+    touched = same_ids.filter(are_in(same_ids, published, (*key.names, "window_id")))
     panes = to_retract(touched, key.names, windows)
+    panes = panes.filter(are_in(panes, published, (*key.names, "window_id", "window_start", "window_end")))
     return ReopenPlan(
         epoch,
         wanted,
@@ -185,8 +190,8 @@ def plan_reopen(
 
 def late_beside(
     key: KeySchema, late_rows: pa.Table, meant: pa.ChunkedArray, stretches: Stretches
-) -> tuple[tuple[int, int, int], ...]:
-    """Return key hash, start and end of the stretches with late rows that were not selected.
+) -> tuple[tuple[str, int, int], ...]:
+    """Return digest of the key, start and end of the stretches with late rows that were not selected.
 
     These rows are reopened too, because a session is always computed as a whole.
     """
@@ -196,7 +201,7 @@ def late_beside(
     places = islands(key, stretches.wanted, spans)
     held = np.isin(places.of_span[: len(stretches.wanted)], places.of_span[len(stretches.wanted) :])
     holding = stretches.wanted.filter(pa.array(held))
-    columns = (key_hashes(holding, key.names), holding[START], holding[END])
+    columns = (digests(holding, key.names), holding[START], holding[END])
     return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
@@ -243,14 +248,20 @@ def correcting_epoch(
 
 
 def _windows(
-    windows: Windows, bound: BoundPipeline, reopening: Reopening, wanted: pa.Table, rows: ReadRows, published: pa.Table
+    windows: Windows,
+    bound: BoundPipeline,
+    reopening: Reopening,
+    only: Key | None,
+    wanted: pa.Table,
+    rows: ReadRows,
+    published: pa.Table,
 ) -> pa.Table:
     """Return the windows of late rows, and overlapping windows that missed a row which another window accepted."""
     if overlap(windows):
         lateness = min(windows.lateness, _least_lateness(published))
         missed = rows.passed(replace(windows, allowed_lateness=lateness), _times_of(windows, reopening))
-        if reopening.key is not None:
-            missed = missed.filter(pc.equal(key_hashes(missed, bound.key.names), reopening.key))
+        if only is not None:
+            missed = missed.filter(are_of_key(missed, bound.key.names, only))
         if reopening.start is not None:
             missed = missed.filter(pc.greater_equal(missed[START], reopening.start))
         if reopening.end is not None:
@@ -286,6 +297,7 @@ def _stretches(
     bound: BoundPipeline,
     head: Snapshot,
     reopening: Reopening,
+    only: Key | None,
     late_rows: pa.Table,
     meant: pa.ChunkedArray,
     published: pa.Table,
@@ -293,10 +305,10 @@ def _stretches(
 ) -> Stretches:
     key = bound.key
     spans, selected = spans_of(late_rows, key.names), meant.filter(late_rows["window_start"].is_valid())
-    rows = open_rows(tables, key, head, reopening)
+    rows = open_rows(tables, key, head, only)
     opened, closed = spans_of(rows, key.names), spans_of(published, key.names)
     # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
-    closed = closed.filter(pa.array(~are_in(closed, emitted_spans(rows, key.names), key.names)))
+    closed = closed.filter(pa.array(~are_among(closed, emitted_spans(rows, key.names), key.names)))
     bounds = (
         MIN_TIMESTAMP if reopening.start is None else reopening.start,
         MAX_TIMESTAMP if reopening.end is None else reopening.end - 1,

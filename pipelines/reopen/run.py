@@ -22,6 +22,7 @@ from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.counters import REOPENED, RETRACTED, ROWS_OUT
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.keys import digests
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
@@ -179,14 +180,25 @@ def _next_panes(plan: ReopenPlan, outcomes: Sequence[ShardOutcome]) -> tuple[Nex
     before, windows = plan.epoch.head.manifest.next_panes, plan.may_come_again
     if windows is None or not len(windows):
         return before
-    hashes, untils = key_hashes(windows, plan.key).to_pylist(), windows[UNTIL].to_pylist()
-    looked_at = dict(zip(windows["window_id"].to_pylist(), zip(hashes, untils, strict=True), strict=True))
-    numbers = dict(pair for outcome in outcomes for pair in outcome.next_panes)
+    columns = (digests(windows, plan.key), windows["window_id"], key_hashes(windows, plan.key), windows[UNTIL])
+    looked_at = {
+        (digest, identity): (hash_, until)
+        for digest, identity, hash_, until in zip(*(column.to_pylist() for column in columns), strict=True)
+    }
+    # Only an older tidegate named keys by their hashes.
+    by_hash = {(hash_, identity) for (_, identity), (hash_, _) in looked_at.items()}
+    again = [item for outcome in outcomes for item in outcome.next_panes]
     return (
-        *(item for item in before if item.window_id not in looked_at),
         *(
-            NextPane(window_id=identity, key=looked_at[identity][0], pane=pane, until=looked_at[identity][1])
-            for identity, pane in numbers.items()
+            item
+            for item in before
+            if (item.digest, item.window_id) not in looked_at
+            and (item.digest is not None or (item.key, item.window_id) not in by_hash)
+        ),
+        *(
+            NextPane(window_id=identity, key=hash_, pane=pane, until=until, digest=digest)
+            for digest, identity, pane in again
+            for hash_, until in (looked_at[digest, identity],)
         ),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import pyarrow as pa
@@ -14,12 +14,12 @@ from tidegate.pipelines.epoch.exchange import collected, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
-from tidegate.pipelines.reopen.panes import are_of_keys
+from tidegate.pipelines.reopen.correct import NO_WINDOWS, ReachesBeyond, correct
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.keys import are_in
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
 
@@ -37,7 +37,7 @@ class ReopenJob:
         wanted: the stretches of all shards.
         published: the published panes in the stretches that were not retracted.
         margin: longest time by which a session may reach beyond its stretch, milliseconds.
-        newest_panes: number of the newest pane by window id, also of retracted windows.
+        newest_panes: number of the newest pane of each window, also of retracted ones.
         may_come_again: published sessions that late elements may bring back.
     """
 
@@ -46,7 +46,7 @@ class ReopenJob:
     wanted: pa.Table
     published: pa.Table
     margin: Millis = 0
-    newest_panes: Mapping[int, int] = field(default_factory=dict)
+    newest_panes: pa.Table | None = None
     may_come_again: pa.Table | None = None
 
     @classmethod
@@ -85,17 +85,20 @@ class ReopenJob:
         ).drop_columns([state.MANIFEST.name])
         try:
             wanted, published = of_shard(self.wanted), of_shard(self.published)
-            ids = [] if self.may_come_again is None else of_shard(self.may_come_again)["window_id"].to_pylist()
+            again, newest = (
+                NO_WINDOWS if rows_of_windows is None else of_shard(rows_of_windows)
+                for rows_of_windows in (self.may_come_again, self.newest_panes)
+            )
             # State rows become objects of Python, so only those are passed whose windows may change.
-            concerned = are_of_keys(rows, wanted, job.key)
+            concerned = are_in(rows, wanted, job.key.names)
             of_keys, rest = rows.filter(concerned), rows.filter(pc.invert(concerned))
-            corrections = correct(job, events, of_keys, wanted, published, self.margin, self.newest_panes, ids)
+            corrections = correct(job, events, of_keys, wanted, published, self.margin, newest, again)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
         if corrections.state is not None:
             rest = state.to_delta_rows(rest, job.schemas[state.NAME])
             corrections = replace(corrections, state=pa.concat_tables([rest, corrections.state]).sort_by("key_group"))
-        outcome = ShardOutcome(number, corrections.state is not None, next_panes=list(corrections.next_panes))
+        outcome = ShardOutcome(number, corrections.state is not None, next_panes=corrections.next_panes)
         for table, out in ((results.NAME, corrections.results), (state.NAME, corrections.state)):
             if out is not None and (
                 file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out)

@@ -20,7 +20,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.head import Snapshot, required
-from tidegate.pipelines.snapshots.key_traces import KeyTraces, partitions_of
+from tidegate.pipelines.snapshots.key_traces import KeyTraces, is_of, partitions_of
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import recover, trusted_head
@@ -30,7 +30,8 @@ from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savep
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
-from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
+from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.pipelines.tables.keys import Key, are_of_key, group_of, key_of_texts, mark_of_forgotten
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import WINDOW
@@ -65,7 +66,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     """
     head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
-    hash_ = hash_of_texts(key_, key)
+    value = key_of_texts(key_, key)
     _check_key_columns(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
@@ -75,21 +76,21 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     # Copies of an interrupted command belong to no savepoint, and may hold the key.
     remove_rests(tables)
     head = required(tables, recover(tables))
-    rows = _published_rows(tables, head, hash_)
+    rows = _published_rows(tables, head, value)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
-    if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, key, hash_).are_left:
+    if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, value).are_left:
         quality.forget_examples(tables, key, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
-    rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")
-    manifest = _manifest(_erased(head.manifest, pipeline, key_, key, rest), hash_, now)
+    rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
+    manifest = _manifest(_erased(head.manifest, pipeline, key_, value, rest), mark_of_forgotten(value), now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
     rows[state.NAME] = rest.gone
     for entry in list_savepoints(tables):
         snapshot = read_savepoint(tables, entry.name)
-        rest = _without(tables, snapshot, hash_, "state-forget")
-        _rewrite_savepoint(tables, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, key, rest))
+        rest = _without(tables, snapshot, value, "state-forget")
+        _rewrite_savepoint(tables, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, value, rest))
         rows[f"savepoint {entry.name}"] = rest.gone
     quality.forget_examples(tables, key)
     vacuum(tables, Retention(snapshots=1, age=0), now)
@@ -112,14 +113,14 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
             )
 
 
-def _published_rows(tables: PipelineTables, head: Snapshot, hash_: int) -> dict[str, int]:
+def _published_rows(tables: PipelineTables, head: Snapshot, value: Key) -> dict[str, int]:
     counts = {}
     for table in (results.NAME, late.NAME, rejects.NAME):
         handle = tables.open(table)
         key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
         if key:
             rows = read_table(tables.warehouse, handle, list(key))
-            counts[table] = pc.sum(pc.equal(key_hashes(rows, key), hash_)).as_py() or 0
+            counts[table] = pc.sum(are_of_key(rows, key, value)).as_py() or 0
     return counts
 
 
@@ -138,7 +139,7 @@ class _Rest(NamedTuple):
     kept: set[str]
 
 
-def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str) -> _Rest:
+def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) -> _Rest:
     names = tuple(snapshot.manifest.schemas.key)
     schema = arrow_schema(snapshot.handle)
     with_manifest = {file["path"] for file in snapshot.manifest_files}
@@ -146,7 +147,7 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
     for file in snapshot.files:
         rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
-        holds = pc.equal(key_hashes(rows, names), hash_)
+        holds = are_of_key(rows, names, key)
         of_key = rows.filter(holds)
         if not len(of_key) and file["path"] not in with_manifest:
             kept.add(file["path"])
@@ -155,20 +156,20 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
         open_windows += pc.sum(pc.and_(pc.equal(of_key["namespace"], WINDOW), of_key["in_flight"])).as_py() or 0
         rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
-    return _Rest(hash_ % snapshot.manifest.max_parallelism, gone, open_windows, added, kept)
+    group = group_of(key_schema(schema, names), key, snapshot.manifest.max_parallelism)
+    return _Rest(group, gone, open_windows, added, kept)
 
 
-def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
+def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
-    hash_ = hash_of_texts(schema, key)
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
-    next_panes = tuple(item for item in manifest.next_panes if item.key != hash_)
+    next_panes = tuple(item for item in manifest.next_panes if not is_of(item, schema, key))
     return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes})
 
 
-def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:
+def _manifest(erased: Manifest, mark: str, now: Millis) -> Manifest:
     epoch = erased.epoch + 1
     return quiet_manifest(
         erased,
@@ -176,7 +177,7 @@ def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:
         epoch,
         erased.timeline,
         line_after(erased, epoch),
-        {table: Publish(forget_keys=(hash_,)) for table in PUBLISHED},
+        {table: Publish(forgotten=(mark,)) for table in PUBLISHED},
         now,
     )
 

@@ -5,7 +5,7 @@ If a key has no trace, there is nothing to forget. A file that can't be read may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.manifest import Manifest, NextPane
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
-from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes
+from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, hash_of, is_forgotten, key_of_texts
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
@@ -34,15 +34,13 @@ class KeyTraces:
         tables: the pipeline's tables.
         pipeline: the pipeline's value.
         schema: names and types of the key columns.
-        key: texts of the key columns' values, in order.
-        hash: Spark's hash of the key, int64.
+        key: the key.
     """
 
     tables: PipelineTables
     pipeline: Pipeline
     schema: KeySchema
-    key: Sequence[str]
-    hash: int
+    key: Key
 
     @property
     def are_left(self) -> bool:
@@ -74,10 +72,14 @@ class KeyTraces:
         return snapshot is not None and self._are_in_manifest(snapshot.manifest)
 
     def _are_in_manifest(self, manifest: Manifest) -> bool:
-        forgotten = {hash_ for work in manifest.publish.values() for hash_ in work.forget_keys}
-        if any(item.key == self.hash for item in manifest.next_panes):
-            return True
-        return self.hash in forgotten or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
+        works = manifest.publish.values()
+        return (
+            any(is_of(item, self.schema, self.key) for item in manifest.next_panes)
+            or any(is_forgotten(self.key, mark) for mark in {mark for work in works for mark in work.forgotten})
+            # Only an older tidegate named keys by their hashes.
+            or any(hash_of(self.schema, self.key) in work.forget_keys for work in works)
+            or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
+        )
 
     def _are_in_table(self, table: str) -> bool:
         path = self.tables.path(table)
@@ -106,19 +108,27 @@ class KeyTraces:
             rows = self.tables.warehouse.read_files(path, [name], schema, [*columns, *group])
             if is_state:
                 rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
-            if pc.any(pc.equal(key_hashes(rows, columns), self.hash)).as_py():
+            if pc.any(are_of_key(rows, columns, self.key)).as_py():
                 return True
         return False
 
 
-def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str]) -> set[str]:
+def is_of(item: NextPane, schema: KeySchema, key: Key) -> bool:
+    """Return True if the number of a next pane is of a key."""
+    if item.digest is None:
+        # Only an older tidegate named keys by their hashes.
+        return item.key == hash_of(schema, key)
+    return item.digest == digest_of(key)
+
+
+def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key) -> set[str]:
     """Return the source partitions that are named after a part of a key. Later rows of one start a new partition.
 
     Args:
         manifest: manifest of a snapshot.
         pipeline: the pipeline's value.
         schema: names and types of the key columns.
-        key: texts of the key columns' values, in order.
+        key: the key.
     """
     named = set()
     for part, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
@@ -137,10 +147,13 @@ def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key
     return named
 
 
-def _is_same(column: KeySchema, text: str, other: str) -> bool:
-    """Return True if two texts stand for one value of a key column."""
+def _is_same(column: KeySchema, text: str, value: pa.Scalar) -> bool:
+    """Return True if a text stands for a value of a key column. The partition of nulls is named after no value."""
+    if not value.is_valid or text == value.as_py():
+        return bool(value.is_valid)
     try:
-        return text == other or hash_of_texts(column, (text,)) == hash_of_texts(column, (other,))
+        (named,) = key_of_texts(column, (text,))
     except UsageError:
         # A partition's name need not be a value of the column: that of the partition of nulls is no number.
         return False
+    return bool(named.equals(value))

@@ -145,7 +145,7 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
 
 
 def _check_settled(manifest: Manifest, published: int) -> None:
-    takes_away = any(work.remove_epochs or work.stale_epochs or work.forget_keys for work in manifest.publish.values())
+    takes_away = any(work.remove_epochs or work.stale_epochs or work.forgets_keys for work in manifest.publish.values())
     if takes_away and manifest.epoch > published:
         raise TidegateError(
             f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) removes rows at this moment: try again "

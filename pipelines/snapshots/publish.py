@@ -27,6 +27,7 @@ from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.departed import Departing, read_departed
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.keys import are_forgotten
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.timestamps import timestamps_of
@@ -181,8 +182,10 @@ def _rewritten(
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
         goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
         if work.forget_keys and key:
-            forgotten = pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64()))
-            goes = pc.or_(goes, forgotten)
+            # Only an older tidegate named keys by their hashes.
+            goes = pc.or_(goes, pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64())))
+        if work.forgotten and key:
+            goes = pc.or_(goes, are_forgotten(rows, key, work.forgotten))
         if departing is not None:
             goes = pc.or_(goes, pa.array(~departing.stay(rows)))
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
@@ -233,7 +236,7 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
     wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
     for file in active_files(handle) if work.rewrites or work.given_up else ():
         is_open = has_marks and work.reopened and file.get(f"null_count.{late.REOPENED}") != 0
-        goes_anyway = work.forget_keys or file["path"] in work.given_up
+        goes_anyway = work.forgets_keys or file["path"] in work.given_up
         is_marked = has_marks and _may_hold(file, late.REOPENED, wanted)
         if goes_anyway or is_open or is_marked or _may_hold(file, "epoch", wanted):
             yield file

@@ -205,6 +205,7 @@ def _manifest(
             remove_epochs=tuple(sorted(removed[table])),
             stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
             forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
+            forgotten=tuple(mark for work in works[table] for mark in work.forgotten),
             given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
             departed=tuple(
                 each for manifest in left if manifest.kind == "change" for each in manifest.publish[table].departed

@@ -12,7 +12,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.key_groups import rows_of_key
+from tidegate.pipelines.tables.keys import rows_of_key
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.manifest import Publish, Reopening
 from tidegate.pipelines.tables.columns import TIMESTAMP, column, input_fields
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing.time import MAX_TIMESTAMP
 from tidegate.windowing.timestamps import epoch_millis
 
@@ -68,12 +69,17 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
         reopening: the windows that the epoch reopens.
     """
     begins = epoch_millis(rows["window_start"])
-    hashes = key_hashes(rows, key) if reopening.key is not None or reopening.also else None
     chosen = _lies_in(begins, reopening.start, reopening.end)
-    if reopening.key is not None:
-        chosen = pc.and_(chosen, pc.equal(hashes, reopening.key))
-    if reopening.also:
-        chosen = pc.or_(chosen, pa.array(_lies_in_spans(hashes, begins, reopening.also)))
+    # Only an older tidegate named keys by their hashes.
+    for names, of_key, spans in (
+        (digests, reopening.digest, reopening.spans),
+        (key_hashes, reopening.key, reopening.also),
+    ):
+        of_rows = names(rows, key) if of_key is not None or spans else None
+        if of_key is not None:
+            chosen = pc.and_(chosen, pc.equal(of_rows, of_key))
+        if spans:
+            chosen = pc.or_(chosen, pa.array(_lies_in_spans(of_rows, begins, spans)))
     return chosen
 
 
@@ -88,25 +94,25 @@ def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.C
 
 
 def _lies_in_spans(
-    hashes: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[int, int, int]]
+    names: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[str, int, int]] | Sequence[tuple[int, int, int]]
 ) -> npt.NDArray[np.bool_]:
     """Return True for each row whose time lies in a span of its key.
 
     Args:
-        hashes: hash of the key of each row.
+        names: what names the key of each row.
         times: a time of each row, int64 epoch milliseconds; null lies in none.
-        spans: hash of a key, start and end. Spans of a key don't overlap.
+        spans: what names a key, start and end. Spans of a key don't overlap.
     """
-    owners, starts, ends = (np.array(column, np.int64) for column in zip(*sorted(spans), strict=True))
-    of_rows, valid = np.asarray(hashes.to_numpy()), np.asarray(times.is_valid().to_numpy())
+    owners_of, starts, ends = (np.array(column) for column in zip(*sorted(spans), strict=True))
+    distinct, owners = np.unique(owners_of, return_inverse=True)
+    of_rows = pc.fill_null(pc.index_in(names, pa.array(distinct, names.type)), len(distinct)).to_numpy()
+    valid = np.asarray(times.is_valid().to_numpy())
     begins = np.asarray(times.fill_null(0).to_numpy())
     inside = np.zeros(len(of_rows), np.bool_)
     order = np.argsort(of_rows, kind="stable")
-    each = np.unique(owners)
+    each = np.arange(len(distinct))
     places = [
-        np.searchsorted(hashes_in_order, each, side)
-        for hashes_in_order in (of_rows[order], owners)
-        for side in ("left", "right")
+        np.searchsorted(in_order, each, side) for in_order in (of_rows[order], owners) for side in ("left", "right")
     ]
     for first_row, last_row, first, last in zip(*places, strict=True):
         rows = order[first_row:last_row]

@@ -4,12 +4,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import PartitionWatermark
+from tidegate.pipelines.manifest import Manifest, PartitionWatermark, Publish
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import forget as step
 from tidegate.pipelines.snapshots import savepoint as savepoints
@@ -22,7 +23,8 @@ from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.tables.quality import QualityRow
 
 NOW = 2_000_000_000_000
@@ -170,7 +172,7 @@ def test_the_pipeline_goes_on_afterwards(by_hand: ByHand) -> None:
     manifest = by_hand.epoch(("ann", at("11:10"), 1), watermark=at("12:00"))
     assert (manifest.epoch, manifest.parent) == (forgotten.epoch + 1, forgotten.epoch)
     assert users(by_hand, "results") == ["ann", "ann"]
-    assert by_hand.head().manifest.publish["results"].forget_keys == ()
+    assert not by_hand.head().manifest.publish["results"].forgets_keys
 
 
 def test_a_key_that_nobody_has_changes_no_row(by_hand: ByHand) -> None:
@@ -258,12 +260,29 @@ def test_an_interrupted_run_is_finished_by_repeating_it(
     assert users(by_hand, "results") == ["ann"]
 
 
-def test_the_manifest_names_a_hash_and_never_the_key(by_hand: ByHand) -> None:
+def test_the_manifest_names_a_digest_of_its_own_and_never_the_key(by_hand: ByHand) -> None:
     lived_in(by_hand)
-    erase(by_hand, "zoe")
+    marks = []
+    for _ in range(2):
+        erase(by_hand, "zoe")
+        manifest = by_hand.head().manifest
+        marks += manifest.publish["results"].forgotten
+        assert "zoe" not in manifest.model_dump_json()
+        by_hand.epoch(("zoe", at("11:10"), 1), watermark=at("11:00"))
+    assert len(marks) == len(set(marks)) == 2, "the digest of a key that anybody may guess is never the same"
+
+
+def test_an_erasure_that_an_older_tidegate_committed_is_published(by_hand: ByHand) -> None:
+    """Its manifest has the hash of the key."""
+    lived_in(by_hand)
+    rows = by_hand.tables.open("results").to_pyarrow_table()
+    zoe = key_hashes(rows.filter(pc.equal(rows["user"], "zoe")), ("user",))[0].as_py()
+    old = {table: Publish(forget_keys=(zoe,)) for table in PUBLISHED}
+    by_hand.tables.open("state")
     manifest = by_hand.head().manifest
-    assert len(manifest.publish["results"].forget_keys) == 1
-    assert "zoe" not in manifest.model_dump_json()
+    later = manifest.model_copy(update={"epoch": manifest.epoch + 1, "parent": manifest.epoch, "publish": old})
+    publish(by_hand.tables, Manifest.parse(later.model_dump_json()))
+    assert {table: users(by_hand, table) for table in ("results", "late")} == {"results": ["ann"], "late": ["ann"]}
 
 
 def test_a_derived_key_can_not_be_told_in_late_rows_so_nothing_is_erased(by_hand: ByHand) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.tables.key_groups import hash_of_texts, rows_of_key
+from tidegate.pipelines.tables.keys import hash_of, key_of_texts, rows_of_key
 from tidegate.windowing.keys import KeySchema, signed64
 from tidegate.windowing.type_names import name_of
 
@@ -34,17 +34,33 @@ MOMENT = datetime(2024, 3, 1, 6, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_a_text_selects_the_rows_of_its_value_and_hashes_as_the_value(kind: pa.DataType, text: str, value: Any) -> None:
+def test_a_text_selects_the_rows_of_its_value(kind: pa.DataType, text: str, value: Any) -> None:
     schema = KeySchema.of(branch=kind)
     rows = pa.table({"branch": pa.array([value], kind), "n": [1]})
     assert rows_of_key(rows, ("branch",), (text,)).num_rows == 1
-    assert hash_of_texts(schema, (text,)) == signed64(schema.hash_of(value))
+    key = key_of_texts(schema, (text,))
+    assert (key[0].as_py(), hash_of(schema, key)) == (value, signed64(schema.hash_of(value)))
 
 
-@pytest.mark.parametrize("kind", [pa.int32(), pa.string(), pa.date32(), pa.bool_()], ids=str)
-def test_the_text_null_selects_the_rows_without_a_value(kind: pa.DataType) -> None:
+@pytest.mark.parametrize("kind", [pa.int32(), pa.string(), pa.date32(), pa.bool_(), pa.decimal128(5, 2)], ids=str)
+def test_a_null_has_a_text_of_its_own_in_every_column(kind: pa.DataType) -> None:
+    rows = pa.table({"branch": pa.array([None], kind)})
+    assert rows_of_key(rows, ("branch",), (r"\N",)).num_rows == 1
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.date32(), pa.bool_(), pa.timestamp("us", "UTC")], ids=str)
+def test_null_is_a_null_too_where_it_is_no_value(kind: pa.DataType) -> None:
     rows = pa.table({"branch": pa.array([None], kind)})
     assert rows_of_key(rows, ("branch",), ("null",)).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(r"\N", None), (r"\\N", r"\N"), (r"\\\N", r"\\N"), ("null", "null"), (r"\n", r"\n"), (r"a\N", r"a\N"), ("", "")],
+)
+def test_each_text_of_a_column_can_be_named_and_is_told_from_a_null(text: str, value: str | None) -> None:
+    rows = pa.table({"branch": pa.array([None, "null", r"\N", r"\\N", r"\n", r"a\N", "", "None"])})
+    assert rows_of_key(rows, ("branch",), (text,))["branch"].to_pylist() == [value]
 
 
 def test_every_column_of_a_key_counts() -> None:
@@ -73,7 +89,7 @@ def test_a_text_that_is_no_value_is_refused_with_the_column_its_type_and_an_exam
     rows = pa.table({"branch": pa.array([None], kind)})
     for refuse in (
         lambda: rows_of_key(rows, ("branch",), (text,)),
-        lambda: hash_of_texts(KeySchema.of(branch=kind), (text,)),
+        lambda: key_of_texts(KeySchema.of(branch=kind), (text,)),
     ):
         with pytest.raises(UsageError) as refused:
             refuse()

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import timedelta
 
 import pyarrow as pa
+import pytest
 
 from tests.lake import DAY0, EVENTS, at
 from tests.pipelines.by_hand import ByHand
@@ -11,6 +13,7 @@ from tidegate.pipelines.manifest import Reopening
 from tidegate.pipelines.tables import epochs, late, rejects
 from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing.time import to_millis
 
 
@@ -52,7 +55,11 @@ def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand
     assert sum(by_hand.rows("epochs")["late"].to_pylist()) == len(by_hand.rows("late")) == 1
 
 
-def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key() -> None:
+@pytest.mark.parametrize(("names_of", "spans_in"), [(digests, "spans"), (key_hashes, "also")])
+def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key(
+    names_of: Callable[..., pa.Array], spans_in: str
+) -> None:
+    """An older tidegate named keys by their hashes."""
     draw = random.Random(3)
     users = [f"user{number}" for number in range(6)]
     rows = [
@@ -63,18 +70,19 @@ def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_thei
     table = pa.Table.from_pylist([*rows, {"user": "user1", "window_start": None, "epoch": 1}], schema=kinds)
     table = table.append_column("reopened", pa.nulls(len(table), pa.int64()))
     table = table.append_column("stale", pa.repeat(pa.scalar(False), len(table)))
-    hashes = dict(zip(table["user"].to_pylist(), key_hashes(table, ("user",)).to_pylist(), strict=True))
+    owners = dict(zip(table["user"].to_pylist(), names_of(table, ("user",)).to_pylist(), strict=True))
+    nobody = "7" if spans_in == "spans" else 7
     minute, start = 60_000, to_millis(DAY0)
     spans = tuple(
-        (hashes.get(user, 7), start + begin * minute, start + (begin + 5) * minute)
+        (owners.get(user, nobody), start + begin * minute, start + (begin + 5) * minute)
         for user in ("user1", "user4", "nobody")
         for begin in (10, 15, 40)
     )
-    reopening = Reopening(epoch=2, start=0, end=0, also=spans)
+    reopening = Reopening.model_validate({"epoch": 2, "start": 0, "end": 0, spans_in: spans})
     expected = [
         row["window_start"] is not None
         and any(
-            hashes[row["user"]] == owner and first <= to_millis(row["window_start"]) < last
+            owners[row["user"]] == owner and first <= to_millis(row["window_start"]) < last
             for owner, first, last in spans
         )
         for row in table.to_pylist()
