@@ -21,6 +21,7 @@ from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
+    from tidegate.pipelines.manifest import Manifest
     from tidegate.pipelines.stores.artifacts import Artifacts
     from tidegate.pipelines.tables.quality import QualityRow
 
@@ -50,7 +51,7 @@ def write_page(
         checks: the outcome of each expectation, those of a suite one after the other.
     """
     manifest = pinned.manifest
-    name = f"check-{manifest.epoch:06d}-{check_id[:12]}.html"
+    name = _page_name(manifest, check_id)
     suites = [(suite, list(rows)) for suite, rows in groupby(checks, key=lambda row: row.suite)]
     check = {
         "page": name,
@@ -82,10 +83,32 @@ def write_page(
     artifacts.change(f"{folder}/{_LIST}", with_check)
     for old in outdated:
         artifacts.delete(f"{folder}/{old['page']}")
+    return _write_list(artifacts, manifest.pipeline)
+
+
+def remove_page(artifacts: Artifacts, manifest: Manifest, check_id: str) -> None:
+    """Remove the page of a check, and its line in the list of all checks."""
+    name, folder = _page_name(manifest, check_id), docs_folder(manifest.pipeline)
+    artifacts.delete(f"{folder}/{name}")
+
+    def without_check(listed: bytes | None) -> bytes:
+        return json.dumps([other for other in _parsed(listed) if other["page"] != name]).encode()
+
+    artifacts.change(f"{folder}/{_LIST}", without_check)
+    _write_list(artifacts, manifest.pipeline)
+
+
+def _page_name(manifest: Manifest, check_id: str) -> str:
+    return f"check-{manifest.epoch:06d}-{check_id[:12]}.html"
+
+
+def _write_list(artifacts: Artifacts, pipeline: str) -> str:
+    """Write the page that lists all checks, and return its address."""
+    folder, pages = docs_folder(pipeline), _environment()
     shown, newest = None, artifacts.read(f"{folder}/{_LIST}")
     # Another check may have written an older list into the page after this one read the newest.
     while shown != newest:
-        listed = pages.get_template("docs_index.html").render(pipeline=manifest.pipeline, checks=_parsed(newest))
+        listed = pages.get_template("docs_index.html").render(pipeline=pipeline, checks=_parsed(newest))
         artifacts.write(f"{folder}/{INDEX}", listed.encode())
         shown, newest = newest, artifacts.read(f"{folder}/{_LIST}")
     return artifacts.address(f"{folder}/{INDEX}")

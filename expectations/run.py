@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import great_expectations as gx
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
-from tidegate.expectations.docs import write_page
+from tidegate.expectations.docs import remove_page, write_page
 from tidegate.expectations.outcome import Outcome
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
-from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.tables import quality, results, state
+from tidegate.pipelines.tables import epochs, quality, results, state
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.quality import MOST_EXAMPLES, QualityRow
 
@@ -73,6 +73,9 @@ def run_suites(
         pinned: the tables.
         tables: tables of the pipeline; table `quality` gets the results.
         artifacts: the project's artifacts, which get the page.
+
+    Raises:
+        Refused: the outcome may have a key that was forgotten during the check.
     """
     manifest = pinned.manifest
     now = datetime.now(UTC)
@@ -84,7 +87,16 @@ def run_suites(
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
     # The page is written before the table, so that a reader of the table always finds the page.
     docs = write_page(artifacts, pinned, check.id, now, run.state, checks)
-    quality.append(tables, checks)
+
+    def refuse_if_forgotten() -> None:
+        if epochs.is_forgotten_since(tables.warehouse, tables.look(epochs.NAME), manifest.epoch):
+            remove_page(artifacts, manifest, check.id)
+            raise Refused(
+                f"a key of {manifest.pipeline} was forgotten during this check of epoch {manifest.epoch}, and its "
+                "outcome may name the key: nothing of it was kept. Check again"
+            )
+
+    quality.append(tables, checks, refuse_if_forgotten)
     return replace(run, checks=tuple(checks), docs=docs)
 
 

@@ -24,14 +24,15 @@ from tidegate.pipelines.snapshots.key_traces import KeyTraces, is_of, partitions
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import recover, trusted_head
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import keep_newest_only
+from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint, remove_rests
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_schema
 from tidegate.pipelines.tables.keys import Key, are_of_key, group_of, key_of_texts, mark_of_forgotten
+from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import WINDOW
@@ -90,10 +91,10 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     for entry in list_savepoints(tables):
         snapshot = read_savepoint(tables, entry.name)
         rest = _without(tables, snapshot, value, "state-forget")
-        _rewrite_savepoint(tables, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, value, rest))
+        _rewrite_savepoint(tables, entry.name, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, value, rest))
         rows[f"savepoint {entry.name}"] = rest.gone
     quality.forget_examples(tables, key)
-    vacuum(tables, Retention(snapshots=1, age=0), now)
+    keep_newest_only(tables)
     return Forgotten(manifest.epoch, rows)
 
 
@@ -188,16 +189,16 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
     return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
 
 
-def _rewrite_savepoint(tables: PipelineTables, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
-    """Commit the remaining state to a savepoint, and delete all its other files, also those of an interrupted run."""
-    listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
-    needed = set(listed)
+def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
+    """Commit the remaining state to a savepoint, and delete all that its newest version does not need."""
+    table = f"{SAVEPOINTS}/{name}"
     if rest.gone or erased != snapshot.manifest:
         record = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
         written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
         added = [*rest.added, *([written] if written else [])]
         check_written(tables.warehouse, snapshot.path, added)
+        listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
         removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
         snapshot.handle.create_write_transaction(
             [*(add_action(file) for file in added), *removes],
@@ -205,7 +206,4 @@ def _rewrite_savepoint(tables: PipelineTables, snapshot: Snapshot, rest: _Rest, 
             snapshot.handle.schema(),
             commit_properties=CommitProperties(custom_metadata={"tidegate": record}, max_commit_retries=0),
         )
-        needed = rest.kept | {file.path for file in added}
-    for stray in tables.warehouse.names(snapshot.path).keys() - needed:
-        if stray.endswith(".parquet"):
-            tables.warehouse.delete_file(snapshot.path, stray)
+    leave_newest(tables, table, tables.open(table).version(), tables.warehouse.names(snapshot.path))

@@ -20,7 +20,8 @@ from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoi
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, hash_of, is_forgotten, key_of_texts
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.only_newest import has_leftovers
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES
@@ -57,6 +58,7 @@ class KeyTraces:
                 )
                 or any(self._are_in_table(table) for table in (state.NAME, results.NAME, late.NAME, rejects.NAME))
                 or any(self._are_in_savepoint(entry.name) for entry in list_savepoints(self.tables))
+                or any(has_leftovers(self.tables, table) for table in ALL)
             )
         except Refused:
             return True
@@ -83,7 +85,7 @@ class KeyTraces:
 
     def _are_in_table(self, table: str) -> bool:
         path = self.tables.path(table)
-        names = [name for name in self.tables.warehouse.names(path) if name.endswith(".parquet")]
+        names = self._data_files(path)
         schema = arrow_schema(self.tables.look(table))
         columns = self.schema.names if table == state.NAME else key_columns(table, schema, self.schema.names)
         is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
@@ -93,11 +95,14 @@ class KeyTraces:
 
     def _are_in_savepoint(self, name: str) -> bool:
         snapshot = read_savepoint(self.tables, name)
-        names = [file["path"] for file in snapshot.files]
+        names = self._data_files(snapshot.path)
         schema = arrow_schema(snapshot.handle)
         return self._are_in_manifest(snapshot.manifest) or self._are_in_files(
             snapshot.path, names, schema, self.schema.names, is_state=True
         )
+
+    def _data_files(self, path: str) -> list[str]:
+        return [name for name in self.tables.warehouse.names(path) if name.endswith(".parquet")]
 
     def _are_in_files(
         self, path: str, names: Iterable[str], schema: pa.Schema, columns: tuple[str, ...], is_state: bool

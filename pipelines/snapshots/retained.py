@@ -6,7 +6,7 @@ snapshots of a backfill, a restore and the like stay, because a repeated interva
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -14,6 +14,7 @@ from typing import Self
 from tidegate.pipelines.config import PipelineEntry
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.snapshots.head import SnapshotEntry
+from tidegate.pipelines.tables.table_log import not_ahead
 from tidegate.windowing.time import Duration, Millis, non_negative_millis
 
 THINNED = frozenset({"stream", "clock"})
@@ -83,14 +84,15 @@ def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis
         now: int64 epoch milliseconds.
     """
     newest = entries[: retention.snapshots]
-    return {entry.version for entry in (*newest, *_by_age(entries, retention.oldest_snapshot(now)))}
+    return {entry.version for entry in (*newest, *_by_age(entries, retention.oldest_snapshot(now), now))}
 
 
-def _by_age(entries: Iterable[SnapshotEntry], oldest: Millis) -> Iterator[SnapshotEntry]:
+def _by_age(entries: Sequence[SnapshotEntry], oldest: Millis, now: Millis) -> Iterator[SnapshotEntry]:
     """Yield the snapshots that are young enough; of a stream, only the newest of each timeline and hour."""
     hours = set()
-    for entry in entries:
-        if entry.committed_at < oldest:
+    times = not_ahead([entry.committed_at for entry in reversed(entries)], now)[::-1]
+    for entry, committed_at in zip(entries, times, strict=True):
+        if committed_at < oldest:
             continue
         hour = (entry.manifest["timeline"], entry.committed_at // HOUR)
         if entry.manifest["kind"] not in THINNED:

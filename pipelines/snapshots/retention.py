@@ -22,6 +22,7 @@ from tidegate.pipelines.snapshots.retained import Retention, retained
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.compaction import drop_old_epochs
 from tidegate.pipelines.tables.files import epoch_of
+from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.table_log import LogMemory, TableLog
 from tidegate.windowing.time import Millis, non_negative_millis
@@ -122,9 +123,28 @@ def vacuum(
                 check()
             tables.warehouse.delete_file(tables.path(table), name)
     if retention.epochs is not None:
-        drop_old_epochs(tables, now - non_negative_millis(retention.epochs, "epochs"), decision.oldest_epoch)
+        before = now - non_negative_millis(retention.epochs, "epochs")
+        drop_old_epochs(tables, before, decision.oldest_epoch, now)
     tables.clear_lease()
     return decision.clearing
+
+
+def keep_newest_only(tables: PipelineTables) -> None:
+    """Remove every snapshot but the newest, every older version of each table, and every file that they don't need.
+
+    Clocks decide nothing here, neither that of a driver nor the times of commits. The caller holds the lease.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or somebody commits at the same time.
+    """
+    head = required(tables, recover(tables))
+    fence = _fence(tables)
+    # After the fence, nobody can commit one of these files any more.
+    listed = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
+    for table in ALL:
+        since = head.version if table == state.NAME else tables.look(table).version()
+        leave_newest(tables, table, since, listed[table], lambda: _check_head(tables, fence))
+    tables.clear_lease()
 
 
 def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
@@ -134,7 +154,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     entries = list(snapshots_of(logs[state.NAME]))
     kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
-    since |= {table: logs[table].version_at(retention.oldest_read(now)) for table in PUBLISHED}
+    since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in PUBLISHED}
     needed = {table: logs[table].files_since(since[table]) for table in ALL}
     for version in kept:
         if version < since[state.NAME]:
@@ -189,7 +209,7 @@ def _check_head(tables: PipelineTables, fence: int) -> None:
     if tables.warehouse.log(tables.path(state.NAME)).info(fence + 1) is not None:
         raise Refused(
             f"another process committed to table state of {tables.pipeline} during this clean-up, and may need files "
-            "that it was about to remove. The clean-up stopped, and nothing is lost. Run `tidegate vacuum` again"
+            "that it was about to remove. The clean-up stopped, and nothing is lost. Run the command again"
         )
 
 

@@ -7,7 +7,7 @@ state needs no compaction: each commit writes one file for each shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import log
 from typing import Any
 
@@ -67,7 +67,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     return len(files), len(files) - sum(map(len, groups)) + len(written)
 
 
-def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int) -> int:
+def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Millis) -> int:
     """Remove the files of table epochs whose epochs all began before a moment; return the number of these epochs.
 
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
@@ -77,14 +77,16 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int) -> int:
         tables: the pipeline's tables.
         before: the moment, int64 epoch milliseconds.
         needed: the oldest epoch whose snapshot is retained; this epoch and later ones stay.
+        now: the present time, int64 epoch milliseconds.
 
     Raises:
         Refused: somebody else commits to the table at the same time.
     """
     handle = tables.look(epochs.NAME)
     gone = []
-    for file in sorted(active_files(handle), key=lambda file: file["min.epoch"]):
-        if file["max.epoch"] >= needed or not _all_began_before(tables, file["path"], before):
+    files = sorted(active_files(handle), key=lambda file: file["min.epoch"])
+    for number, file in enumerate(files):
+        if file["max.epoch"] >= needed or _last_began(tables, [each["path"] for each in files[number:]], now) >= before:
             break
         gone.append(file)
     if gone:
@@ -92,21 +94,34 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int) -> int:
     return sum(file["num_records"] for file in gone)
 
 
-def _all_began_before(tables: PipelineTables, name: str, moment: Millis) -> bool:
-    """Return True if the Parquet statistics of a file show that all its epochs began before a moment."""
+def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Millis:
+    """Return the time at which the last epoch of the first of some files began.
+
+    If the clock of an epoch was ahead of `now`, the epoch began before those of the next file.
+    """
+    bounds = _began(tables, names[0])
+    if bounds is None:
+        return now
+    if bounds[1] <= now:
+        return bounds[1]
+    later = (_began(tables, name) for name in names[1:])
+    return next((first for first, _ in filter(None, later) if first <= now), now)
+
+
+def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
+    """Return the first and the last start of an epoch in a file; None if its Parquet statistics don't have them."""
     import pyarrow.parquet as pq
 
     filesystem, root = tables.warehouse.filesystem(tables.path(epochs.NAME))
     with filesystem.open_input_file(f"{root}/{name}" if root else name) as opened:
         metadata = pq.ParquetFile(opened).metadata
-    index = metadata.schema.names.index("started_at") if "started_at" in metadata.schema.names else None
-    if index is None:
-        return False
-    for group in range(metadata.num_row_groups):
-        bounds = metadata.row_group(group).column(index).statistics
-        if bounds is None or not bounds.has_min_max or to_millis(bounds.max) >= moment:
-            return False
-    return True
+    if "started_at" not in metadata.schema.names:
+        return None
+    index = metadata.schema.names.index("started_at")
+    bounds = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    if any(bound is None or not bound.has_min_max for bound in bounds):
+        return None
+    return to_millis(min(bound.min for bound in bounds)), to_millis(max(bound.max for bound in bounds))
 
 
 def _commit(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.manifest import EPOCHS
-from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
+from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of, read_table
 from tidegate.pipelines.tables import counters
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
 
@@ -83,3 +83,9 @@ def newest(warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_sta
         rows = warehouse.read_files(path, [file["path"]], schema, None, is_chosen)
         newest_rows = pa.concat_tables([newest_rows, rows]).sort_by([("epoch", "descending")]).slice(0, limit)
     return newest_rows
+
+
+def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> bool:
+    """Return True if a key was forgotten after an epoch, so that what was read as of that epoch may have the key."""
+    where = (pc.field("kind") == "forget") & (pc.field("epoch") > epoch)
+    return bool(len(read_table(warehouse, handle, ["epoch"], where)))

@@ -92,10 +92,10 @@ def epoch_of(name: str) -> int | None:
     return int(named[1]) if named else None
 
 
-def statistics(table: pa.Table) -> dict[str, Any]:
-    """Return the Delta statistics of a file with these rows."""
+def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[str, Any]:
+    """Return the Delta statistics of a file with these rows, with bounds of the described columns."""
     low, high, nulls = {}, {}, {}
-    for name in _DESCRIBED:
+    for name in described:
         if name not in table.schema.names:
             continue
         column = table[name]

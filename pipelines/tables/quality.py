@@ -6,28 +6,40 @@ combines the small files and removes outcomes that are too old.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
 
+from tidegate.pipelines.delta_log import FOLDER
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
+from tidegate.pipelines.tables.files import add_action, remove_action, statistics, write_file
+from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.table_log import shorten_log
 from tidegate.windowing.time import Millis, from_millis
 
 NAME = "quality"
 
 _ENOUGH = 20
 """Number of files from which on `tidy` combines them."""
+
+_ATTEMPTS = 50
+"""Number of tries to commit, if other checks commit at the same moments."""
+
+_DESCRIBED = ("timeline", "epoch", "checked_at")
+"""Columns with bounds in the log, by which readers find the newest check."""
 
 EXAMPLE = ", such as "
 """Text in `observed` before an example, in rows that an older tidegate wrote; `examples` has them now."""
@@ -125,13 +137,68 @@ class QualityRow:
         return f"{self.suite}: {self.expectation}{self.subject}, {self.severity}{said}: {self.observed}{examples}"
 
 
-def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
-    """Add the rows of one check, in one commit."""
+def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[], None] = lambda: None) -> None:
+    """Add the rows of one check, in one commit.
+
+    Args:
+        tables: the pipeline's tables.
+        rows: the rows.
+        check: raises an error if the rows may have a key that was forgotten since their tables were read. It is called
+            before the commit, which fails if `forget_examples` commits after this call.
+
+    Raises:
+        Refused: other commits to the table come in between each time.
+    """
     tables.create_one(NAME, SCHEMA, {})
     outcomes = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
-    # The table of an older tidegate has fewer columns.
-    options = tables.warehouse.options_of(tables.path(NAME))
-    write_deltalake(tables.path(NAME), outcomes, mode="append", schema_mode="merge", storage_options=options)
+
+    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+        check()
+        return outcomes, []
+
+    # The table of an older tidegate has fewer columns. Another check may add them at the same moment.
+    with suppress(CommitFailedError):
+        tables.widen({NAME: SCHEMA})
+    _change(tables, change)
+
+
+Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAction]]]
+"""Returns the rows to add to a version of the table, and the files to remove from it."""
+
+
+def _change(tables: PipelineTables, change: Change) -> int:
+    """Commit a change that is made from the newest version, and return the new version; repeat after other commits.
+
+    Raises:
+        Refused: other commits to the table come in between each time.
+    """
+    path = tables.path(NAME)
+    for _ in range(_ATTEMPTS):
+        handle = tables.open(NAME)
+        version = handle.version() + 1
+        added, removes = change(handle)
+        file = None if added is None else write_file(tables.warehouse, path, f"{NAME}-rows", added)
+        adds = []
+        if file is not None and added is not None:
+            stats = json.dumps(statistics(added, _DESCRIBED))
+            adds = [add_action(file.model_copy(update={"stats": stats}))]
+        try:
+            handle.create_write_transaction(
+                [*adds, *removes],
+                "append",
+                handle.schema(),
+                commit_properties=CommitProperties(max_commit_retries=0),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            )
+        except CommitFailedError:
+            if file is not None:
+                tables.warehouse.delete_file(path, file.path)
+            continue
+        tables.warehouse.make_commit_durable(path, version)
+        return version
+    raise Refused(
+        f"other checks of {tables.pipeline} commit to table {path} each time that this command tries to: run it again"
+    )
 
 
 def tidy(tables: PipelineTables, oldest: Millis) -> bool:
@@ -156,7 +223,7 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
     except CommitFailedError:
         # Another check does the same at this moment.
         return False
-    tables.open(NAME).vacuum(dry_run=False)
+    tables.open(NAME).vacuum(dry_run=False, full=True)
     return True
 
 
@@ -173,35 +240,61 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
 
 
 def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named: bool = False) -> None:
-    """Remove the examples of all checks, in the files too.
+    """Remove the examples of all checks, in the files too, also of checks that were killed.
 
     An observation that contains one of the texts even without its example becomes empty.
 
     Args:
         tables: the pipeline's tables.
         texts: texts of the parts of a key.
-        only_if_named: True leaves the table as it is unless an observation or an example contains all of the texts.
+        only_if_named: True leaves the table as it is unless a file contains all of the texts.
+
+    Raises:
+        Refused: other commits to the table come in between each time.
     """
-    if not tables.warehouse.exists(tables.path(NAME)):
+    if not tables.warehouse.exists(tables.path(NAME)) or (only_if_named and not _are_named(tables, texts)):
         return
-    handle = tables.open(NAME)
-    rows = read_table(tables.warehouse, handle)
-    observed = rows["observed"].to_pylist()
-    examples = rows["examples"].to_pylist() if "examples" in rows.column_names else [None] * len(rows)
-    shown = [(seen or "") + "".join(map(str, shown or ())) for seen, shown in zip(observed, examples, strict=True)]
-    if only_if_named and not any(all(text in each for text in texts) for each in shown):
-        return
-    kept = [_without_example(seen, texts) for seen in observed]
-    if kept != observed or any(each is not None for each in examples):
-        cleaned = {"observed": pa.array(kept, pa.string()), "examples": pa.nulls(len(rows), EXAMPLES)}
-        for name in cleaned.keys() & {*rows.column_names}:
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, rows.schema.field(place), cleaned[name].cast(rows.schema.field(place).type))
-        # What a check appends meanwhile stays: only the files of this version go.
-        write_deltalake(handle, rows, mode="overwrite")
-    tables.open(NAME).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    listed: list[str] = []
+
+    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+        # A check that wrote one of these files before can't commit it after this change.
+        listed[:] = tables.warehouse.names(tables.path(NAME))
+        rows = read_table(tables.warehouse, handle)
+        kept = [_without_example(seen, texts) for seen in rows["observed"].to_pylist()]
+        cleaned = rows.set_column(
+            rows.schema.get_field_index("observed"), rows.schema.field("observed"), pa.array(kept, pa.string())
+        )
+        if "examples" in rows.column_names:
+            field = rows.schema.field("examples")
+            nothing = pa.nulls(len(rows), field.type)
+            cleaned = cleaned.set_column(rows.schema.get_field_index("examples"), field, nothing)
+        if cleaned.equals(rows):
+            return None, []
+        return cleaned, [remove_action(file) for file in active_files(handle)]
+
     # The statistics in old log entries contain the smallest and the largest text of a file.
-    shorten_log(tables, NAME, tables.open(NAME).version())
+    leave_newest(tables, NAME, _change(tables, change), listed)
+
+
+def _are_named(tables: PipelineTables, texts: Sequence[str]) -> bool:
+    """Return True if a file of the table or of its log contains all of the texts, or can't be read."""
+    path = tables.path(NAME)
+    log = f"{path}/{FOLDER}"
+    files = [(folder, name) for folder in (path, log) for name in tables.warehouse.names(folder)]
+    return any(_contains(tables, folder, name, texts) for folder, name in files)
+
+
+def _contains(tables: PipelineTables, folder: str, name: str, texts: Sequence[str]) -> bool:
+    import pyarrow.parquet as pq
+
+    filesystem, root = tables.warehouse.filesystem(folder)
+    with filesystem.open_input_file(f"{root}/{name}" if root else name) as file:
+        try:
+            content = str(pq.read_table(file).to_pylist()) if name.endswith(".parquet") else file.read().decode()
+        except (pa.ArrowException, OSError, ValueError):
+            return True
+    # A log has texts as JSON, and values in Parquet are shown as Python's.
+    return all(any(form in content for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1])) for text in texts)
 
 
 def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:

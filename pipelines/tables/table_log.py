@@ -7,7 +7,7 @@ So the log keeps an entry and a checkpoint for each old version that stays, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -138,13 +138,22 @@ class TableLog:
             self.memory.entries[key] = LogEntry(version, commit_info(actions), added, removed)
         return self.memory.entries[key]
 
-    def version_at(self, moment: Millis) -> int:
-        """Return the newest version at a moment (int64 epoch milliseconds), or the oldest one if all are younger."""
+    def version_at(self, moment: Millis, now: Millis) -> int:
+        """Return the newest version at a moment, or the oldest one if all are younger.
+
+        Args:
+            moment: int64 epoch milliseconds.
+            now: the present time, int64 epoch milliseconds; a commit that is dated later was made by a clock that was
+                ahead.
+        """
         recent = self.recent
-        oldest = recent[0]
-        for version in recent[1:]:
+        times = []
+        for version in recent:
             entry = self.entry(version)
-            if entry is None or entry.time is None or entry.time > moment:
+            times.append(now if entry is None or entry.time is None else entry.time)
+        oldest = recent[0]
+        for version, time in zip(recent[1:], not_ahead(times, now)[1:], strict=True):
+            if time > moment:
                 break
             oldest = version
         return oldest
@@ -256,6 +265,20 @@ class TableLog:
                 f"entry {entry_name(version)} in the log of table {self.tables.path(self.table)} is damaged ({error}). "
                 "Only tidegate may change it"
             ) from error
+
+
+def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
+    """Return the times of commits, in the order of the commits, without times that are ahead of the present.
+
+    A host whose clock was ahead dates its commits in the future. Such a commit counts as no younger than the commit
+    after it, or than `now` if it is the newest. Otherwise one of them would keep everything before it for years.
+    """
+    latest = now
+    settled = []
+    for time in reversed(times):
+        latest = time if time <= now else latest
+        settled.append(latest)
+    return settled[::-1]
 
 
 def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
