@@ -21,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import RemoveAction
 
-from tidegate.pipelines.delta_log import FOLDER
+from tidegate.pipelines.delta_log import FOLDER, actions_in
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
@@ -277,24 +277,37 @@ def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named:
 
 
 def _are_named(tables: PipelineTables, texts: Sequence[str]) -> bool:
-    """Return True if a file of the table or of its log contains all of the texts, or can't be read."""
+    """Return True if a file has all of the texts in an observation or an example, or can't be read."""
     path = tables.path(NAME)
     log = f"{path}/{FOLDER}"
     files = [(folder, name) for folder in (path, log) for name in tables.warehouse.names(folder)]
-    return any(_contains(tables, folder, name, texts) for folder, name in files)
+    return any(_contains(_shown(tables, folder, name), texts) for folder, name in files)
 
 
-def _contains(tables: PipelineTables, folder: str, name: str, texts: Sequence[str]) -> bool:
+def _shown(tables: PipelineTables, folder: str, name: str) -> str | None:
+    """Return observations and examples in a file of the table or of its log; None if the file can't be read."""
     import pyarrow.parquet as pq
 
     filesystem, root = tables.warehouse.filesystem(folder)
     with filesystem.open_input_file(f"{root}/{name}" if root else name) as file:
         try:
-            content = str(pq.read_table(file).to_pylist()) if name.endswith(".parquet") else file.read().decode()
+            if name.endswith(".parquet"):
+                opened = pq.ParquetFile(file)
+                # Statistics in a log have the smallest and the largest text.
+                columns = {"observed", "examples", "add"} & {*opened.schema_arrow.names}
+                return str(opened.read(sorted(columns)).to_pylist())
+            return "".join(json.dumps(action["add"]) for action in actions_in(file.read()) if "add" in action)
         except (pa.ArrowException, OSError, ValueError):
-            return True
-    # A log has texts as JSON, and values in Parquet are shown as Python's.
-    return all(any(form in content for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1])) for text in texts)
+            return None
+
+
+def _contains(shown: str | None, texts: Sequence[str]) -> bool:
+    # A log has texts as JSON within JSON, and a value in Parquet is shown as Python shows it.
+    plain = None if shown is None else shown.replace("\\", "")
+    return plain is None or all(
+        any(form.replace("\\", "") in plain for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1]))
+        for text in texts
+    )
 
 
 def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:

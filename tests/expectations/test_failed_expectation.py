@@ -149,3 +149,23 @@ def test_a_table_of_an_older_version_is_read_and_continued(tmp_path: Path) -> No
     assert checked(tmp_path) == 5
     assert quality.newest(tables)["limits"][0].as_py() == "max_value 0"
     json.dumps(quality.newest(tables).to_pylist(), default=str)
+
+
+def test_a_check_during_which_a_key_is_forgotten_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read the rows of the key before, and would note them afterwards."""
+    tables = project(hour_lake(), tmp_path)
+    assert checked(tmp_path) == 5
+    append = quality.append
+
+    def forget_first(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(quality, "append", append)
+        assert run(["forget", "hours", "a", "--yes", "--config", str(tmp_path / "tidegate.toml")]) == 0
+        append(*arguments, **options)
+
+    monkeypatch.setattr(quality, "append", forget_first)
+    checks = len(quality.read(tables))
+    assert checked(tmp_path) == 3
+    assert len(quality.read(tables)) == checks
+    assert not any(quality.read(tables)["examples"].to_pylist())
+    assert len(list((tmp_path / ".work" / "quality" / "hours").glob("check-*.html"))) == 1
+    assert checked(tmp_path) == 5

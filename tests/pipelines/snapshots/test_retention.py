@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,8 +25,11 @@ from tidegate.pipelines.snapshots.retention import Clearing, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.storage import Warehouse, read_table
 from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.compaction import drop_old_epochs
 from tidegate.pipelines.tables.files import check_written
 from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.tables.table_log import TableLog, not_ahead
+from tidegate.windowing.time import from_millis
 
 LONG_AFTER = (time.time_ns() // 1_000_000) + 365 * 86_400_000
 
@@ -225,3 +229,31 @@ def test_at_least_the_newest_snapshot_stays(by_hand: ByHand) -> None:
         Retention(0, timedelta(days=1))
     with pytest.raises(Refused, match="no snapshot yet"):
         keep(by_hand, 1)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_one_commit_that_was_dated_ahead_does_not_stop_the_clean_up(by_hand: ByHand, ahead: int) -> None:
+    now = time.time_ns() // 1_000_000
+    for number in (1, 2, 3, 4):
+        hours(by_hand, 7 + number)
+        by_hand.dated(from_millis(now - (10 - number) * 3_600_000 if number != ahead else now + 365 * 86_400_000))
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(1, timedelta(hours=2), timedelta(hours=2)), now)
+    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
+    assert TableLog(by_hand.tables, "results").versions == [by_hand.tables.open("results").version()]
+
+
+def test_times_that_are_ahead_give_way_to_the_next_commit() -> None:
+    assert not_ahead([10, 99, 30, 40], 50) == [10, 30, 30, 40]
+    assert not_ahead([10, 99, 98, 97], 50) == [10, 50, 50, 50]
+    assert not_ahead([10, 40, 20, 50], 50) == [10, 40, 20, 50], "a clock that was behind says nothing about others"
+    assert not_ahead([], 50) == []
+
+
+def test_one_epoch_whose_clock_was_ahead_does_not_keep_old_epochs(by_hand: ByHand) -> None:
+    for number, started_at in enumerate((1_000, 10**13, 3_000, 4_000), 1):
+        planned = by_hand.planned([("ann", at(f"{number:02d}:00"), 1)], at(f"{number:02d}:00"))
+        plan = replace(planned.plan, started_at=started_at)
+        publish(by_hand.tables, by_hand.committed(replace(planned, plan=plan)))
+    assert drop_old_epochs(by_hand.tables, 3_500, 4, 10_000) == 3
+    assert by_hand.rows("epochs")["epoch"].to_pylist() == [4]
