@@ -9,12 +9,22 @@ from rich.text import Text
 
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 
+_CATCHUP = (
+    "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
+    "of {name}__stream on, each later backfill run is refused (exit code 3). Use one of the two, or set catchup = "
+    'false: docs/operations/scheduling.md, "Backfill or stream"'
+)
+
 
 @click.command()
 @click.argument("pipeline")
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
-    """Show how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
+    """Check PIPELINE, and show how it is run: the operator, why it was chosen, and the steps of an epoch.
+
+    Faults that would end a run are reported without Spark where possible: missing columns and functions, conditions
+    that are not boolean, types that don't fit.
+    """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
     from tidegate.pipelines.inspect.explanation import look_at_source
@@ -31,6 +41,7 @@ def explain(screen: Screen, pipeline: str) -> None:
     missing, panes = missing_sources(value, warehouse), sources_of_panes(value, warehouse)
     data["missing_tables"] = list(missing)
     data["tables_of_panes"] = panes
+    data["notes"] = notes = [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup else []
     screen.show(
         data,
         *(f"no column is checked yet: {message}" for message in missing.values()),
@@ -39,6 +50,7 @@ def explain(screen: Screen, pipeline: str) -> None:
             'Read a copy of the final windows: docs/guide/consuming.md, "A second pipeline"'
             for name in panes
         ),
+        *notes,
         Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),
         f"order: {explanation.order}",
         table(

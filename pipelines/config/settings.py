@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from tidegate.pipelines.config.cron import check_cron
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.imports import explain_import, similar
 from tidegate.pipelines.names import check_address, check_name
@@ -69,6 +70,10 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A date or date-time of TOML; without a zone it is UTC."""
 
 
+Cron: TypeAlias = Annotated[str, AfterValidator(check_cron)]
+"""A cron expression, or a preset such as `@daily`."""
+
+
 Place: TypeAlias = Annotated[str, AfterValidator(check_address)]
 """A folder, or a URI in an object store."""
 
@@ -103,9 +108,9 @@ class PipelineEntry(BaseModel):
     """End of event time, for data that is complete; None for no end."""
     catchup: bool = True
     """True lets Airflow schedule every interval since `start`, in order; with False you create the backfill."""
-    schedule: str = "0 0 * * *"
+    schedule: Cron = "0 0 * * *"
     """Cron expression of the backfill; the data interval between two ticks is the slice."""
-    stream_schedule: str = "*/15 * * * *"
+    stream_schedule: Cron = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
     """`available-now` for runs that read what is there, `continuous` for one long run that is started by hand."""
@@ -113,7 +118,7 @@ class PipelineEntry(BaseModel):
     """Start of a run of the stream: on `stream_schedule`, for commits of the source, or for either."""
     look_seconds: float = Field(default=10, ge=1)
     """Seconds between two looks for commits of the source, if they start the stream."""
-    reopen_schedule: str | None = None
+    reopen_schedule: Cron | None = None
     """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""

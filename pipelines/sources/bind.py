@@ -9,6 +9,7 @@ from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, 
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.schemas import without_metadata
+from tidegate.pipelines.spark.functions import function_names
 from tidegate.pipelines.spark.on_demand import settings_of
 from tidegate.pipelines.storage import warehouse_of
 
@@ -18,8 +19,8 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
 
     Raises:
         MissingSource: a source does not exist.
-        Refused: an expression can't be parsed, names a missing column, or has another value in each run; or Spark
-            reads a source whose changes are to be corrected.
+        Refused: an expression can't be parsed, names a missing column or function, has types that don't fit, or has
+            another value in each run; or Spark reads a source whose changes are to be corrected.
     """
     warehouse, choices = warehouse_of(config), []
     for part in pipeline.inputs:
@@ -29,7 +30,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
             # Pipelines without SQL should not wait for this import.
             from tidegate.pipelines.sources.sql.faults import check_expressions
 
-            check_expressions(pipeline, part, without_metadata(source.schema).names)
+            check_expressions(pipeline, part, without_metadata(source.schema).names, function_names(config))
         check_correctable(pipeline, part, choice)
         choices.append(choice)
     return choices

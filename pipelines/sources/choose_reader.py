@@ -88,7 +88,7 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
         setting: returns the value of a setting of Spark; None if it is not set.
 
     Raises:
-        Refused: an expression reads the clock of the run, or draws a value.
+        Refused: an expression reads the clock of the run, draws a value, or has types that don't fit.
     """
     files_by_spark = asks_for_spark(input_) or source.left_to_spark() or _unknown_type(source.schema)
     choice = _choose_evaluator(pipeline, input_, source, setting)
@@ -129,7 +129,8 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
 
         sql, compiled = compile_input(pipeline.name, input_, schema, source.unusual)
         _check_values(pipeline, input_, [*schema.names, *input_.columns], compiled)
-        differs = differing_setting(setting)
+        if (differs := differing_setting(setting)) is None:
+            _check_types(pipeline, input_, compiled)
         expressions = tuple(replace(each, reason=differs or each.reason) for each in compiled)
         reason = next((each.why for each in expressions if each.reason is not None), None)
     derived = schema if sql is None else sql.schema
@@ -160,6 +161,14 @@ def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expre
     for expression in expressions:
         if expression.reason is not None and (call := changing_call(expression.text, names)) is not None:
             raise changing_value(side + expression.field, pipeline.name, expression.text, call)
+
+
+def _check_types(pipeline: Pipeline, input_: Input, expressions: Sequence[Expression]) -> None:
+    """Refuse an expression whose types don't fit, before Spark is started for it."""
+    side = "" if input_ == pipeline.inputs[0] else "right."
+    for each in expressions:
+        if each.is_misfit:
+            raise Refused(f"{side}{each.field} of pipeline {pipeline.name!r}: {each.text!r} {each.reason}")
 
 
 def _unknown_type(schema: pa.Schema) -> str | None:

@@ -84,10 +84,15 @@ def _has_other_settings(config: Config) -> bool:
     # A session in a JVM that runs already takes its settings over.
     if "pyspark" in sys.modules and jvm.is_running():
         return True
+    folders = [os.environ.get("SPARK_CONF_DIR"), *(f"{home}/conf" for home in spark_homes())]
+    return any(Path(folder, "spark-defaults.conf").is_file() for folder in folders if folder)
+
+
+def spark_homes() -> list[str]:
+    """Return the folders in which Spark may be installed, the one that is used first."""
     package = importlib.util.find_spec("pyspark")
     homes = [os.environ.get("SPARK_HOME"), *(package.submodule_search_locations or () if package else ())]
-    folders = [os.environ.get("SPARK_CONF_DIR"), *(f"{home}/conf" for home in homes if home)]
-    return any(Path(folder, "spark-defaults.conf").is_file() for folder in folders if folder)
+    return [home for home in homes if home]
 
 
 @contextmanager

@@ -90,6 +90,18 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         (ENTRY + "retain_days = 1.5", "pipelines.hours.retain_days: give a whole number (given 1.5)"),
         (ENTRY + 'tags = "a"', 'pipelines.hours.tags: give a list, such as ["a", "b"] (given \'a\')'),
         (ENTRY + "stream_mode = 'x'", "pipelines.hours.stream_mode: give 'available-now' or 'continuous' (given 'x')"),
+        (
+            ENTRY + "schedule = 'every day'",
+            "pipelines.hours.schedule: 2 field(s): give a cron expression of five fields",
+        ),
+        (
+            ENTRY + "stream_schedule = '*/15 25 * * *'",
+            "pipelines.hours.stream_schedule: '25' is no hour",
+        ),
+        (
+            ENTRY + "reopen_schedule = '0 4 * foo *'",
+            "pipelines.hours.reopen_schedule: 'foo' is no month",
+        ),
         (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: unknown key; did you mean schedule?"),
         (
             "[metrics]\nprometheus = 'http://localhost:9464'",
@@ -321,3 +333,12 @@ def test_a_mistake_in_the_code_is_usage_with_its_line_and_nobody_tries_again(
         load_pipeline(config(tmp_path, text), "hours")
     assert refused.value.exit_code == 2
     assert "with_a_mistake" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["0 0 * * *", "*/15 * * * *", "@daily", "0 4 1,15 jan-MAR sun", "5-50/5 0-23 ? * 1#2", "0 0 L * *", "30 6 * * L5"],
+)
+def test_what_airflow_reads_as_a_cron_expression_is_taken(tmp_path: Path, schedule: str) -> None:
+    (tmp_path / "tidegate.toml").write_text(f"{ENTRY}schedule = '{schedule}'\n")
+    assert load_config(tmp_path / "tidegate.toml").entry("hours").schedule == schedule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from pyspark.errors import AnalysisException
 
+from tests.lake import hourly_pipeline
 from tests.sql_expressions import EXPRESSIONS, drawn
-from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
+from tidegate.pipelines.sources.sql.faults import check_expressions
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
-from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
+from tidegate.pipelines.spark.functions import installed_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -360,3 +366,49 @@ def test_lower_and_upper_of_every_character(spark: SparkSession) -> None:
                     if ours != theirs:
                         differing.append((expression, sign, hex(ord(sign)), ours, theirs))
     assert differing == []
+
+
+def test_no_function_that_spark_has_is_taken_for_unknown(spark: SparkSession) -> None:
+    names = [row.function for row in spark.sql("SHOW FUNCTIONS").collect()]
+    known = installed_names()
+    assert known is not None
+    taken = []
+    for name in names:
+        try:
+            called = replace(hourly_pipeline().inputs[0], where=f"{name}(value)")
+            check_expressions(hourly_pipeline(), called, ["value"], known)
+        except Refused as error:
+            taken += [name] if "does not have" in str(error) else []
+    assert len(names) > 400
+    for name in taken:
+        # Functions that return tables, which no expression can call.
+        with pytest.raises(AnalysisException) as refused:
+            spark.range(1).selectExpr(f"{name}(id)")
+        assert refused.value.getCondition() in ("NOT_A_SCALAR_FUNCTION", "UNRESOLVED_ROUTINE")
+
+
+@pytest.mark.parametrize(
+    ("where", "is_condition"),
+    [
+        ("i1 + 1", True),
+        ("t1", True),
+        ("day1", True),
+        ("d1", True),
+        ("ok1 and i1", True),
+        ("not l1", True),
+        ("t1 > 5", True),
+        ("5 <= day1", True),
+        ("t1 between 1 and 2", True),
+        ("t1 <=> d1", True),
+        ("i1 is true", True),
+        ("ok1 + 1", False),
+        ("i1 * ok1", False),
+        ("-ok1", False),
+        ("ok1 / ok2", False),
+    ],
+)
+def test_types_that_do_not_fit_are_refused_by_spark_too(comparison: Comparison, where: str, is_condition: bool) -> None:
+    with pytest.raises(Misfit):
+        as_condition(compile_expression(where, SCHEMA))
+    with pytest.raises(AnalysisException):
+        _ = (comparison.frame.where(where) if is_condition else comparison.frame.selectExpr(where)).schema

@@ -11,7 +11,7 @@ from sqlglot import exp
 from tidegate.pipelines.sources.sql import numbers
 from tidegate.pipelines.sources.sql.casts import cast
 from tidegate.pipelines.sources.sql.program import Call, Constant, Node
-from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 from tidegate.pipelines.sources.sql.types import decimal, decimal_of, is_number, together
 from tidegate.windowing.type_names import name_of
 
@@ -58,6 +58,8 @@ def need_number(node: Node) -> None:
     Raises:
         Unproven: it is none.
     """
+    if pa.types.is_boolean(node.type):
+        raise Misfit("does arithmetic with a boolean: write CASE WHEN ... THEN 1 ELSE 0 END for its number")
     if not is_number(node.type):
         raise Unproven(f"arithmetic of {name_of(node.type)} is not proven")
 

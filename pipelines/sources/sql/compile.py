@@ -15,8 +15,8 @@ from tidegate.pipelines.sources.sql.arithmetic import arithmetic, need_number
 from tidegate.pipelines.sources.sql.casts import cast
 from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
-from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
-from tidegate.pipelines.sources.sql.types import compared, decimal, finite, moment_of, number_literal
+from tidegate.pipelines.sources.sql.reading import COMPARISONS, Misfit, Unproven, parse
+from tidegate.pipelines.sources.sql.types import compared, decimal, finite, is_number, moment_of, number_literal
 from tidegate.pipelines.spark.versions import lacks_function
 from tidegate.windowing.type_names import name_of
 
@@ -102,7 +102,7 @@ class _Compiler:
         return Logic(left, right, isinstance(node, exp.And))
 
     def _condition(self, node: exp.Expr) -> Node:
-        return _condition(self.compile(node))
+        return as_condition(self.compile(node))
 
     def _not(self, node: exp.Expr) -> Node:
         return _negated(self._condition(node.this))
@@ -163,7 +163,7 @@ class _Compiler:
             return is_missing([value])
         if isinstance(asked, exp.Boolean):
             return Call(
-                numbers.same, (_condition(value), Constant(bool(asked.this), pa.bool_())), pa.bool_(), strict=False
+                numbers.same, (as_condition(value), Constant(bool(asked.this), pa.bool_())), pa.bool_(), strict=False
             )
         raise Unproven(f"IS {asked.sql('spark')} is not proven")
 
@@ -263,7 +263,15 @@ def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
     return Call(field_of, (node,), kind, options=tuple(path))
 
 
-def _condition(node: Node) -> Node:
+def as_condition(node: Node) -> Node:
+    """Return a condition as it is.
+
+    Raises:
+        Misfit: it is a number or a time.
+        Unproven: it is of another type that is not boolean.
+    """
+    if is_number(node.type) or pa.types.is_temporal(node.type):
+        raise Misfit(f"has a condition of type {name_of(node.type)}, and a condition is true or false: compare it")
     if not pa.types.is_boolean(node.type):
         raise Unproven(f"a condition of type {name_of(node.type)} is not proven")
     return node

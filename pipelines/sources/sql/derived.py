@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import plain
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.sql.compile import columns_of, compile_expression
+from tidegate.pipelines.sources.sql.compile import as_condition, columns_of, compile_expression
 from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
-from tidegate.pipelines.sources.sql.reading import Unproven
-from tidegate.windowing.type_names import name_of
+from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def compile_input(
             if any(other.lower() == name.lower() and other != name for other in columns):
                 raise Unproven("it replaces a column whose name differs in case")
         except Unproven as error:
-            expressions.append(Expression(field, text, _reason(error, unproven)))
+            expressions.append(Expression(field, text, _reason(error, unproven), isinstance(error, Misfit)))
             unproven.add(name)
             columns.pop(name, None)
             continue
@@ -143,12 +142,10 @@ def compile_input(
     where = None
     if input_.where is not None:
         try:
-            where = _checked(input_.where, columns, unusual)
-            if not pa.types.is_boolean(where.type):
-                raise Unproven(f"a condition of type {name_of(where.type)} is not proven")
+            where = as_condition(_checked(input_.where, columns, unusual))
             expressions.append(Expression("where", input_.where))
         except Unproven as error:
-            expressions.append(Expression("where", input_.where, _reason(error, unproven)))
+            expressions.append(Expression("where", input_.where, _reason(error, unproven), isinstance(error, Misfit)))
     texts = {expression.field: expression.text for expression in expressions}
     return SourceSql(pipeline, pa.schema(fields), programs, where, texts, input_.watermark_from == "all"), expressions
 

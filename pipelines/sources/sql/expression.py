@@ -45,11 +45,13 @@ class Expression:
         field: its place in the pipeline: `where`, or `columns['name']`.
         text: the expression.
         reason: the reason why Spark evaluates it; None if the tasks do.
+        is_misfit: True if Spark can't evaluate it either, because types don't fit: the reason says which.
     """
 
     field: str
     text: str
     reason: str | None = None
+    is_misfit: bool = False
 
     @property
     def why(self) -> str:

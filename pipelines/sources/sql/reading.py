@@ -23,6 +23,10 @@ class Unproven(Exception):
     """The reason why an expression does not run as Arrow compute."""
 
 
+class Misfit(Unproven):
+    """The reason why no run can evaluate an expression: types don't fit, and Spark converts neither of them."""
+
+
 class _PlainSpark(Spark):
     """Spark's dialect without sqlglot's own functions: each call keeps its name and its arguments."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.pipelines.sources.sql import moments, times
 from tidegate.pipelines.sources.sql.casts import DIGITS, cast
 from tidegate.pipelines.sources.sql.program import Constant, Node
-from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 from tidegate.windowing.type_names import name_of
 
 _PRECISION = 38
@@ -108,6 +108,11 @@ def compared(left: Node, right: Node) -> tuple[Node, Node]:
         if pa.types.is_integer(other.type) and _is_beyond_bigint(node):
             # Spark takes `column < 1e19BD` for true, also where the column is null.
             raise Unproven("a comparison of an integer with a literal beyond bigint is not proven")
+    for node, other in ((left, right), (right, left)):
+        if pa.types.is_temporal(node.type) and is_number(other.type):
+            raise Misfit(
+                f"compares {name_of(node.type)} with {name_of(other.type)}: give a time, such as timestamp '2024-03-01'"
+            )
     left, right = together(left, right)
     if not is_ordered(left.type):
         raise Unproven(f"a comparison of {name_of(left.type)} is not proven")

@@ -183,6 +183,18 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
             "columns['more'] of pipeline 'sessions': 'valeu + 1' names no column 'valeu'",
         ),
         ("columns={'a': 'b + 1', 'b': 'value'}", "columns['a'] of pipeline 'sessions': 'b + 1' names no column 'b'"),
+        (
+            "where='soundx(user) = 1'",
+            "calls the function 'soundx', which Spark does not have; did you mean 'soundex'?",
+        ),
+        ("columns={'a': 'upper(nosuch_thing(user))'}", "calls the function 'nosuch_thing', which Spark does not have"),
+        (
+            "where='value + 1'",
+            "'value + 1' has a condition of type bigint, and a condition is true or false: compare it",
+        ),
+        ("where='value and at is null'", "has a condition of type bigint"),
+        ("where='at > 5'", "compares timestamp with int: give a time, such as timestamp '2024-03-01'"),
+        ("columns={'a': '(value > 3) + 1'}", "does arithmetic with a boolean"),
     ],
     ids=str,
 )
@@ -203,6 +215,7 @@ def test_an_expression_that_no_run_can_evaluate_is_refused(project: Project, opt
         "order > 3",
         "current_user = 'ann'",
         "mask(user, lowerChar => 'q') = 'q'",
+        "map(value) is null",
     ],
 )
 def test_an_expression_that_only_spark_knows_is_left_to_it(project: Project, where: str) -> None:
@@ -329,3 +342,12 @@ def test_it_starts_no_jvm(project: Project) -> None:
     root = Path(__file__).parents[3]
     ran = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:
+    (note,) = project.data("explain", "sessions")["notes"]
+    assert "from the first run of sessions__stream on, each later backfill run is refused (exit code 3)" in note
+    assert "catchup = true lets Airflow backfill" in " ".join(project.tidegate("explain", "sessions")[1].split())
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(f"{toml.read_text()}catchup = false\n")
+    assert project.data("explain", "sessions")["notes"] == []
