@@ -84,7 +84,7 @@ _WATCH = """
 ### Watermark of `{name}`
 
 Fails when the watermark lies more than {limit} minutes behind the clock: the source is silent, the stream does not run,
-or one source partition without idleness holds the others back. `tidegate snapshot show {name}` tells which.
+or one source partition without idleness holds the others back. `tidegate why {name}` says what windows wait for.
 """
 
 DOCUMENTS = {

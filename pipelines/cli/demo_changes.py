@@ -41,13 +41,9 @@ CONFIG = Path(__file__).parent.parent / "tidegate.toml"
 @task
 def add_up(dag_run=None):
     """Return the shifts of a partition, and their flights."""
-    from tidegate.pipelines.config import load_config
-    from tidegate.pipelines.snapshots.pinned import pin_tables
-    from tidegate.pipelines.storage import warehouse_of
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate import read_view
 
-    tables = PipelineTables(warehouse_of(load_config(CONFIG)), "carrier_shifts")
-    windows = pin_tables(tables).final_windows().to_pylist()
+    windows = read_view("carrier_shifts", columns=["window_start", "flights"], config=CONFIG).to_pylist()
     partition = dag_run.partition_key
     chosen = [row for row in windows if str(row["window_start"]).startswith(partition)]
     return {"partition": partition, "shifts": len(chosen), "flights": sum(row["flights"] for row in chosen)}
