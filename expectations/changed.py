@@ -76,11 +76,13 @@ class Changed:
         unit: length of a partition.
         starts: their starts, in order, as numpy's times of that unit.
         mark: the results that the readers know after they were told of these.
+        is_any: True if any final window changed; windows without bounds belong to no partition.
     """
 
     unit: PartitionUnit
     starts: Ints
     mark: Mark
+    is_any: bool
 
     @property
     def keys(self) -> list[str]:
@@ -98,6 +100,7 @@ class Changed:
         ends = np.datetime_as_string(self.starts[[0, -1]], unit="s").tolist() if len(self.starts) else [None, None]
         return {
             "unit": self.unit,
+            "is_any": self.is_any,
             "count": len(self.starts),
             "first": ends[0],
             "last": ends[1],
@@ -121,20 +124,22 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) 
     mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.watermark)
     if since is not None and since.table == mark.table and since.epoch >= mark.epoch:
         # A check of an older epoch: its readers know more already.
-        return Changed(unit, _starts(np.empty(0, np.int64), unit), since)
+        return Changed(unit, _starts(np.empty(0, np.int64), unit), since, is_any=False)
     starts: Ints | None = None
+    is_any = True
     with suppress(Refused):
-        starts = _starts(differing(_since(pinned, unit, since), pinned.shape), unit)
+        partitions, is_any = differing(_since(pinned, unit, since), pinned.shape)
+        starts = _starts(partitions, unit)
     earlier = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
     earlier_starts = np.array(earlier, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
     if starts is None:
-        present = _starts(differing(read_differences(pinned, unit, None, None), pinned.shape), unit)
+        present = _starts(differing(read_differences(pinned, unit, None, None), pinned.shape)[0], unit)
         span = np.concatenate([present, earlier_starts])
         starts = np.arange(span.min(), span.max() + 1) if len(span) else span
     named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
     if len(named):
         mark = replace(mark, first=int(named.min()), last=int(named.max()))
-    return Changed(unit, starts, mark)
+    return Changed(unit, starts, mark, is_any)
 
 
 def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:

@@ -79,8 +79,8 @@ def read_differences(pinned: Pinned, unit: str, since: Until | None, before: lis
     return pa.concat_tables([_ROWS.empty_table(), *parts])
 
 
-def differing(rows: pa.Table, shape: WindowShape | None) -> Ints:
-    """Return the partitions in which the final windows differ."""
+def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
+    """Return the partitions in which the final windows differ, and whether any of them do, also without a partition."""
     every_pane = shape is None or shape.every_pane_counts
     sides = [_seen(rows.filter(chosen), every_pane) for chosen in (rows["came"], pc.invert(rows["came"]))]
     pairs = pa.concat_tables(sides).group_by(["partition", "content", "is_retraction"])
@@ -90,9 +90,8 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> Ints:
     differs = pc.if_else(
         counted["is_retraction"], pc.greater(counted["came_sum"], left), pc.not_equal(counted["came_sum"], left)
     )
-    is_named = pc.not_equal(counted["partition"], _NO_PARTITION)
-    partitions: Ints = np.unique(counted.filter(pc.and_(differs, is_named))["partition"].to_numpy())
-    return partitions
+    partitions: Ints = np.unique(counted.filter(differs)["partition"].to_numpy())
+    return partitions[partitions != _NO_PARTITION], len(partitions) > 0
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:

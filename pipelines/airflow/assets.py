@@ -6,9 +6,9 @@ An event carries the facts that a downstream DAG decides by: versions, watermark
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import Asset, AssetAlias
 
@@ -82,9 +82,17 @@ def event_extra(result: Any) -> dict[str, Any]:
     return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
 
+def newest_event(asset: Asset) -> Any:
+    """Return the newest event of an asset, as Airflow has it; None if there is none."""
+    from airflow.sdk.execution_time.context import InletEventsAccessor
+
+    events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(1)
+    return next(iter(events), None)
+
+
 @dataclass(frozen=True, slots=True)
-class PartitionEvents:
-    """Events of the final windows by partition: one for each partition that changed, and one without a partition.
+class WindowEvents:
+    """Events of the final windows: one for each partition that changed, and one without a partition; none if none did.
 
     Airflow runs DAGs that are scheduled by partitions for events with a partition only, and other DAGs for events
     without one. The asset's state in Airflow keeps what the readers were told of, so a check that somebody makes on
@@ -92,11 +100,13 @@ class PartitionEvents:
 
     Args:
         pipeline: its name.
-        unit: length of a partition.
+        unit: length of a partition; `none` has only the event without a partition.
+        newest: returns the newest event of an asset.
     """
 
     pipeline: str
-    unit: PartitionUnit
+    unit: PartitionUnit | Literal["none"]
+    newest: Callable[[Asset], Any] = newest_event
 
     @property
     def asset(self) -> Asset:
@@ -110,23 +120,30 @@ class PartitionEvents:
 
     def arguments(self, context: Context) -> list[str]:
         """Return the options of `tidegate quality` that ask for the partitions that readers were not told of."""
-        state = self._state(context)
-        # A task that is tried or cleared again may have ended before Airflow had its events.
-        mark = state.get("before") if state.get("by") == _name_of(context) else state.get("mark")
-        return [f"--partitions={self.unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
+        mark = self._known(context)
+        unit = "day" if self.unit == "none" else self.unit
+        return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
-        """Give the events to Airflow, and return a line for the log if there are too many partitions to name."""
+        """Give the events to Airflow, and return a line for the log if there are none or too many partitions to name.
+
+        If nothing changed the asset is no outlet of the task any more, because Airflow makes an event for each outlet.
+        """
         partitions = result["partitions"]
+        state = {"by": _name_of(context), "before": self._known(context), "mark": partitions["mark"]}
+        context["asset_state_store"][self.asset].set(_TOLD, state)
+        if not partitions["is_any"]:
+            task = context["ti"].task
+            task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
+            return f"no final window changed since the last event of {self.asset.name}: there is no new event"
         events, keys = context["outlet_events"], partitions["keys"]
+        if self.unit == "none":
+            extra = {name: value for name, value in extra.items() if name != "partitions"}
         events[self.asset].extra = extra
-        if keys:
+        if keys and self.unit != "none":
             events[self.asset].add_partitions(keys)
             events[self.alias].add(self.asset, extra=extra)
-        state, by = self._state(context), _name_of(context)
-        before = state.get("before") if state.get("by") == by else state.get("mark")
-        context["asset_state_store"][self.asset].set(_TOLD, {"by": by, "before": before, "mark": partitions["mark"]})
-        if keys is not None:
+        if keys is not None or self.unit == "none":
             return None
         return (
             f"{partitions['count']} partitions changed, from {partitions['first']} to {partitions['last']}. These are "
@@ -134,9 +151,19 @@ class PartitionEvents:
             "time yourself. DAGs that are scheduled by the asset alone run as ever"
         )
 
-    def _state(self, context: Context) -> dict[str, Any]:
-        state = context["asset_state_store"][self.asset].get(_TOLD)
-        return state if isinstance(state, dict) else {}
+    def _known(self, context: Context) -> Any:
+        """Return the mark of what the readers were told of; None if that is nothing."""
+        state: Any = context["asset_state_store"][self.asset].get(_TOLD)
+        if not isinstance(state, dict):
+            return None
+        if state.get("by") != _name_of(context):
+            return state.get("mark")
+        # This task was tried or cleared before: it may have ended before Airflow had its events, or after that.
+        event, epoch = self.newest(self.asset), (state.get("mark") or {}).get("epoch")
+        if event is None or epoch is None or (event.extra or {}).get("epoch") != epoch:
+            return state.get("before")
+        is_ours = state["by"] == "/".join(map(str, (event.source_dag_id, event.source_run_id, event.source_task_id)))
+        return state["mark"] if is_ours else state.get("before")
 
 
 _TOLD = "told"

@@ -21,9 +21,8 @@ from airflow.sdk import (
 from tidegate.pipelines.airflow import params
 from tidegate.pipelines.airflow.alarms import Alarm
 from tidegate.pipelines.airflow.assets import (
-    PartitionEvents,
     SnapshotEvent,
-    final_windows_asset,
+    WindowEvents,
     snapshot_asset,
     source_assets,
 )
@@ -278,13 +277,12 @@ class PipelineDags:
         return DAG(**shared | options)
 
     def _quality(self, epoch: str, **options: Any) -> TidegateOperator:
-        unit = self.entry.asset_partitions
-        partitions = None if unit == "none" else PartitionEvents(self.name, unit)
+        events = WindowEvents(self.name, self.entry.asset_partitions)
         return self._tidegate(
             "quality",
             quality_arguments(self.name, epoch),
-            outlets=[final_windows_asset(self.name), *([] if partitions is None else [partitions.alias])],
-            partitions=partitions,
+            outlets=[events.asset, *([] if events.unit == "none" else [events.alias])],
+            windows=events,
             links=[ReportLink(), DocsLink()],
             **options,
         )

@@ -17,7 +17,7 @@ from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.pipelines.airflow import process
-from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra
+from tidegate.pipelines.airflow.assets import WindowEvents, event_extra
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
@@ -61,7 +61,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: a template; if it renders to anything but `True` the task is skipped.
         skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
         event: makes the content of its assets' events from the command's result.
-        partitions: events by partition, if its asset has them.
+        windows: events of the final windows, if the command checks them.
         note: makes a line for the log from the result of a command that ended well.
         links: buttons at the task; its log names where they lead.
     """
@@ -81,7 +81,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: str = "True",
         skip_if_held: str = "False",
         event: Callable[[Any], dict[str, Any]] = event_extra,
-        partitions: PartitionEvents | None = None,
+        windows: WindowEvents | None = None,
         note: Callable[[Any], str | None] = lambda result: None,
         links: Sequence[BaseOperatorLink] = (),
         **kwargs: Any,
@@ -95,7 +95,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.only_if = only_if
         self.skip_if_held = skip_if_held
         self.event = event
-        self.partitions = partitions
+        self.windows = windows
         self.note = note
         self.operator_extra_links = tuple(links)
         self._run: process.Run | None = None
@@ -107,13 +107,13 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         if str(self.only_if) != "True":
             raise AirflowSkipException("the Params of this run don't ask for this task")
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
-        if self.partitions is not None:
-            self.arguments += self.partitions.arguments(context)
+        if self.windows is not None:
+            self.arguments += self.windows.arguments(context)
         self._try = context["ti"].try_number
         result = self.execute_resumable(context)
         notes = [self.note(result)]
-        if self.partitions is not None:
-            notes.append(self.partitions.tell(context, result, self.event(result)))
+        if self.windows is not None:
+            notes.append(self.windows.tell(context, result, self.event(result)))
         else:
             for outlet in self.outlets:
                 if isinstance(outlet, Asset):

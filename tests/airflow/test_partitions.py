@@ -96,6 +96,7 @@ def test_three_changed_rows_on_two_days_run_these_days_and_their_month_again_onc
     assert check(airflow) == [*days, None]
     assert readers.of("by_day", 4) == totals(BEFORE, "%Y-%m-%d")
     assert readers.of("by_month", 2) == totals(BEFORE, "%Y-%m")
+    assert check(airflow) == [], "no window changed since"
 
     DeltaTable(lake.path("told_events")).update({"value": "value + 5"}, predicate="value in (10, 7, 1000)")
     stream_without_spark(NoSpark(), lake, pipeline=told, limits=EpochLimits())

@@ -82,11 +82,11 @@ def test_with_a_schedule_late_rows_are_reopened_and_then_checked_if_there_were_a
 
 
 def test_without_partitions_the_final_windows_have_one_plain_event(tmp_path: Path) -> None:
-    for unit, partitions in (("none", None), ("hour", "hour")):
+    for unit in ("none", "hour"):
         dags = project_dags(write_project(tmp_path / unit, asset_partitions=f'"{unit}"'))
         quality = dags["sessions__quality"].get_task("quality")
-        assert (quality.partitions and quality.partitions.unit) == partitions
-        assert len(quality.outlets) == (1 if partitions is None else 2)
+        assert quality.windows.unit == unit
+        assert len(quality.outlets) == (1 if unit == "none" else 2)
 
 
 def test_tasks_that_run_spark_take_a_slot_of_the_pool_and_others_do_not(dags: dict[str, DAG]) -> None:

@@ -7,11 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import AssetAlias
+from airflow.sdk import Asset, AssetAlias
 
-from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra, final_windows_asset
+from tidegate.pipelines.airflow.assets import WindowEvents, event_extra, final_windows_asset
 
-EVENTS = PartitionEvents("duty", "day")
+
+def nothing(asset: Asset) -> Any:
+    """Stand for Airflow without any event."""
+    return
+
+
+EVENTS = WindowEvents("duty", "day", nothing)
 KEYS = ["2024-03-01T00:00:00", "2024-03-02T00:00:00"]
 
 
@@ -33,7 +39,8 @@ class Stored(dict[Any, Any]):
 
 
 def context(run: str, stored: Stored) -> Any:
-    instance = SimpleNamespace(dag_id="duty__quality", run_id=run, task_id="quality")
+    task = SimpleNamespace(outlets=[EVENTS.asset, EVENTS.alias])
+    instance = SimpleNamespace(dag_id="duty__quality", run_id=run, task_id="quality", task=task)
     return {
         "ti": instance,
         "outlet_events": Accessors(),
@@ -41,9 +48,17 @@ def context(run: str, stored: Stored) -> Any:
     }
 
 
-def result(mark: int, keys: list[str] | None, count: int | None = None) -> dict[str, Any]:
+def result(mark: int, keys: list[str] | None, count: int | None = None, is_any: bool = True) -> dict[str, Any]:
     count = len(keys or ()) if count is None else count
-    named = {"unit": "day", "count": count, "first": "a", "last": "b", "keys": keys, "mark": {"epoch": mark}}
+    named: dict[str, Any] = {
+        "unit": "day",
+        "count": count,
+        "first": "a",
+        "last": "b",
+        "keys": keys,
+        "mark": {"epoch": mark},
+    }
+    named["is_any"] = is_any
     return {"pipeline": "duty", "epoch": mark, "partitions": named}
 
 
@@ -70,7 +85,7 @@ def test_each_partition_has_an_event_and_one_has_none() -> None:
     assert note is None
 
 
-def test_if_nothing_changed_there_is_one_event_without_a_partition() -> None:
+def test_windows_without_a_partition_have_one_event() -> None:
     events, note = tell("first", Stored(), 7, [])
     assert events[final_windows_asset("duty")].keys == []
     assert EVENTS.alias not in events
@@ -104,3 +119,38 @@ def test_a_task_that_is_run_again_tells_the_same_again(tries: int) -> None:
         tell("second", stored, 8, KEYS)
         assert since("second", stored) == {"epoch": 7}
     assert since("third", stored) == {"epoch": 8}
+
+
+def test_if_no_window_changed_there_is_no_event() -> None:
+    stored = Stored()
+    tell("first", stored, 7, KEYS)
+    given, found = context("second", stored), result(8, [], is_any=False)
+    note = EVENTS.tell(given, found, event_extra(found))
+    assert note == "no final window changed since the last event of duty__final_windows: there is no new event"
+    assert given["ti"].task.outlets == [EVENTS.alias], "Airflow makes an event for each asset that is left"
+    assert given["outlet_events"] == {}
+    assert since("third", stored) == {"epoch": 8}
+
+
+@pytest.mark.parametrize("unit", ["day", "none"])
+def test_a_task_that_is_cleared_after_airflow_had_its_events_goes_on_from_them(unit: Any) -> None:
+    stored, events = Stored(), []
+    told = WindowEvents("duty", unit, lambda asset: events[-1] if events else None)
+    for run, epoch in (("first", 7), ("second", 8)):
+        given, found = context(run, stored), result(epoch, KEYS)
+        told.tell(given, found, event_extra(found))
+        about = {"source_dag_id": "duty__quality", "source_run_id": run, "source_task_id": "quality"}
+        events.append(SimpleNamespace(extra=given["outlet_events"][told.asset].extra, **about))
+    again = told.arguments(context("second", stored))
+    assert again == ["--partitions=day", '--since={"epoch": 8}'], "without partitions, the mark still counts"
+    events.pop()
+    assert told.arguments(context("second", stored))[1] == '--since={"epoch": 7}', "these events Airflow never had"
+
+
+def test_without_partitions_there_is_one_event() -> None:
+    told = WindowEvents("duty", "none", nothing)
+    given, found = context("first", Stored()), result(7, None, 3653)
+    assert told.tell(given, found, event_extra(found)) is None
+    events = given["outlet_events"]
+    assert (events[told.asset].keys, events[told.asset].extra) == ([], {"pipeline": "duty", "epoch": 7})
+    assert told.alias not in events

@@ -64,6 +64,7 @@ class Readers:
     def tell(self) -> set[str]:
         """Tell them, and return the partitions that they read again."""
         told = changed_partitions(pin(self.by_hand.tables, self.by_hand.pipeline), self.unit, self.mark)
+        assert told.is_any == bool(told.keys), "each of these windows lies in a partition"
         self.mark = Mark.parse(json.dumps(told.mark.to_dict()))
         final = self.final()
         for key in told.keys:
@@ -228,6 +229,7 @@ def test_too_many_partitions_are_counted_and_not_named(tmp_path: Path, monkeypat
     first, last = (at("00:00", day).strftime("%Y-%m-%dT00:00:00") for day in (0, 3))
     assert told.to_dict() == {
         "unit": "day",
+        "is_any": True,
         "count": 4,
         "first": first,
         "last": last,
