@@ -1,4 +1,8 @@
-"""Alarms: a task that failed for good adds a line to the alarms of the project and calls the project's `on_failure`."""
+"""Alarms: one when an incident begins and one when it ends, in the project's journal and to its `on_failure`.
+
+An incident begins when a task fails for good, and ends when the task succeeds. While it lasts, the task's further
+failures for the same reason raise no alarm. Open incidents are kept among the artifacts, in a file of each pipeline.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +21,7 @@ from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.environment import without_airflow
+from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
 from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of
@@ -37,12 +43,75 @@ MEANINGS = {
 
 _BY_SIGNAL = "the task was ended, somebody ended the process, or the system was short of memory; the retries failed too"
 
+_OF_CHECK = (
+    *("suite", "expectation", "columns", "limits", "description", "severity"),
+    *("rows", "failing", "observed", "examples"),
+)
+"""Fields of a failed expectation in an alarm."""
+
 _log = logging.getLogger(__name__)
+
+
+def task_state(dag: str, run: str, task: str) -> str | None:
+    """Return the state of a task in Airflow; None if nobody can tell."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    # The DAG processor, which tells of tasks whose worker died, may not ask.
+    with suppress(Exception):
+        states = RuntimeTaskInstance.get_task_states(dag_id=dag, run_ids=[run], task_ids=[task])
+        return str(states[run][task])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """A failure callback of a pipeline's tasks.
+
+    Args:
+        config: path of tidegate.toml.
+        pipeline: its name.
+        state_of: returns the state of a task in Airflow.
+    """
+
+    config: str
+    pipeline: str
+    state_of: Callable[[str, str, str], str | None] = task_state
+
+    def __call__(self, context: Any) -> None:
+        """Log the failed task of a context; if an incident begins with it, note it and call the project's `on_failure`.
+
+        Raises:
+            TidegateError: `on_failure` failed, or did not end in time.
+        """
+        instance = context["ti"]
+        if self._is_marked(context):
+            _log.warning("no alarm: somebody marked the task or its run")
+            return
+        config = load_config(Path(self.config))
+        alarm = describe(context, self.pipeline, config.entry(self.pipeline).owner)
+        _log.error("alarm: %s", json.dumps(alarm))
+        place, what = incident_of(instance), what_failed(alarm)
+        with _incidents(config, self.pipeline) as incidents:
+            open_one = incidents.get(place)
+            incidents[place] = {"since": alarm["at"], "what": what}
+            if open_one is not None and open_one["what"] == what:
+                incidents[place] = open_one
+                _log.warning("no alarm: this incident is open since %s", open_one["since"])
+                return
+        raise_alarm(config, self.pipeline, alarm)
+
+    def _is_marked(self, context: Any) -> bool:
+        """Return True if somebody marked the task, or its run, while it ran: Airflow then ends its command."""
+        instance, code = context["ti"], getattr(context.get("exception"), "exit_code", None)
+        if code is None or code <= _SIGNALS:
+            return False
+        state = self.state_of(instance.dag_id, instance.run_id, instance.task_id)
+        return state in ("failed", "success", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmEnds:
+    """A success callback of a pipeline's tasks: it ends the incident that began with a failure of the task, if any.
 
     Args:
         config: path of tidegate.toml.
@@ -53,17 +122,73 @@ class Alarm:
     pipeline: str
 
     def __call__(self, context: Any) -> None:
-        """Log the failed task of a context, note it among the alarms, and call the project's `on_failure`.
+        """Note the end of an incident among the alarms, and call the project's `on_failure` with it.
 
         Raises:
             TidegateError: `on_failure` failed, or did not end in time.
         """
-        alarm = describe(context, self.pipeline)
-        _log.error("alarm: %s", json.dumps(alarm))
-        config = load_config(Path(self.config))
-        note(config, alarm)
-        if config.entry(self.pipeline).on_failure is not None:
-            tell_project(config, self.pipeline, alarm)
+        config, place = load_config(Path(self.config)), incident_of(context["ti"])
+        if place not in open_incidents(config, self.pipeline):
+            return
+        with _incidents(config, self.pipeline) as incidents:
+            ended = incidents.pop(place, None)
+        if ended is not None:
+            alarm = describe(context, self.pipeline, config.entry(self.pipeline).owner)
+            raise_alarm(
+                config, self.pipeline, {**alarm, "status": "ended", "since": ended["since"], "severity": "info"}
+            )
+
+
+def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
+    """Note an alarm, and call the project's `on_failure`."""
+    note(config, alarm)
+    if config.entry(pipeline).on_failure is not None:
+        tell_project(config, pipeline, alarm)
+
+
+def incident_of(instance: Any) -> str:
+    """Return the name of the incident that a failure of a task is part of.
+
+    Each run of a stream, a check or a watch also does what the run before left undone. An interval does not.
+    """
+    place = f"{instance.dag_id}/{instance.task_id}"
+    is_interval = instance.dag_id.endswith("__backfill") and instance.task_id != "quality"
+    return f"{place}/{instance.run_id}" if is_interval else place
+
+
+def what_failed(alarm: dict[str, Any]) -> list[str]:
+    """Return what tells one incident of a task from another: its exit code, and the expectations that do not hold."""
+    checks = [f"{check['suite']}: {check['expectation']} {check['columns'] or ''}" for check in alarm["failed"]]
+    return [str(alarm["exit_code"]), *sorted(checks)]
+
+
+def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
+    """Return the open incidents of a pipeline by name, each with the time of its first failure."""
+    content = artifacts_of(config).read(_file_of(pipeline))
+    return {} if content is None else dict(json.loads(content))
+
+
+@contextmanager
+def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
+    """Yield the open incidents of a pipeline to be changed."""
+    incidents = open_incidents(config, pipeline)
+    before = dict(incidents)
+    try:
+        yield incidents
+    finally:
+        came = {name: value for name, value in incidents.items() if before.get(name) != value}
+        went = before.keys() - incidents.keys()
+
+        def change(content: bytes | None) -> bytes:
+            present = {} if content is None else json.loads(content)
+            return json.dumps({name: at for name, at in present.items() if name not in went} | came).encode()
+
+        if came or went:
+            artifacts_of(config).change(_file_of(pipeline), change)
+
+
+def _file_of(pipeline: str) -> str:
+    return f"incidents/{pipeline}.json"
 
 
 def meaning(exit_code: int | None) -> str | None:
@@ -76,13 +201,23 @@ def meaning(exit_code: int | None) -> str | None:
     return MEANINGS.get(exit_code)
 
 
-def describe(context: Any, pipeline: str) -> dict[str, Any]:
-    """Return the alarm of a failed task as plain values: the task, its exit code, the meaning, the reason."""
+def describe(context: Any, pipeline: str, owner: str) -> dict[str, Any]:
+    """Return the alarm of a failed task as plain values: the task, where to look, its exit code, meaning and reason."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
+    task = getattr(instance, "task", None)
+    result = getattr(task, "result", None)
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "status": "began",
+        "severity": severity(code, instance.task_id),
+        "owner": owner,
         "pipeline": pipeline,
+        "run_url": run_url(instance.dag_id, instance.run_id),
+        "log_url": getattr(instance, "log_url", None),
+        "report_url": report_url(result),
+        "docs_url": docs_url(result),
+        "failed": failed_checks(result),
         "dag": instance.dag_id,
         "run": instance.run_id,
         "task": instance.task_id,
@@ -93,6 +228,17 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
         "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
         "message": str(error) if error is not None else None,
     }
+
+
+def severity(exit_code: int | None, task: str) -> str:
+    """Return `critical` for results that are wrong, `warning` for a watermark that lies behind, else `error`."""
+    return "critical" if exit_code == QUALITY else "warning" if task == "watermark" else "error"
+
+
+def failed_checks(result: Any) -> list[dict[str, Any]]:
+    """Return the expectations that do not hold, with columns, limits and failing rows, from the JSON of a check."""
+    checks = result.get("checks") if isinstance(result, dict) else None
+    return [{name: check.get(name) for name in _OF_CHECK} for check in checks or () if not check["success"]]
 
 
 def note(config: Config, alarm: dict[str, Any]) -> str:

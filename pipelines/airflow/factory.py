@@ -19,7 +19,7 @@ from airflow.sdk import (
 )
 
 from tidegate.pipelines.airflow import params
-from tidegate.pipelines.airflow.alarms import Alarm
+from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds
 from tidegate.pipelines.airflow.assets import (
     SnapshotEvent,
     WindowEvents,
@@ -269,7 +269,9 @@ class PipelineDags:
                 "retries": self.entry.retries,
                 "retry_delay": timedelta(seconds=self.entry.retry_delay_seconds),
                 "execution_timeout": self._longest(kind),
+                "owner": self.entry.owner,
                 "on_failure_callback": Alarm(**self._pipeline),
+                "on_success_callback": AlarmEnds(**self._pipeline),
                 "pre_execute": params.known_params(options.get("params", ())),
             },
             **DOCUMENTS[kind].about(self.name, self.entry.max_lag_minutes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
@@ -27,10 +28,7 @@ class DocsLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the address; an empty text if the task checked nothing."""
-        result = getattr(operator, "result", None)
-        if not isinstance(result, dict) or not result.get("docs"):
-            return ""
-        return _address(f"pipelines/{result['pipeline']}/checks/index.html")
+        return docs_url(getattr(operator, "result", None)) or ""
 
 
 class PageLink(BaseOperatorLink):
@@ -54,10 +52,25 @@ def report_url(result: Any) -> str | None:
     return _address(f"pipelines/{result['pipeline']}/reports/{result['epoch']}")
 
 
-def _address(path: str) -> str:
-    from airflow.sdk.configuration import conf
+def docs_url(result: Any) -> str | None:
+    """Return the address of the Data Docs, from the JSON that a check left; None if it checked nothing."""
+    if not isinstance(result, dict) or not result.get("docs"):
+        return None
+    return _address(f"pipelines/{result['pipeline']}/checks/index.html")
 
+
+def run_url(dag: str, run: str) -> str:
+    """Return the address of a run in Airflow."""
+    return f"{_base()}/dags/{dag}/runs/{quote(run)}"
+
+
+def _address(path: str) -> str:
     from tidegate.pipelines.airflow.plugin import PREFIX
 
-    base = conf.get("api", "base_url", fallback=None) or ""
-    return f"{base.rstrip('/')}{PREFIX}/{path}"
+    return f"{_base()}{PREFIX}/{path}"
+
+
+def _base() -> str:
+    from airflow.sdk.configuration import conf
+
+    return (conf.get("api", "base_url", fallback=None) or "").rstrip("/")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tidegate.pipelines.inspect.status import read_status
 
@@ -48,15 +48,16 @@ class WatermarkWatch(BaseOperator):
         """Return the status of the pipeline.
 
         Raises:
-            AirflowFailException: the pipeline has no watermark, or one too far behind; a retry would change nothing.
+            AirflowFailException: the watermark lies too far behind; a retry would change nothing.
+            AirflowSkipException: the pipeline has no watermark yet.
         """
         given = context["params"].get("max_lag_minutes")
         limit = self.max_lag if given is None else timedelta(minutes=float(given))
         status = read_status(self.config, self.pipeline)
         lag = status.lag(self.clock())
         if lag is None:
-            raise AirflowFailException(
-                f"{self.pipeline} has no watermark yet (epoch {status.epoch}): run its backfill or its stream first"
+            raise AirflowSkipException(
+                f"{self.pipeline} has no watermark yet (epoch {status.epoch}): nothing lies behind"
             )
         message = f"{self.pipeline}: watermark of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
         if lag > limit.total_seconds():

@@ -122,8 +122,10 @@ class PipelineEntry(BaseModel):
     """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
+    owner: str = "airflow"
+    """Owner of the tasks in Airflow, and in alarms."""
     on_failure: str | None = None
-    """Function that is called with a dict when a task fails: `package.module:function`."""
+    """Function that is called with a dict when an incident begins and when it ends: `package.module:function`."""
     pool: str = "default_pool"
     """Airflow pool in which its Spark runs take a slot."""
     suite: str | None = None

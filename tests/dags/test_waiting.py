@@ -1,13 +1,11 @@
-"""Sensors, watches and alarms read the newest snapshot and start no JVM."""
+"""Sensors and watches read the newest snapshot and start no JVM."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +14,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from tests.dags.project import write_project
 from tests.expectations.quality_lake import QualityLake, at, session_lake
 from tidegate.pipelines.airflow import triggers
-from tidegate.pipelines.airflow.alarms import Alarm, meaning
-from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.stale import StaleNote
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
 from tidegate.pipelines.airflow.watch import WatermarkWatch
-from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 
 
@@ -145,6 +141,12 @@ def test_a_watch_fails_when_the_watermark_lies_too_far_behind(tmp_path: Path) ->
     assert watch(config, at("14:11"), max_lag_minutes=120)["epoch"] == 2
 
 
+def test_a_watch_is_skipped_before_there_is_a_watermark(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.toml").write_text('[pipelines.sessions]\nobject = "a:b"\nstart = 2024-03-01\n')
+    with pytest.raises(AirflowSkipException, match="no watermark yet"):
+        watch(tmp_path / "tidegate.toml", at("14:10"))
+
+
 def test_a_run_that_made_results_stale_names_the_command_that_runs_them_again(tmp_path: Path) -> None:
     config = write_project(tmp_path)
     note = StaleNote(str(config), "sessions")
@@ -154,61 +156,3 @@ def test_a_run_that_made_results_stale_names_the_command_that_runs_them_again(tm
     assert told is not None
     assert "airflow tasks clear sessions__backfill" in told
     assert "--start-date 2024-03-01T14:00:00+00:00 --end-date 2024-03-01T15:00:00+00:00" in told, "both included"
-
-
-LISTENER = """import json, os
-from pathlib import Path
-
-HERE = Path(__file__).parent
-
-
-def hear(alarm):
-    (HERE / "heard.json").write_text(json.dumps({"alarm": alarm, "environment": dict(os.environ)}))
-
-
-def refuse(alarm):
-    raise ValueError("the pager is away")
-"""
-
-
-def failed_task(tmp_path: Path, function: str) -> None:
-    """Let the alarm hear of a failed check, in a project that names a function of its module `listener`."""
-    config = write_project(tmp_path, on_failure=f'"listener:{function}"')
-    (tmp_path / "listener.py").write_text(LISTENER)
-    instance = SimpleNamespace(dag_id="sessions__backfill", run_id="r", task_id="quality", try_number=1)
-    Alarm(str(config), "sessions")(
-        {"ti": instance, "exception": CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")}
-    )
-
-
-def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it_away_from_airflows_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "the key of all connections")
-    monkeypatch.setenv("PAGER_URL", "https://pager")
-    failed_task(tmp_path, "hear")
-    heard = json.loads((tmp_path / "heard.json").read_text())
-    told = heard["alarm"]
-    assert "the key of all connections" not in str(heard["environment"])
-    assert heard["environment"]["PAGER_URL"] == "https://pager"
-    assert "listener" not in sys.modules, "code of the project is not imported beside Airflow"
-    assert told["reason"] == "a pane came twice"
-    assert (told["exit_code"], told["task"]) == (5, "quality")
-    assert "held back" in told["meaning"]
-    assert json.loads((tmp_path / ".work" / "alarms.jsonl").read_text()) == told
-    assert datetime.fromisoformat(told["at"]).tzinfo == UTC
-
-
-def test_a_listener_that_fails_is_named_and_the_alarm_is_noted_all_the_same(tmp_path: Path) -> None:
-    with pytest.raises(TidegateError, match=r"on_failure of sessions failed: .*the pager is away"):
-        failed_task(tmp_path, "refuse")
-    assert (tmp_path / ".work" / "alarms.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [(4, "another driver"), (130, "SIGINT"), (137, "SIGKILL"), (143, "SIGTERM"), (255, None), (77, None), (None, None)],
-)
-def test_an_exit_code_is_told_in_words_and_that_of_a_signal_by_its_name(code: int | None, told: str | None) -> None:
-    found = meaning(code)
-    assert found is None if told is None else told in str(found)
