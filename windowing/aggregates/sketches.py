@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -157,14 +157,20 @@ class _Distinct(VectorisedAggregate):
         return serialized
 
 
+_EMPTY = -1
+"""The sketch leaves out an empty text. These are eight bytes of ones, which no text has in UTF-8."""
+
+
 def _hashable(value: Any) -> Any:
     """Return a value that the sketch accepts: a text, a number, or an unambiguous text for another type."""
-    if isinstance(value, bool | bytes | date | datetime | Decimal):
-        return (
-            value.hex()
-            if isinstance(value, bytes)
-            else str(DECIMALS.normalize(value) if type(value) is Decimal else value)
-        )
+    if isinstance(value, str | bytes) and not value:
+        return _EMPTY
+    if isinstance(value, bytes):
+        return value.hex()
+    if type(value) is Decimal:
+        return str(DECIMALS.normalize(value))
+    if isinstance(value, bool | date | Decimal):
+        return str(value)
     return value + 0.0 if type(value) is float else value
 
 

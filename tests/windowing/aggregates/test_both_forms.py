@@ -44,6 +44,7 @@ INPUT = pa.schema(
         ("b", pa.bool_()),
         ("d", pa.decimal128(38, 2)),
         ("i", pa.int8()),
+        ("raw", pa.binary()),
     ]
 )
 
@@ -190,6 +191,13 @@ def test_collected_values_come_by_time_and_sets_by_value() -> None:
 
 def test_distinct_values_are_counted_exactly_up_to_the_size_of_the_sketch() -> None:
     assert of(ApproxCountDistinct("n"), "n", *range(1500), *range(1500)) == 1500
+
+
+@pytest.mark.parametrize(("column", "values"), [("s", ("", "a", "b", "")), ("raw", (b"", b"a", b"ff", b"\xff", None))])
+def test_an_empty_text_is_a_value_too(column: str, values: tuple[Any, ...]) -> None:
+    distinct = len(set(values) - {None})
+    assert of(ApproxCountDistinct(column), column, *values) == distinct
+    assert of(ApproxCountDistinct(column), column, values[0]) == 1
 
 
 def test_decimals_are_distinct_in_any_of_their_38_digits_and_not_by_their_trailing_zeros() -> None:
