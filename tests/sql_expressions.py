@@ -144,7 +144,7 @@ REFUSED = _lines(
         exists(array(i1), x -> x > 1) ; i1 = null ; date_trunc('decade', t1) ; s1 = '\n' ; s1::int ; interval 1 day
         t1 + interval 1 hour ; null ; s1 ilike 'a' ; _metadata.file_path ; s1 like 'a!' escape '!' ; i1 in (i2)
         cast(s1 as varchar(2)) ; round(d1, 2) ; extract(year from t1) ; s1 = '${env:HOME}'
-        ü ; l1 < 9223372036854775808
+        ü ; l1 < 9223372036854775808 ; cast(cast(i1 as float) as double) ; cast(l1 as float) + 0D ; float(i1) = d1
         i1 between -9223372036854775809 and 0 ; d1 < 1e400 ; d1 < 1e400D ; f1 < 1e39F ; -(-2147483648)
     """
 )

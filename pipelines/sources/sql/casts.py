@@ -19,6 +19,7 @@ from tidegate.windowing.type_names import name_of
 
 EXACT_DIGITS = 15
 """Decimals of so many digits are whole doubles divided by a power of ten that is a double, so the quotient is exact."""
+_BITS_OF_FLOAT = 24
 _MOST_DIGITS = 38
 """Digits of the widest decimal."""
 _WHITE = "".join(map(chr, range(33))) + "\x7f"
@@ -95,6 +96,10 @@ def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Ca
     if t.is_boolean(source) and (t.is_integer(kind) or t.is_floating(kind)):
         return call(from_boolean, options=(kind,))
     if t.is_floating(source):
+        if t.is_float64(kind) and isinstance(node, Call) and node.kernel is to_floating:
+            inner = node.arguments[0].type
+            if t.is_integer(inner) and inner.bit_width > _BITS_OF_FLOAT:
+                raise Unproven("Spark may leave the FLOAT between a whole number and a DOUBLE out")
         if t.is_floating(kind):
             return call(to_floating, options=(kind,))
         if t.is_integer(kind):
