@@ -173,6 +173,9 @@ class Passed:
         Rows that were judged against the same watermark are one commit.
         """
         source, position = self._source, self._position
+        if position.version < 0:
+            # Of the source's first commit only a part was read.
+            return source.files.of([]), []
         until = within.end if position.frontier is None else min(within.end, position.frontier)
         files = of_version(source, position.version, None, within.start, until)
         active = source.log.active(source.bound.pipeline.source.timestamp, position.version)
