@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.facts import check_together
 from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.checked import checked
 from tidegate.windowing.functions.timed import TimedAggregateFunction
 from tidegate.windowing.time import Millis
 
@@ -57,10 +58,11 @@ class AggregateColumns(TimedAggregateFunction):
         self.functions = tuple(functions.values())
         for function in self.functions:
             check_together(function, AggregateFunction, "stored", "restored")
-        self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not f.takes_time]
-        self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if f.takes_time]
-        self._merges = [f.merge for f in self.functions]
-        self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(functions.items())]
+        parts = {name: checked(function, name) for name, function in functions.items()}
+        self._plain = [(i, f.add) for i, f in enumerate(parts.values()) if not f.takes_time]
+        self._timed = [(i, f.add_at) for i, f in enumerate(parts.values()) if f.takes_time]
+        self._merges = [f.merge for f in parts.values()]
+        self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(parts.items())]
         empty = [f.create_accumulator() for f in self.functions]
         # Copying one list of immutable accumulators is cheap, and most windows live only for a few elements.
         self._empty = empty if all(isinstance(part, int | float | str | None) for part in empty) else None

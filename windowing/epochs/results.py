@@ -1,4 +1,4 @@
-"""Tables of an outcome from the records of a row operator; results of user code are checked against their types."""
+"""Tables of an outcome from the records of a row operator. The operator has checked the results of user code."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.compute import Compute, IntervalJoin, Windows
-from tidegate.windowing.declared import check_names, declared_array
 from tidegate.windowing.epochs.outcome import late_table, no_late, output_table, pane_table
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, window_identity
@@ -25,15 +23,11 @@ class ResultColumns:
 
     Args:
         fields: name and type of each column in the table, side outputs included.
-        declared: type of each column as the user declared it; the table may keep it in another type.
         side_outputs: type of the values of each side output, by tag.
-        are_ours: True if the library's own aggregates compute the results, which need no check.
     """
 
     fields: pa.StructType
-    declared: Mapping[str, pa.DataType]
     side_outputs: Mapping[str, pa.StructType]
-    are_ours: bool
 
     @classmethod
     def of(cls, compute: Compute, fields: pa.StructType | None = None) -> ResultColumns:
@@ -47,63 +41,38 @@ class ResultColumns:
             IllegalArgument: `fields` is None and nothing is declared.
         """
         side_outputs = {} if isinstance(compute, Windows | IntervalJoin) else dict(compute.function.side_outputs)
-        result = compute.result_type if isinstance(compute.result_type, pa.StructType) else ()
-        declared = {field.name: field.type for field in result} | side_outputs
         if fields is None:
+            result = compute.result_type if isinstance(compute.result_type, pa.StructType) else ()
+            declared = {field.name: field.type for field in result} | side_outputs
             if not declared:
                 raise IllegalArgument("fields", None, "give the type of a result row: the computation declares none")
             fields = pa.struct(list(declared.items()))
-        return cls(
-            fields,
-            declared,
-            side_outputs,
-            isinstance(compute, Windows)
-            and compute.process is None
-            and isinstance(compute.aggregate, Mapping | AggregateColumns),
-        )
+        return cls(fields, side_outputs)
 
     def of_windows(self, values: Sequence[Any]) -> dict[str, pa.Array]:
-        """Return the columns of the results of windows.
-
-        Raises:
-            IllegalArgument: a result does not fit the declared columns.
-        """
-        if self.are_ours:
-            return {field.name: pa.array([value[field.name] for value in values], field.type) for field in self.fields}
-        names = {field.name for field in self.fields}
-        for value in values:
-            check_names("result", value, names)
+        """Return the columns of the results of windows."""
         return self._columns(values)
 
     def of_outputs(self, records: Sequence[ElementResult | SideOutput]) -> dict[str, pa.Array]:
         """Return the columns of the output of process functions and joins.
 
         Raises:
-            IllegalArgument: a result does not fit the declared columns, or a side output was not declared.
+            IllegalArgument: a side output was not declared.
         """
-        main = {field.name for field in self.fields} - set(self.side_outputs)
-        return self._columns([self._row(record, main) for record in records])
+        return self._columns([self._row(record) for record in records])
 
     def _columns(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
-        columns = {}
-        for field in self.fields:
-            role = "side output" if field.name in self.side_outputs else "result column"
-            values = [row.get(field.name) for row in rows]
-            declared = self.declared.get(field.name)
-            columns[field.name] = declared_array(f"{role} {field.name!r}", values, field.type, declared)
-        return columns
+        return {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in self.fields}
 
-    def _row(self, record: ElementResult | SideOutput, main: set[str]) -> Mapping[str, Any]:
+    def _row(self, record: ElementResult | SideOutput) -> Mapping[str, Any]:
         value = record.value
         if isinstance(record, SideOutput):
-            tags = self.side_outputs
-            if record.tag not in tags:
-                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {sorted(tags)}")
-            check_names(f"side output {record.tag!r}", value, {field.name for field in tags[record.tag]})
+            if record.tag not in self.side_outputs:
+                tags = sorted(self.side_outputs)
+                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {tags}")
             return {record.tag: value}
-        if isinstance(value, tuple) and main == set(SIDES):
+        if isinstance(value, tuple):
             return dict(zip(SIDES, value, strict=True))
-        check_names("result", value, main)
         row: Mapping[str, Any] = value
         return row
 

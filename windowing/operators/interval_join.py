@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.windowing.compute import IntervalJoin
+from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalState, MissingTimestamp
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
@@ -100,6 +101,7 @@ class IntervalJoinOperator:
         lower, upper = join.bounds
         self._reach = {LEFT: (lower, upper), RIGHT: (-upper, -lower)}
         self._join = join.join
+        self._fit = row_checker(join.result_type, join.join or join)
         self._late_output = late_output
 
     @property
@@ -132,7 +134,7 @@ class IntervalJoinOperator:
         if other is not None:
             for time, partner in other.between(timestamp + lower, timestamp + upper):
                 pair = (value, partner) if side == LEFT else (partner, value)
-                result = pair if self._join is None else self._join(*pair)
+                result = pair if self._join is None else self._fit(self._join(*pair))
                 self.output.append(ElementResult(result, max(timestamp, time), key))
         self.timers.event_time.add(saturating_add(timestamp, max(0, upper)), (key, (side, timestamp)))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.windowing.compute import Compute, CoProcess, KeyedProcess, Windows
-from tidegate.windowing.declared import check_names, declared_values
+from tidegate.windowing.declared import row_checker
 from tidegate.windowing.operators.co_process import KeyedCoProcessOperator
 from tidegate.windowing.operators.interval_join import IntervalJoinOperator
 from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
@@ -28,7 +28,7 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
     """
     if isinstance(compute, Windows):
         if compute.reduce is not None:
-            compute = replace(compute, reduce=_Reducing(compute.reduce, inputs[0]))
+            compute = replace(compute, reduce=_reducing(compute.reduce, inputs[0]))
         return WindowOperator(compute, panes=panes, account_for_all=True)
     if isinstance(compute, KeyedProcess):
         return KeyedProcessOperator(compute, value_type=inputs[0])
@@ -38,20 +38,13 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
     return IntervalJoinOperator(compute)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reducing:
-    """A user's reduce function whose values are checked and converted to the elements' type.
+def _reducing(reduce: Callable[[Any, Any], Any], kind: pa.StructType) -> Callable[[Any, Any], Any]:
+    """Return a user's reduce function with checked values; it may change the values that it is given.
 
     Args:
         reduce: the user's function.
         kind: type of an element.
     """
-
-    reduce: Callable[[Any, Any], Any]
-    kind: pa.StructType
-
-    def __call__(self, left: Any, right: Any) -> Any:
-        value = self.reduce(left, right)
-        check_names("reduce", value, self.kind.names)
-        (fitting,) = declared_values("reduce", [value], self.kind)
-        return fitting
+    copy, fit = row_checker(kind, reduce, "element"), row_checker(kind, reduce, "reduced value")
+    # The elements may be in other windows too, and the reduced value in a pane.
+    return lambda left, right: fit(reduce(copy(left), copy(right)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
 from tidegate.windowing.functions.keyed_process import OnTimerContext, ProcessContext
 from tidegate.windowing.keys import KeySchema
@@ -32,6 +33,9 @@ ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 class ProcessFunction(Protocol):
     """The hooks that process functions of one and of two inputs share."""
 
+    result_type: Any
+    side_outputs: Mapping[str, Any]
+
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
         """Handle a timer that fired."""
 
@@ -42,13 +46,16 @@ class ProcessFunction(Protocol):
 class HookContext:
     """The context of a hook, for the key of the element or timer; reused from call to call."""
 
-    __slots__ = ("_domain", "_emit", "_function", "_names", "_timer_service", "_timers", "cells", "timestamp")
+    __slots__ = ("_domain", "_emit", "_fits", "_function", "_names", "_timer_service", "_timers", "cells", "timestamp")
 
     def __init__(
         self, function: ProcessFunction, timers: InternalTimerService, emit: Callable[[SideOutput], None]
     ) -> None:
         self._function = function
         self._names = frozenset(state.name for state in function.states())
+        self._fits = {
+            tag: row_checker(kind, function, f"side output {tag!r}") for tag, kind in function.side_outputs.items()
+        }
         self._timers = timers
         self._timer_service = TimerService(timers)
         self._emit = emit
@@ -81,6 +88,8 @@ class HookContext:
     def output(self, tag: str, value: Any) -> None:
         if not isinstance(tag, str) or not tag:
             raise IllegalArgument("tag", tag, "name the side output with a text")
+        if (fit := self._fits.get(tag)) is not None:
+            value = fit(value)
         self._emit(SideOutput(tag, value, self.timestamp, self.current_key))
 
     def enter(self, key: Any, timestamp: Millis | None, domain: TimeDomain | None = None) -> None:
@@ -128,6 +137,7 @@ class ProcessOperator:
         self._hooks = hooks
         self._held = None if types is None else HeldElements(types)
         self._context = HookContext(function, self.timers, self.output.append)
+        self._fit = row_checker(function.result_type, function)
 
     def _take_in(self, key: Any, value: Any, timestamp: Millis | None, side: Side = None) -> None:
         """Take in an element: run its hook, or hold it until the watermark reaches its time.
@@ -201,7 +211,7 @@ class ProcessOperator:
             if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
                 raise IllegalArgument("results", results, "yield results, or return them in a list")
             for value in results:
-                self.output.append(ElementResult(value, timestamp, key))
+                self.output.append(ElementResult(self._fit(value), timestamp, key))
         self._context.leave()
 
     @property

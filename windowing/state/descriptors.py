@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from tidegate.windowing.declared import fitting, fitting_key, key_to_find
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.state.ttl import StateTtl, StateTtlConfig
 from tidegate.windowing.time import Millis
@@ -62,8 +63,8 @@ class StateDescriptor(Protocol):
     def arrow_type(self) -> pa.DataType:
         """Type of the snapshot's column for the state."""
 
-    def bind(self, cell: Cell, clock: Clock) -> Any:
-        """Return a handle on this state in a cell."""
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> Any:
+        """Return a handle on this state in a cell; `owner` is the function that uses it, for errors."""
 
     def merge(self, target: Cell, source: Cell) -> None:
         """Move the value of this state from cell `source` into cell `target`, when windows merge."""
@@ -90,10 +91,10 @@ class Accumulating(Protocol):
 class ValueState:
     """Handle on a single value, or None."""
 
-    __slots__ = ("_cell", "_name", "_ttl")
+    __slots__ = ("_cell", "_kind", "_name", "_owner", "_ttl")
 
-    def __init__(self, cell: Cell, name: str, ttl: StateTtl | None) -> None:
-        self._cell, self._name, self._ttl = cell, name, ttl
+    def __init__(self, cell: Cell, name: str, kind: pa.DataType, ttl: StateTtl | None, owner: object) -> None:
+        self._cell, self._name, self._kind, self._ttl, self._owner = cell, name, kind, ttl, owner
 
     def value(self) -> Any:
         """Return the value, or None if there is none or it has expired."""
@@ -101,10 +102,15 @@ class ValueState:
         return raw if self._ttl is None or raw is None else self._ttl.read(raw)
 
     def update(self, value: Any) -> None:
-        """Set the value. None clears it."""
+        """Set the value. None clears it.
+
+        Raises:
+            IllegalArgument: the declared type does not hold the value.
+        """
         if value is None:
             self.clear()
         else:
+            value = fitting(value, self._kind, self._name, self._owner)
             self._cell[self._name] = value if self._ttl is None else self._ttl.write(value)
 
     def clear(self) -> None:
@@ -115,10 +121,10 @@ class ValueState:
 class ListState:
     """Handle on a list of values, in the order of their addition."""
 
-    __slots__ = ("_cell", "_name", "_ttl")
+    __slots__ = ("_cell", "_kind", "_name", "_owner", "_ttl")
 
-    def __init__(self, cell: Cell, name: str, ttl: StateTtl | None) -> None:
-        self._cell, self._name, self._ttl = cell, name, ttl
+    def __init__(self, cell: Cell, name: str, kind: pa.DataType, ttl: StateTtl | None, owner: object) -> None:
+        self._cell, self._name, self._kind, self._ttl, self._owner = cell, name, kind, ttl, owner
 
     def get(self) -> list[Any]:
         """Return the values; an empty list if there are none."""
@@ -126,11 +132,17 @@ class ListState:
         return list(raw) if self._ttl is None else self._ttl.read_all(raw)
 
     def add(self, value: Any) -> None:
-        """Append a value."""
+        """Append a value.
+
+        Raises:
+            IllegalArgument: the declared type does not hold the value.
+        """
+        value = fitting(value, self._kind, self._name, self._owner)
         self._cell.setdefault(self._name, []).append(value if self._ttl is None else self._ttl.write(value))
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all values by `values`."""
+        values = list(values)
         self.clear()
         for value in values:
             self.add(value)
@@ -143,25 +155,42 @@ class ListState:
 class MapState:
     """Handle on a map of values by key."""
 
-    __slots__ = ("_cell", "_name", "_ttl")
+    __slots__ = ("_cell", "_key_kind", "_kind", "_name", "_owner", "_ttl")
 
-    def __init__(self, cell: Cell, name: str, ttl: StateTtl | None) -> None:
-        self._cell, self._name, self._ttl = cell, name, ttl
+    def __init__(
+        self, cell: Cell, name: str, kinds: tuple[pa.DataType, pa.DataType], ttl: StateTtl | None, owner: object
+    ) -> None:
+        self._cell, self._name, self._ttl, self._owner = cell, name, ttl, owner
+        self._key_kind, self._kind = kinds
 
     def get(self, key: Any) -> Any:
         """Return the value of `key`, or None if there is none or it has expired."""
-        raw = self._cell.get(self._name, {}).get(key)
+        entries = self._cell.get(self._name)
+        raw = None if entries is None else entries.get(key_to_find(key, self._key_kind))
         return raw if self._ttl is None or raw is None else self._ttl.read(raw)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of `key`."""
-        self._cell.setdefault(self._name, {})[key] = value if self._ttl is None else self._ttl.write(value)
+        """Set the value of `key`.
+
+        Raises:
+            IllegalArgument: the declared types do not hold the key or the value.
+        """
+        key = fitting_key(key, self._key_kind, self._name, self._owner)
+        value = fitting(value, self._kind, self._name, self._owner)
+        entries = self._cell.setdefault(self._name, {})
+        if self._ttl is None:
+            entries[key] = value
+            return
+        # A snapshot leaves out an expired entry, so the key is put for the first time again.
+        if key in entries and self._ttl.is_expired(entries[key]):
+            del entries[key]
+        entries[key] = self._ttl.write(value)
 
     def remove(self, key: Any) -> None:
         """Remove the value of `key`."""
         entries = self._cell.get(self._name)
         if entries is not None:
-            entries.pop(key, None)
+            entries.pop(key_to_find(key, self._key_kind), None)
             if not entries:
                 self.clear()
 
@@ -194,17 +223,21 @@ class MapState:
 class MergingState:
     """Handle on a reducing or aggregating state: a value into which additions are folded."""
 
-    __slots__ = ("_add", "_cell", "_name", "_result", "_ttl")
+    __slots__ = ("_add", "_cell", "_kind", "_name", "_owner", "_result", "_ttl")
 
     def __init__(
         self,
         cell: Cell,
         name: str,
+        kind: pa.DataType,
         ttl: StateTtl | None,
+        owner: object,
+        *,
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any],
     ) -> None:
-        self._cell, self._name, self._ttl, self._add, self._result = cell, name, ttl, add, result
+        self._cell, self._name, self._kind, self._ttl, self._owner = cell, name, kind, ttl, owner
+        self._add, self._result = add, result
 
     def get(self) -> Any:
         """Return the folded value, or None if nothing was added."""
@@ -212,8 +245,12 @@ class MergingState:
         return None if raw is None else self._result(raw)
 
     def add(self, value: Any) -> None:
-        """Fold a value into the state."""
-        folded = self._add(self._raw(), value)
+        """Fold a value into the state.
+
+        Raises:
+            IllegalArgument: the declared type does not hold the folded value.
+        """
+        folded = fitting(self._add(self._raw(), value), self._kind, self._name, self._owner)
         self._cell[self._name] = folded if self._ttl is None else self._ttl.write(folded)
 
     def clear(self) -> None:
@@ -252,8 +289,8 @@ class ValueStateDescriptor:
     def arrow_type(self) -> pa.DataType:
         return _stamped(self.type, self.ttl)
 
-    def bind(self, cell: Cell, clock: Clock) -> ValueState:
-        return ValueState(cell, self.name, StateTtl.of(self.ttl, clock))
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> ValueState:
+        return ValueState(cell, self.name, self.type, StateTtl.of(self.ttl, clock), owner)
 
     def merge(self, target: Cell, source: Cell) -> None:
         raise IllegalArgument("state", self.name, "value state can't merge: use reducing, aggregating or list state")
@@ -274,8 +311,8 @@ class ListStateDescriptor:
     def arrow_type(self) -> pa.DataType:
         return pa.list_(_stamped(self.element_type, self.ttl))
 
-    def bind(self, cell: Cell, clock: Clock) -> ListState:
-        return ListState(cell, self.name, StateTtl.of(self.ttl, clock))
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> ListState:
+        return ListState(cell, self.name, self.element_type, StateTtl.of(self.ttl, clock), owner)
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
@@ -293,13 +330,15 @@ class MapStateDescriptor:
 
     def __post_init__(self) -> None:
         _check(self.name, key_type=self.key_type, value_type=self.value_type)
+        if pa.types.is_nested(self.key_type):
+            raise IllegalArgument("key_type", self.key_type, "give a type without fields: Python has no such keys")
 
     @property
     def arrow_type(self) -> pa.DataType:
         return pa.map_(self.key_type, _stamped(self.value_type, self.ttl))
 
-    def bind(self, cell: Cell, clock: Clock) -> MapState:
-        return MapState(cell, self.name, StateTtl.of(self.ttl, clock))
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> MapState:
+        return MapState(cell, self.name, (self.key_type, self.value_type), StateTtl.of(self.ttl, clock), owner)
 
     def merge(self, target: Cell, source: Cell) -> None:
         raise IllegalArgument("state", self.name, "map state can't merge: use reducing, aggregating or list state")
@@ -321,12 +360,13 @@ class ReducingStateDescriptor:
     def arrow_type(self) -> pa.DataType:
         return _stamped(self.type, self.ttl)
 
-    def bind(self, cell: Cell, clock: Clock) -> MergingState:
-        return MergingState(cell, self.name, StateTtl.of(self.ttl, clock), self._fold, _identity)
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> MergingState:
+        ttl = StateTtl.of(self.ttl, clock)
+        return MergingState(cell, self.name, self.type, ttl, owner, add=self._fold, result=_identity)
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
-            target[self.name] = _merged(target.get(self.name), source.pop(self.name), self._fold, self.ttl)
+            target[self.name] = _merged(self, target.get(self.name), source.pop(self.name), self._fold)
 
     def _fold(self, folded: Any, value: Any) -> Any:
         return value if folded is None else self.reduce(folded, value)
@@ -349,24 +389,31 @@ class AggregatingStateDescriptor:
     def arrow_type(self) -> pa.DataType:
         return _stamped(self.type, self.ttl)
 
-    def bind(self, cell: Cell, clock: Clock) -> MergingState:
-        return MergingState(cell, self.name, StateTtl.of(self.ttl, clock), self._fold, self.aggregate.get_result)
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> MergingState:
+        ttl = StateTtl.of(self.ttl, clock)
+        return MergingState(cell, self.name, self.type, ttl, owner, add=self._fold, result=self.aggregate.get_result)
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
-            target[self.name] = _merged(target.get(self.name), source.pop(self.name), self.aggregate.merge, self.ttl)
+            target[self.name] = _merged(self, target.get(self.name), source.pop(self.name), self.aggregate.merge)
 
     def _fold(self, folded: Any, value: Any) -> Any:
         return self.aggregate.add(value, self.aggregate.create_accumulator() if folded is None else folded)
 
 
-def _merged(target: Any, source: Any, merge: Callable[[Any, Any], Any], ttl: StateTtlConfig | None) -> Any:
+def _merged(
+    state: ReducingStateDescriptor | AggregatingStateDescriptor,
+    target: Any,
+    source: Any,
+    merge: Callable[[Any, Any], Any],
+) -> Any:
     """Return the merged raw value of two. With a time to live, it has the later renewal of both."""
     if target is None:
         return source
-    if ttl is None:
-        return merge(target, source)
-    return {"value": merge(target["value"], source["value"]), "at": max(target["at"], source["at"])}
+    if state.ttl is None:
+        return fitting(merge(target, source), state.type, state.name)
+    value = fitting(merge(target["value"], source["value"]), state.type, state.name)
+    return {"value": value, "at": max(target["at"], source["at"])}
 
 
 def _identity(value: Any) -> Any:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.windowing.declared import declared_values
+from tidegate.windowing.declared import checker, fitting
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.time import Millis
@@ -133,7 +134,6 @@ class StateSchema:
 
     def from_table(self, table: pa.Table) -> Iterator[StateRow]:
         """Yield the rows of a table."""
-        names = [name for name, _ in self.contents]
         # A key may have the name of a column that the state of another configuration has.
         lacks = {name: None for name in self.key.names if name in _OF_SOME}
         for prefix in ("window", "state_window"):
@@ -152,7 +152,7 @@ class StateSchema:
                     state_window=_window(raw, "state_window") if raw["in_flight"] else None,
                     event_time_timers=raw["event_time_timers"] or [],
                     processing_time_timers=raw["processing_time_timers"] or [],
-                    contents=[raw[name] for name in names] if raw["filled"] else None,
+                    contents=[_as_declared(raw[name], kind) for name, kind in self.contents] if raw["filled"] else None,
                     missing=raw["missing"],
                     pane=raw["pane"],
                     late_firing=raw["late_firing"],
@@ -184,18 +184,7 @@ class StateSchema:
         if result is None:
             values = [pane["value"] for emitted in raw if emitted for pane in emitted]
             result = pa.array(values).type
-        elif any(pa.types.is_temporal(kind) for kind in _leaves(result)):
-            for pane in (pane for emitted in raw if emitted for pane in emitted):
-                (pane["value"],) = declared_values("result", [pane["value"]], result)
         return pa.array(raw, emitted_type(result))
-
-
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the types without fields that a type is made of."""
-    if not kind.num_fields:
-        yield kind
-    for index in range(kind.num_fields):
-        yield from _leaves(kind.field(index).type)
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:
@@ -229,10 +218,10 @@ def _panes(raw: list[dict[str, Any]] | None) -> list[EmittedPane] | None:
 
 
 def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.DataType]]) -> pa.Array:
-    for name, kind in declared:
-        # Arrow reads an int as a count of the column's unit, so a restored state would have another value.
-        if any(pa.types.is_temporal(leaf) for leaf in _leaves(kind)):
-            declared_values(f"state {name!r}", [cell and cell.get(name) for cell in cells], kind, takes_millis=False)
+    # User code may have changed a list, dict or struct after it put it there.
+    nested = [(name, checker(kind, f"state {name!r}", None)) for name, kind in declared if pa.types.is_nested(kind)]
+    if nested:
+        cells = [cell and {**cell, **{name: fit(cell.get(name)) for name, fit in nested}} for cell in cells]
     return pa.array([cell or None for cell in cells], pa.struct(list(declared)))
 
 
@@ -240,4 +229,17 @@ def _cell(raw: dict[str, Any] | None, declared: Sequence[tuple[str, pa.DataType]
     """Return the declared states of a cell that are not empty. States that the code no longer declares are left out."""
     if raw is None:
         return None
-    return {name: raw[name] for name, _ in declared if raw.get(name) is not None} or None
+    return {name: _as_declared(raw[name], kind) for name, kind in declared if raw.get(name) is not None} or None
+
+
+def _as_declared(value: Any, kind: pa.DataType | None) -> Any:
+    """Return a value from a table with its timestamps in their declared zones; the table keeps them in UTC."""
+    return fitting(value, kind, "value") if kind is not None and _has_zone(kind) else value
+
+
+@cache
+def _has_zone(kind: pa.DataType) -> bool:
+    """Return True if a type holds timestamps that a snapshot of Arrow or Delta gives back as another value."""
+    if kind.num_fields:
+        return any(_has_zone(kind.field(index).type) for index in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz not in (None, "UTC"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,21 @@ class DeltaTrigger(Trigger):
         reference = ctx.get_partitioned_state(self._reference)
         old = reference.value()
         if old is None:
-            reference.update(element)
+            reference.update(self._kept(element))
             return CONTINUE
         if self.delta(old, element) > self.threshold:
-            reference.update(element)
+            reference.update(self._kept(element))
             return FIRE
         return CONTINUE
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.get_partitioned_state(self._reference).clear()
+
+    def _kept(self, element: Any) -> Any:
+        """Return the declared columns of an element: after a restore the reference has no others."""
+        if not isinstance(self.element_type, pa.StructType) or not isinstance(element, Mapping):
+            return element
+        return {name: element.get(name) for name in self.element_type.names}
 
     @property
     def may_purge_unfired(self) -> bool:

@@ -42,8 +42,8 @@ class TermState:
     def arrow_type(self) -> pa.DataType:
         return pa.int64()
 
-    def bind(self, cell: Cell, clock: Clock) -> ValueState:
-        return ValueState(cell, self.name, None)
+    def bind(self, cell: Cell, clock: Clock, owner: object = None) -> ValueState:
+        return ValueState(cell, self.name, self.arrow_type, None, owner)
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:

@@ -78,7 +78,7 @@ def test_an_error_names_column_value_and_the_type_as_it_was_declared() -> None:
     with pytest.raises(IllegalArgument) as refused:
         made.run()
     assert str(refused.value).startswith(
-        "result column 'since' = 'noon': its declared type is timestamp[ms, tz=UTC]: give a datetime, or epoch "
+        "Told: result column 'since' = 'noon': its declared type is timestamp[ms, tz=UTC]: give a datetime, or epoch "
     )
 
 

@@ -155,3 +155,28 @@ def test_reduced_states_of_windows_that_merge_live_as_long_as_the_newer_one() ->
     target = {"n": {"value": 1, "at": 5}}
     state.merge(target, {"n": {"value": 2, "at": 3}})
     assert target == {"n": {"value": 3, "at": 5}}
+
+
+class Pages(KeyedProcessFunction):
+    """Puts each page, and shows the order of those that it finds."""
+
+    seen = MapStateDescriptor("seen", pa.string(), pa.int64(), StateTtlConfig(10))
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return (self.seen,)
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
+        pages = ctx.get_state(self.seen)
+        pages.put(value, 1)
+        yield pages.keys()
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_entry_that_is_put_again_after_it_expired_is_the_last_with_and_without_a_restart(restarts: bool) -> None:
+    harness = keyed_process_harness(Pages())
+    for clock, page in ((0, "c"), (8, "b"), (15, "c")):
+        harness.processing_time(clock)
+        if restarts:
+            harness.restore(harness.snapshot())
+        harness.element("ann", page, clock)
+    assert [result.value for result in harness.element_results()][-1] == ["b", "c"]

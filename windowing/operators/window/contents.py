@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.checked import checked
 from tidegate.windowing.time import Millis
 
 
@@ -117,6 +118,7 @@ class TimedAggregatedContents:
 
 def aggregated(aggregate: AggregateFunction) -> Contents:
     """Return the kind of contents of an aggregate function."""
+    aggregate = checked(aggregate)
     if aggregate.takes_time:
         return TimedAggregatedContents(aggregate)
     return AggregatedContents(aggregate)

@@ -95,7 +95,7 @@ class StateStore:
                 f"state {descriptor.name!r} of {type(self._owner).__name__} is not declared: "
                 "return its descriptor from states() (or global_states()), so that a snapshot can hold it"
             )
-        return descriptor.bind(self._cell, self._clock)
+        return descriptor.bind(self._cell, self._clock, self._owner)
 
 
 class WindowFunctionContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tidegate.windowing.declared import row_checker
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import WindowResult
@@ -31,6 +32,7 @@ class Firing:
         "_event_time",
         "_evictor",
         "_fired",
+        "_fit",
         "_function",
         "_function_context",
         "_keeps_panes",
@@ -56,6 +58,7 @@ class Firing:
         self._contents = contents
         self._function = function
         self._function_context = function_context
+        self._fit = row_checker(None if function is None else function.result_type, function)
         self._evictor = windows.evictor
         self._event_time = windows.assigner.is_event_time
         self._accumulation = panes.accumulation
@@ -141,7 +144,7 @@ class Firing:
         if function is None or context is None:
             return values
         context.slot, context.cell = slot, cell
-        return list(function.process(slot[0], context, values))
+        return [self._fit(result) for result in function.process(slot[0], context, values)]
 
     def _timing(self, end: Millis, timer: Millis | None, event_timer: bool) -> Timing:
         """Return a pane's timing, by the time of the timer that fired, else by the clock of the window's domain."""
