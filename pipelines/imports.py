@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tidegate.extras import missing_extra
+from tidegate.pipelines.names import listed
 
 _FOLDERS = ("expectations", "pipelines", "windowing")
 """Folders of `tidegate`, which are links in a checkout. Before 0.2 each was a package of its own."""
@@ -58,7 +59,7 @@ def similar(module: ModuleType, name: str, kind: type = object) -> str:
     names = [key for key, value in vars(module).items() if not key.startswith("_") and isinstance(value, kind)]
     if kind is object:
         names = get_close_matches(name, names, 3)
-    return f"; it has {', '.join(sorted(names))}" if names else ""
+    return f"; it has {listed(sorted(names))}" if names else ""
 
 
 def _unknown_keyword(error: BaseException) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import islice
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 NAME_RULE = "use a letter from a to z or A to Z, then up to 99 such letters, digits, _ or -"
@@ -12,6 +14,12 @@ STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/*)")
 _OTHER_MEANING = "%#?[]^|\\"
 """Characters that deltalake, which takes an address for a URL, reads as others, or that end the process."""
+
+
+def listed(names: Collection[str], most: int = 12) -> str:
+    """Return names for a message, separated by commas; of many, the first and the number of the others."""
+    first = ", ".join(islice(names, most))
+    return first if len(names) <= most else f"{first} and {len(names) - most} more"
 
 
 def check_name(name: str) -> str:

@@ -128,9 +128,9 @@ def backfill(
                 }
             )
             screen.tell(
-                f"{describe(done.interval)}  {done.state}  epoch {done.manifest.epoch}: {counters['events_in']} in, "
-                f"{counters['late']} late, {put_out(value, counters)}, {counters['open_windows']} open, "
-                f"{runs[-1]['seconds']} s"
+                f"{describe(done.interval)}  {_state(runs[-1])}  epoch {done.manifest.epoch}: "
+                f"{counters['events_in']} in, {counters['late']} late, {put_out(value, counters)}, "
+                f"{counters['open_windows']} open, {runs[-1]['seconds']} s"
             )
             began = perf_counter()
         if end_of_input:
@@ -254,7 +254,7 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
     counters = run["counters"]
     return (
         describe(Interval(**run["interval"])),
-        run["state"],
+        _state(run),
         run["epoch"],
         counters["events_in"],
         counters["on_time"],
@@ -265,6 +265,13 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
         counters["open_windows"],
         f"{run['seconds']:.1f}",
     )
+
+
+def _state(run: dict[str, Any]) -> str:
+    """Return what was done with an interval. One that did not run again may have windows that were just corrected."""
+    if run["state"] == "done" or run["corrected"] is None:
+        return str(run["state"])
+    return f"not run again; epoch {run['corrected']} corrected windows"
 
 
 def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again: bool) -> None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.errors import LeaseHeld
+from tidegate.pipelines.names import listed
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.pipelines.run.lease import Lease
@@ -50,7 +51,9 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     if tables.exist:
         rows = read_table(tables.warehouse, tables.open(late_table.NAME), where=~pc.field("stale"))
     if by is not None and len(rows) and by not in rows.column_names:
-        raise click.BadParameter(f"no column {by!r}; the columns are {', '.join(rows.column_names)}", param_hint="--by")
+        raise click.BadParameter(
+            f"no column {by!r}; the columns are {listed(rows.column_names, 30)}", param_hint="--by"
+        )
     names = ["reason", *([by] if by not in (None, "reason") else [])]
     # A column of the input may be named as one of the counts.
     keys = [f"input_{name}" if name in _MEASURES else name for name in names]

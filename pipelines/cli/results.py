@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
+from tidegate.pipelines.names import listed
 from tidegate.pipelines.report.plain_text import plain
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import require_published, settled_watermark
@@ -49,6 +51,11 @@ _VIEWS = ("final", "latest", "all")
 @click.option(
     "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql has paths."
 )
+@click.option(
+    "--local",
+    metavar="ZONE",
+    help="Show times in this zone, such as Europe/Berlin, with the local date on which each window begins.",
+)
 @with_screen
 def results(
     screen: Screen,
@@ -59,8 +66,12 @@ def results(
     sql: bool,
     dialect: str | None,
     schema: str | None,
+    local: str | None,
 ) -> None:
     """Show the windows of PIPELINE, or the results of its process function or join."""
+    zone = None if local is None else _zone(local)
+    if sql and local is not None:
+        raise click.BadParameter("--sql prints times as they are stored, in UTC", param_hint="--local")
     if not sql and (dialect is not None or schema is not None):
         raise click.BadParameter(
             "it spells the query: give --sql as well", param_hint="--schema" if dialect is None else "--dialect"
@@ -98,20 +109,26 @@ def results(
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
         raise click.BadParameter(
-            f"no column {order!r}; the columns are {', '.join(rows.column_names)}", param_hint="--sort"
+            f"no column {order!r}; the columns are {listed(rows.column_names, 30)}", param_hint="--sort"
         )
     rows = rows.sort_by([(order, "descending")])
     shown = rows.slice(0, limit) if limit else rows
+    date = "window_date" if panes else "event_date"
+    if zone is not None:
+        shown = _in_zone(shown, zone, "window_start" if panes else "event_time", date)
     taken = results_table.RESERVED if panes else results_table.ELEMENT_RESERVED
     values = [name for name in shown.column_names if name not in taken and name not in key]
     about = ["epoch"] if view != "all" else ["pane", "timing", "op", "epoch", "stale"] if panes else ["epoch", "stale"]
     if not panes:
         about = ["event_time", "output", *about]
+    if zone is not None:
+        values.remove(date)
+        about = [date, *about]
     screen.show(
         rows_of(shown),
         table(
             f"{view} {'windows' if panes else 'results'} of {pipeline} ({len(shown)} of {len(rows)})",
-            [*key, *(["window (UTC)"] if panes else []), *about, *values],
+            [*key, *([f"window ({local or 'UTC'})"] if panes else []), *about, *values],
             [
                 [
                     *(row[name] for name in key),
@@ -123,6 +140,26 @@ def results(
             [name for name in values if _is_number(shown.schema.field(name).type)],
         ),
     )
+
+
+def _zone(name: str) -> str:
+    try:
+        return ZoneInfo(name).key
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise click.BadParameter(
+            f"unknown zone {name!r}: give one such as Europe/Berlin", param_hint="--local"
+        ) from error
+
+
+def _in_zone(rows: pa.Table, zone: str, begins: str, date: str) -> pa.Table:
+    """Return rows with all times in a zone, and a last column with the local date of one of them."""
+    if date in rows.column_names:
+        raise click.BadParameter(f"the results have a column {date!r} of their own", param_hint="--local")
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            local = rows.column(place).cast(pa.timestamp(field.type.unit, zone))
+            rows = rows.set_column(place, field.name, local)
+    return rows.append_column(date, pc.local_timestamp(rows[begins]).cast(pa.date32()))
 
 
 def _table(tables: PipelineTables, name: str, dialect: Dialect, schema: str | None) -> str:

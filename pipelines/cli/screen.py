@@ -154,13 +154,13 @@ def rows_of(source: pa.Table) -> list[dict[str, Any]]:
 
 
 def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
-    """Return a time in UTC as text: milliseconds only if it has any, the date only if `like` has another one."""
+    """Return a time as text; milliseconds and offset only if they are not 0, the date unless `like` has the same."""
     if value is None:
         return "-"
     if isinstance(value, str):
         return value
     like = None if isinstance(like, str) else like
-    text = value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00").removesuffix(".000")
+    text = value.isoformat(sep=" ", timespec="milliseconds").replace(".000", "").removesuffix("+00:00")
     return text.split(" ", 1)[1] if like is not None and value.date() == like.date() else text
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tidegate.pipelines.config.cron import check_cron
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.imports import explain_import, similar
-from tidegate.pipelines.names import check_address, check_name
+from tidegate.pipelines.names import check_address, check_name, listed
 
 FILE_NAME = "tidegate.toml"
 LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
@@ -277,7 +277,7 @@ class Config(BaseModel):
         """Return the names of the pipelines as the clause of a message."""
         if not self.pipelines:
             return f"{self.file} has no pipeline; add one as [pipelines.NAME]"
-        return f"{self.file} has {', '.join(sorted(self.pipelines))}"
+        return f"{self.file} has {listed(sorted(self.pipelines))}"
 
     def entry(self, name: str) -> PipelineEntry:
         """Return the entry of a pipeline.

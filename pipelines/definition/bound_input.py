@@ -12,6 +12,7 @@ from tidegate.pipelines.definition.column_names import check_in_flight
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.names import listed
 from tidegate.pipelines.tables.columns import field_in_sql, quoted, to_delta
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.type_names import name_of
@@ -117,7 +118,8 @@ def near_names(column: str, names: Sequence[str]) -> str:
     """Return advice for a missing column: the name that the user may have meant, and all names."""
     by_lower = {name.lower(): name for name in names}
     close = get_close_matches(column.lower(), by_lower, 1)
-    return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {list(names)}"
+    hint = f"did you mean {by_lower[close[0]]!r}? It" if close else "it"
+    return f"{hint} has [{listed([repr(name) for name in names])}]"
 
 
 def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = "") -> None:

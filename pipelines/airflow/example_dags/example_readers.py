@@ -20,7 +20,7 @@ def count_windows() -> int:
     """Count the final windows. Table `results` itself has a row for each pane, and a window may have several."""
     from tidegate import read_view
 
-    return read_view("aircraft_duty", columns=["window_start"], config=CONFIG).num_rows
+    return int(read_view("aircraft_duty", columns=["window_start"], config=CONFIG).num_rows)
 
 
 @task

@@ -61,7 +61,12 @@ class DeltaSource:
             except (ZoneInfoNotFoundError, ValueError, TypeError) as error:
                 raise IllegalArgument("source.zone", self.zone, "give a zone such as 'Europe/Berlin'") from error
         if self.unit not in (None, "s", "ms"):
-            raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
+            raise IllegalArgument(
+                "source.unit",
+                self.unit,
+                "give 's' or 'ms'. For microseconds make a time of the column, "
+                "columns={'at': 'timestamp_micros(COLUMN)'}, and name it in place of the number: timestamp='at'",
+            )
         if self.reader not in ("auto", "spark"):
             raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
         if self.changes not in get_args(Changes):

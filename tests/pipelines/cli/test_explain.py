@@ -351,3 +351,22 @@ def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_t
     toml = project.folder / "tidegate.toml"
     toml.write_text(f"{toml.read_text()}catchup = false\n")
     assert project.data("explain", "sessions")["notes"] == []
+
+
+def test_a_column_of_microseconds_is_made_a_time_as_the_message_says(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "micros": [1_709_287_200_000_000], "value": [1]})
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    delta = "__import__('tidegate').DeltaSource"
+    project.rewrite(f"session_pipeline(source={delta}('events', timestamp='micros', unit='us'))")
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, "columns={'at': 'timestamp_micros(COLUMN)'}" in told) == (2, True), told
+    derived = "columns={'at': 'timestamp_micros(micros)'}"
+    project.rewrite(f"session_pipeline(source={delta}('events', timestamp='at'), {derived})")
+    assert project.tidegate("explain", "sessions")[0] == 0
+
+
+def test_of_many_columns_a_message_lists_the_first(project: Project) -> None:
+    rows = pa.table({**{f"c{number:02}": [1] for number in range(49)}, "usr": ["ann"], "at": [at("10:00")]})
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    told = project.tidegate("explain", "sessions")[1]
+    assert "'c10', 'c11' and 39 more" in " ".join(told.split())

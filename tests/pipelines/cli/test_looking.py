@@ -223,3 +223,14 @@ def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project
         assert (code, "(stream) was asked to stop, but its epoch did not end" in told) == (4, True)
         assert "(stream) to stop after its present epoch" in told
         assert lease.stop_requested
+
+
+def test_results_are_shown_in_a_zone_with_the_local_date(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("23:30"), 1), watermark=at("23:30", 1))
+    (row,) = project.data("results", "sessions", "--local", "Europe/Berlin")
+    assert (row["window_start"], row["window_date"]) == ("2024-03-02T00:30:00+01:00", "2024-03-02")
+    code, told = project.tidegate("results", "sessions", "--local", "Europe/Berlin")
+    assert (code, "window (Europe/Berlin)" in told, "window_date" in told) == (0, True, True), told
+    assert "window_date" not in project.data("results", "sessions")[0]
+    assert "unknown zone 'Mars'" in project.tidegate("results", "sessions", "--local", "Mars")[1]
+    assert project.tidegate("results", "sessions", "--local", "UTC", "--sql")[0] == 2

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
@@ -95,3 +96,17 @@ def test_settings_from_other_places_are_asked_of_a_session(
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     project.data(*STREAM)
     assert len(starts) == 2
+
+
+def test_a_day_whose_windows_were_corrected_is_not_called_unchanged(
+    project: Project, tmp_path: Path, starts: list[str]
+) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("10:00"), 1))
+    project.rewrite(PIPELINES["corrects"])
+    project.data(*DAY)
+    DeltaTable(lake.path("events")).update({"value": "7"})
+    code, told = project.tidegate(*DAY)
+    assert (code, "2024-03-01  not run again; epoch 2 corrected windows" in told) == (0, True), told
+    assert "unchanged" not in told
+    assert "2024-03-01  unchanged  epoch" in project.tidegate(*DAY)[1]
