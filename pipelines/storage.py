@@ -20,6 +20,7 @@ from pyarrow import fs
 from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, DeltaLog, checkpoint_name, entry_name, version_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words, is_of_store
+from tidegate.pipelines.links import check_no_link, delete_below
 from tidegate.pipelines.stores.answers import is_without_bucket, store_failed
 from tidegate.pipelines.stores.credentials import complete
 from tidegate.pipelines.stores.options import check
@@ -212,18 +213,27 @@ class Warehouse:
         return {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
 
     def folders(self, path: str) -> list[str]:
-        """Return the names of the folders in a folder."""
+        """Return the names of the folders in a folder; symbolic links are left out."""
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
-        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+        names = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+        return [name for name in names if not (is_local(path) and os.path.islink(f"{root}/{name}"))]
+
+    def links(self, path: str) -> set[str]:
+        """Return the names of the symbolic links in a folder; an object store has none."""
+        if not is_local(path):
+            return set()
+        _, root = self.filesystem(path)
+        return {name for name in os.listdir(root) if os.path.islink(f"{root}/{name}")} if os.path.isdir(root) else set()
 
     def copy_file(self, source: str, name: str, target: str, as_name: str) -> None:
         """Copy a file from one table's folder to another's.
 
         Raises:
-            Refused: the file does not exist, or its name leads out of the folder.
+            Refused: the file does not exist, is a symbolic link, or its name leads out of the folder.
         """
         _check_in_folder(source, name)
+        self._check_no_link(f"{source}/{name}")
         reading, read_root = self.filesystem(source)
         writing, write_root = self.filesystem(target)
         original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"
@@ -249,22 +259,33 @@ class Warehouse:
         """Remove a file from a table's folder; no version of the table may list it any more.
 
         Raises:
-            Refused: its name leads out of the folder.
+            Refused: its name, or a symbolic link in the path, leads out of the folder.
         """
         _check_in_folder(path, name)
+        self._check_no_link(path)
         filesystem, root = self.filesystem(path)
         filesystem.delete_file(f"{root}/{name}" if root else name)
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder with its content; a missing folder is no error."""
+        """Remove a folder with its content; a missing folder is no error, and of a symbolic link only the link goes.
+
+        Raises:
+            Refused: a symbolic link in the path leads to another folder.
+        """
+        self._check_no_link(path.rpartition("/")[0])
         filesystem, root = self.filesystem(path)
-        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
         # The log is removed last, so that the folder is recognised as a table until then.
+        if isinstance(filesystem, fs.LocalFileSystem):
+            delete_below(root, last=FOLDER)
+            return
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
         for info in sorted(infos, key=lambda info: FOLDER in info.path):
             if info.type == fs.FileType.File:
                 filesystem.delete_file(info.path)
-        if infos and isinstance(filesystem, fs.LocalFileSystem):
-            filesystem.delete_dir(root)
+
+    def _check_no_link(self, path: str) -> None:
+        if is_local(path):
+            check_no_link(self.uri.removeprefix("file://"), path.removeprefix("file://"))
 
     def read_files(
         self,

@@ -133,10 +133,11 @@ def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = 
         hint = log.read(LAST_CHECKPOINT)
         if json.loads(hint)["version"] <= version:
             content[LAST_CHECKPOINT] = hint
+    links = tables.warehouse.links(path)
     files = {
         each: size
         for each, size in tables.warehouse.names(path).items()
-        if each.endswith(".parquet") and (epoch is None or (epoch_of(each) or 0) <= epoch)
+        if each.endswith(".parquet") and (epoch is None or (epoch_of(each) or 0) <= epoch) and each not in links
     }
     cut = TableCut(name, version, content, files)
     _check_files(tables, cut)
@@ -169,6 +170,7 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
             if not set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name):
                 raise CutMoved(f"a clean-up removed files of table {path}")
             fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
+            fault = "is a symbolic link" if name in tables.warehouse.links(path) else fault
             raise Refused(
                 f"file {name} of table {path} {fault}: a backup of it would not be complete. Older backups stay; "
                 "docs/operations/recovery.md says what to do for each table"

@@ -21,12 +21,15 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.tables.counters import RETRACTED
 from tidegate.pipelines.tables.pipeline_tables import REQUESTS, PipelineTables
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 if TYPE_CHECKING:
     from tidegate.pipelines.run.lease import LeaseRow
 
 _LOOK_SECONDS = 1.0
 _SERVE_SECONDS = 5.0
+_ANSWER_SECONDS = 600.0
+"""Time for which an answer stays. Its asker looks for it every second."""
 _ASKED, _ANSWERED = "reopen-", "answer-"
 
 Reopen = Callable[[Selection], tuple[Manifest | None, int]]
@@ -147,13 +150,23 @@ class Desk:
     reopen: Reopen
     timer: Callable[[], float] = time.monotonic
     _looked: float = field(default=-math.inf, init=False)
+    _answered: dict[str, float] = field(default_factory=dict, init=False)
 
     def serve(self) -> list[Answer]:
         """Serve the requests if a look is due, and return the answers; see `serve`."""
         if (now := self.timer()) < self._looked + _SERVE_SECONDS:
             return []
         self._looked = now
+        self._remove_unread(now)
         return serve(self.tables, self.reopen)
+
+    def _remove_unread(self, now: float) -> None:
+        """Remove the answers that nobody has read for so long that their askers must be gone."""
+        names = self.tables.warehouse.names(_path(self.tables))
+        self._answered = {name: self._answered.get(name, now) for name in names if name.startswith(_ANSWERED)}
+        for name, since in self._answered.items():
+            if now - since > _ANSWER_SECONDS:
+                _remove(self.tables, name)
 
 
 def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
@@ -210,14 +223,18 @@ def _selection(tables: PipelineTables, name: str) -> Selection | None:
     try:
         fields: dict[str, Any] = json.loads(tables.warehouse.read_text(_path(tables), name))
         key, start, end = fields["key"], fields["start"], fields["end"]
+        if not (key is None or (isinstance(key, list) and all(isinstance(part, str) for part in key))):
+            raise ValueError("its key is no list of texts")
+        if not all(bound is None or (type(bound) is int and abs(bound) <= MAX_TIMESTAMP) for bound in (start, end)):
+            raise ValueError("its start or end is no time in milliseconds")
+        return Selection(None if key is None else tuple(key), start, end)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
         raise UsageError(
             f"request {name} in folder {_path(tables)} can't be read ({error!r}): run `tidegate late reopen "
             f"{tables.pipeline} --ask-stream` again, with the version of tidegate that the stream runs"
         ) from error
-    return Selection(None if key is None else tuple(key), start, end)
 
 
 def _path(tables: PipelineTables) -> str:

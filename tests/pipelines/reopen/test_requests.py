@@ -121,14 +121,45 @@ def test_a_request_that_is_taken_back_while_it_is_served_leaves_nothing(late: La
     assert tables.warehouse.names(tables.path(REQUESTS)) == {}
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "{}", "[]", '{"key": null, "start": 5, "end": 3}'])
+MALFORMED = [
+    "",
+    "no JSON",
+    "{}",
+    "[]",
+    '{"key": null, "start": 5, "end": 3}',
+    '{"key": 5, "start": null, "end": null}',
+    '{"key": "ann", "start": null, "end": null}',
+    '{"key": [5], "start": null, "end": null}',
+    '{"key": null, "start": "a", "end": null}',
+    '{"key": null, "start": 1.5, "end": null}',
+    '{"key": null, "start": NaN, "end": null}',
+    '{"key": null, "start": true, "end": null}',
+    '{"key": null, "start": 99999999999999999999999, "end": null}',
+    f'{{"key": {"[" * 100_000 + "]" * 100_000}, "start": null, "end": null}}',
+    "\udcff",
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
 def test_a_request_that_can_not_be_read_is_answered_and_the_stream_goes_on(late: Lake, text: str) -> None:
     tables = late.tables(PIPELINE)
-    tables.warehouse.replace_file(tables.path(REQUESTS), "reopen-odd.json", text.encode())
-    (answer,) = serve(tables, lambda selection: (None, 0))
-    with pytest.raises(UsageError, match=r"can't be read .*--ask-stream` again|--end is not after --start"):
+    tables.warehouse.replace_file(tables.path(REQUESTS), "reopen-odd.json", text.encode(errors="surrogateescape"))
+    (answer,) = serve(tables, lambda selection: pytest.fail("it selects nothing"))
+    with pytest.raises(UsageError, match=r"request reopen-odd.json .*can't be read .*--ask-stream` again"):
         answer.check()
     assert answer == answer_to(tables, "odd")
+
+
+def test_an_answer_that_nobody_reads_is_removed_after_a_while(late: Lake) -> None:
+    waits = Waits()
+    tables = late.tables(PIPELINE)
+    desk = Desk(tables, lambda selection: (None, 0), waits.timer)
+    tables.warehouse.replace_file(tables.path(REQUESTS), "reopen-odd.json", b"no JSON")
+    assert len(desk.serve()) == 1
+    for seconds, is_left in ((10, True), (590, True), (20, False)):
+        waits.pause(seconds)
+        desk.serve()
+        assert (answer_to(tables, "odd") is not None) == is_left
 
 
 def test_a_stream_that_lost_its_lease_leaves_the_request(late: Lake) -> None:

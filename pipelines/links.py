@@ -1,0 +1,52 @@
+"""Symbolic links in a warehouse: nothing is deleted or copied through one, because whoever made it chose its target."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tidegate.pipelines.errors import Refused
+
+
+def check_no_link(root: str, path: str) -> None:
+    """Refuse a path that a symbolic link below a warehouse leads out of it.
+
+    Args:
+        root: folder of the warehouse; links above it are the user's own choice.
+        path: path of a folder or a file; one outside of the warehouse is not checked.
+
+    Raises:
+        Refused: a folder of the path, or the file, is a link.
+    """
+    above, below = Path(root), Path(path)
+    if not below.is_relative_to(above):
+        return
+    for part in below.relative_to(above).parts:
+        above /= part
+        if above.is_symlink():
+            raise Refused(
+                f"{above} is a symbolic link to {os.readlink(above)}: tidegate deletes and copies nothing through "
+                "links below its warehouse. Remove the link, or put the folder or file itself there"
+            )
+
+
+def delete_below(folder: str, last: str) -> None:
+    """Remove a folder with all that is in it; of a link, only the link is removed. A missing folder is no error.
+
+    Args:
+        folder: the folder, or a link in its place.
+        last: name of a folder whose files are removed after all others.
+    """
+    if os.path.islink(folder):
+        os.unlink(folder)
+        return
+    files, folders = [], [folder] if os.path.isdir(folder) else []
+    for parent, below, names in os.walk(folder):
+        # The walk names links to folders among the folders, and does not follow them.
+        links = [name for name in below if os.path.islink(os.path.join(parent, name))]
+        files += [os.path.join(parent, name) for name in (*names, *links)]
+        folders += [os.path.join(parent, name) for name in below if name not in links]
+    for file in sorted(files, key=lambda file: last in Path(file).relative_to(folder).parts):
+        os.unlink(file)
+    for emptied in reversed(folders):
+        os.rmdir(emptied)

@@ -1,0 +1,123 @@
+"""Symbolic links in a warehouse: whoever can put one there must not lead a command to delete or copy its target."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lake import Clock, at
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.backups.backup import create_backup
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+NOW = 2_000_000_000_000
+CONTENT = {"key.txt": "precious", "deep/file.txt": "precious", "x.parquet": "precious"}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A folder of somebody else."""
+    folder = tmp_path / "target"
+    for name, content in CONTENT.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
+
+
+def erase(by_hand: ByHand) -> None:
+    with Lease(by_hand.tables, "forget", Clock()):
+        forget(by_hand.tables, by_hand.pipeline, ("ann",), NOW)
+
+
+def clean(by_hand: ByHand) -> None:
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(snapshots=1, age=0), NOW)
+
+
+def save(by_hand: ByHand) -> None:
+    create_savepoint(by_hand.tables, by_hand.head(), "linked", 1)
+
+
+def back_up(by_hand: ByHand) -> None:
+    place = PipelineTables(Warehouse(str(by_hand.folder / "backups")), by_hand.pipeline.name)
+    create_backup(by_hand.tables, place, "first", 1)
+    files = [file.read_bytes() for file in (by_hand.folder / "backups").rglob("*") if file.is_file()]
+    assert b"precious" not in files
+
+
+COMMANDS: dict[str, tuple[str, Callable[[ByHand], None]]] = {
+    "forget, a savepoint": ("savepoints/linked", erase),
+    "forget, the requests": ("requests", erase),
+    "forget, a folder in a table": ("results/linked", erase),
+    "forget, a folder in a log": ("results/_delta_log/linked", erase),
+    "savepoint create": ("savepoints/linked", save),
+    "savepoint delete": ("savepoints/linked", lambda by_hand: delete_savepoint(by_hand.tables, "linked")),
+    "vacuum": ("late/linked", clean),
+    "backup create": ("results/linked", back_up),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_target_of_a_link_to_a_folder_stays(by_hand: ByHand, target: Path, command: str) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
+    place, run = COMMANDS[command]
+    link = Path(by_hand.warehouse.path(by_hand.pipeline.name), place)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(target)
+    run(by_hand)
+    assert content(target) == CONTENT
+
+
+@pytest.mark.parametrize("run", [erase, clean, back_up])
+def test_the_target_of_a_link_to_a_file_stays(by_hand: ByHand, target: Path, run: Callable[[ByHand], None]) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
+    for name in ("results-000001-linked.parquet", "linked.txt"):
+        Path(by_hand.tables.path("results"), name).symlink_to(target / "key.txt")
+    run(by_hand)
+    assert content(target) == CONTENT
+
+
+def test_a_table_whose_folder_is_a_link_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
+    """It could lead to the table of another pipeline, of which everything would be unknown and so deleted."""
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
+    moved = tmp_path / "moved"
+    shutil.move(by_hand.tables.path("results"), moved)
+    (moved / "results-000001-other.parquet").write_text("precious")
+    Path(by_hand.tables.path("results")).symlink_to(moved)
+    for run in (clean, erase, back_up):
+        with pytest.raises(Refused, match=r"results is a symbolic link to .*Remove the link, or put the folder"):
+            run(by_hand)
+    assert (moved / "results-000001-other.parquet").read_text() == "precious"
+    # The remedy that the message names.
+    Path(by_hand.tables.path("results")).unlink()
+    shutil.copytree(moved, by_hand.tables.path("results"))
+    (Path(by_hand.tables.path("results")) / "results-000001-other.parquet").unlink()
+    clean(by_hand)
+    back_up(by_hand)
+
+
+def test_a_warehouse_that_is_a_link_itself_is_the_users_choice(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
+    by_hand = ByHand(tmp_path)
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
+    clean(by_hand)
+    erase(by_hand)
