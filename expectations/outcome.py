@@ -22,7 +22,7 @@ _TIMES = ("watermark", "since")
 """Parameters in epoch milliseconds."""
 _OF_ALL = {
     *("id", "meta", "notes", "description", "severity", "rendered_content", "catch_exceptions", "result_format"),
-    *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging"),
+    *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging", "by_epoch"),
 }
 """Parameters that say nothing about what an expectation demands."""
 _BOUNDS = ("window_start", "window_end")

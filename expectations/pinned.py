@@ -26,6 +26,7 @@ from tidegate.expectations.ledger import (
 from tidegate.expectations.proof import Proof
 from tidegate.expectations.restored import restored
 from tidegate.expectations.scope import Scope, scope_of
+from tidegate.expectations.shapes import Shapes, shapes_of
 from tidegate.expectations.slices import ROWS, Slices, hashes_of
 from tidegate.expectations.tables_read import count_side_tables, final_windows, pass_over, slices_of, state_batches
 from tidegate.pipelines import Pipeline
@@ -33,7 +34,7 @@ from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.epochs import DEPARTED
+from tidegate.pipelines.tables.epochs import DEPARTED, SHAPE
 from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.groups import distinct, one_of_each
 from tidegate.pipelines.tables.keys import are_in
@@ -41,7 +42,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.timestamps import epoch_millis
 
-_NESTED = ("phases", "shards", DEPARTED)
+_NESTED = ("phases", "shards", DEPARTED, SHAPE)
 """Columns of table epochs that no suite looks at."""
 
 
@@ -52,7 +53,7 @@ class Pinned:
     Args:
         tables: tables of the pipeline.
         scope: the epoch, and the range of rows to look at.
-        shape: shape of the windows; None if the pipeline computes something else.
+        shapes: shapes of the windows; None if the pipeline computes something else.
         since: the newest epoch before it whose check passed; None if there is none.
         interval: event time that was run since, `start` and `end` in epoch milliseconds; None for a stream.
         fresh_windows: number of windows that became final since, or got another result.
@@ -69,7 +70,7 @@ class Pinned:
 
     tables: PipelineTables
     scope: Scope
-    shape: WindowShape | None
+    shapes: Shapes | None
     since: int | None
     interval: dict[str, int] | None
     fresh_windows: int
@@ -81,6 +82,11 @@ class Pinned:
     ledger: pd.DataFrame
     restored: pd.DataFrame
     proves: Proof
+
+    @property
+    def shape(self) -> WindowShape | None:
+        """Return the shape of the windows in the epoch; None if the pipeline computes something else."""
+        return None if self.shapes is None else self.shapes.newest
 
     @property
     def manifest(self) -> Manifest:
@@ -161,7 +167,8 @@ def pin(
     """
     scope = scope_of(tables, pipeline, epoch)
     manifest, epochs = scope.pinned.snapshot.manifest, scope.pinned.epochs
-    shape = window_shape(pipeline, manifest.stagger_offset)
+    shapes = shapes_of(epochs, window_shape(pipeline, manifest.stagger_offset))
+    shape = None if shapes is None else shapes.newest
     counts = RowCounts(scope.new_epochs, manifest.max_parallelism)
     slices = slices_of(tables, scope, counts, folder, rows_at_a_time)
     count_side_tables(tables, scope, counts)
@@ -171,6 +178,7 @@ def pin(
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
     # After an erasure it is unknown how many elements were removed with it.
     is_counted = erased.forgotten is None and (scope.proof is None or before is not None)
+    is_counted &= shapes is not None and shapes.counts_elements
     of_snapshot = list(
         snapshot_entries(manifest, scope.new_epochs, shape if is_counted else None, read.contents, before)
     )
@@ -178,7 +186,7 @@ def pin(
     return Pinned(
         tables=tables,
         scope=scope,
-        shape=shape,
+        shapes=shapes,
         since=scope.since,
         interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,

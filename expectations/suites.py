@@ -70,9 +70,10 @@ def _whole(rows: pd.DataFrame) -> Parts:
 
 
 def _windows(pinned: Pinned) -> Iterator[Any]:
-    shape, key = pinned.shape, pinned.key
-    if shape is None:
+    shapes, key = pinned.shapes, pinned.key
+    if shapes is None:
         return
+    shape = shapes.newest
     yield gxe.ExpectCompoundColumnsToBeUnique(
         column_list=[*key, "window_start", "window_end"],
         ignore_row_if="never",
@@ -81,9 +82,9 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
     )
     if shape.size is not None and shape.slide is not None:
         yield invariants.ExpectWindowsToBeAligned(
-            size=shape.size, slide=shape.slide, offset=shape.offset, severity=CRITICAL
+            size=shape.size, slide=shape.slide, offset=shape.offset, by_epoch=shapes.grids, severity=CRITICAL
         )
-        if _explains_sliding(pinned, shape):
+        if shapes.one_grid and _explains_sliding(pinned, shape):
             looks_from = pinned.scope.looks_from
             yield invariants.ExpectElementsInEverySlidingWindow(
                 key=key,
@@ -102,7 +103,7 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
         # In arrival order an element behind the watermark may open a session beside one that is closed.
         yield invariants.ExpectSessionsToLieApart(key=key, severity=CRITICAL if in_event_order else WARNING)
         if shape.gap is not None:
-            yield invariants.ExpectWindowsToBeAtLeast(length=shape.gap, severity=CRITICAL)
+            yield invariants.ExpectWindowsToBeAtLeast(length=shape.gap, by_epoch=shapes.gaps, severity=CRITICAL)
 
 
 def _explains_sliding(pinned: Pinned, shape: WindowShape) -> bool:
@@ -171,10 +172,11 @@ def _ledger() -> Iterator[Any]:
 
 def _state(pinned: Pinned) -> Iterator[Any]:
     yield invariants.ExpectKeysToHashToTheirGroup(severity=CRITICAL)
-    shape = pinned.shape
-    if shape is None or not shape.is_event_time:
+    shapes = pinned.shapes
+    if shapes is None or not shapes.newest.is_event_time:
         return
-    limits = {"watermark": pinned.manifest.watermark, "lateness": shape.lateness, "severity": CRITICAL}
+    # The timers of a window keep the lateness by which it was opened.
+    limits = {"watermark": pinned.manifest.watermark, "lateness": shapes.lateness, "severity": CRITICAL}
     yield invariants.ExpectNoStateBehindWatermark(**limits)
     yield invariants.ExpectNoTimerOfClosedWindow(**limits)
 

@@ -94,6 +94,16 @@ class Interval(_Value):
     end: int
 
 
+class Shape(_Value):
+    """Shape of the windows by the code that made an epoch, milliseconds; None where its windows have no such thing."""
+
+    size: int | None = None
+    slide: int | None = None
+    offset: int = 0
+    gap: int | None = None
+    lateness: int = 0
+
+
 class DataFile(_Value):
     """A file that a task wrote, to be committed."""
 
@@ -257,10 +267,10 @@ class Manifest(_Grown):
     side. `watermark_by` names by side (`""` for a single input) the column whose values are the partitions of an
     input; an input without such a column is not in it, and older manifests don't have it. Windows whose last
     millisecond is `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no
-    lateness was ever allowed, and in older manifests.
+    lateness was ever allowed, and in older manifests. `shape` is None without windows, and in older manifests.
     """
 
-    newer: ClassVar[frozenset[str]] = frozenset({"watermark_by", "closed_through", "next_panes"})
+    newer: ClassVar[frozenset[str]] = frozenset({"watermark_by", "closed_through", "next_panes", "shape"})
 
     format_version: Literal[1] = FORMAT_VERSION
     pipeline: str
@@ -288,6 +298,7 @@ class Manifest(_Grown):
     phases: dict[str, float] = {}
     closed_through: int | None = None
     next_panes: tuple[NextPane, ...] = ()
+    shape: Shape | None = None
     run_id: str
     started_at: int
     library_version: str

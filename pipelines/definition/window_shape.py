@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.manifest import Shape
 from tidegate.windowing import Count
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.panes import Accumulation
@@ -48,6 +49,15 @@ class WindowShape:
             return 1 if self.is_merging else None
         return self.size // self.slide if self.size % self.slide == 0 else None
 
+    @property
+    def kept(self) -> Shape:
+        """Return what the manifest of an epoch keeps of it."""
+        return Shape(size=self.size, slide=self.slide, offset=self.offset, gap=self.gap, lateness=self.lateness)
+
+    def by(self, kept: Shape | None) -> WindowShape:
+        """Return the shape with what the manifest of an epoch kept; None keeps this one, that of the present code."""
+        return self if kept is None else replace(self, **kept.model_dump())
+
 
 def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> WindowShape | None:
     """Return the shape of a pipeline's windows; None if the pipeline has no windows.
@@ -73,6 +83,12 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
         may_lose_data=windows.may_lose_data,
         every_pane_counts=windows.accumulation is Accumulation.DISCARDING,
     )
+
+
+def kept_shape(pipeline: Pipeline, stagger_offset: Millis | None) -> Shape | None:
+    """Return what the manifest of an epoch keeps of the shape of its windows; None if the pipeline has no windows."""
+    shape = window_shape(pipeline, stagger_offset)
+    return None if shape is None else shape.kept
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
+from tidegate.pipelines.definition.window_shape import kept_shape
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.next_panes import still_needed
@@ -117,6 +118,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         counters=counters,
         stale=plan.stale,
         closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
+        shape=kept_shape(bound.pipeline, plan.stagger_offset),
         next_panes=() if plan.parent is None else still_needed(plan.parent.manifest.next_panes, plan.watermark),
         publish={
             table: Publish(

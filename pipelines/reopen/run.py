@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.window_shape import kept_shape
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
@@ -160,6 +161,7 @@ def commit_corrections(
                 epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
             ),
             "next_panes": _next_panes(plan, outcomes),
+            "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
             "run_id": epoch.run_id,
             **moved,
         }

@@ -316,6 +316,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "started_at": manifest.started_at,
         "stale": False,
         epochs.DEPARTED: _departed(manifest),
+        epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
     }
     columns = []
     for field in schema:

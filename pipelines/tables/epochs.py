@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.manifest import EPOCHS
+from tidegate.pipelines.manifest import EPOCHS, Shape
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of, read_table
 from tidegate.pipelines.tables import counters
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
@@ -24,6 +24,9 @@ _SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.O
 
 DEPARTED = "departed"
 _DEPARTED = pa.struct([(name, pa.int64()) for name in ("epoch", "late", "reopened", "rejected")])
+
+SHAPE = "shape"
+_SHAPE = pa.struct([(name, pa.int64()) for name in Shape.model_fields])
 
 _COUNTED = {
     counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
@@ -54,6 +57,7 @@ SCHEMA = pa.schema(
         _COUNTED[counters.ROWS_GONE],
         _COUNTED[counters.TAKEN_BACK],
         column(DEPARTED, pa.list_(_DEPARTED), "rows that left late and rejects, by the epoch that counted them"),
+        column(SHAPE, _SHAPE, "size, slide, offset, gap and allowed lateness of windows by the code that ran, ms"),
     ]
 )
 

@@ -1,0 +1,88 @@
+"""Shapes of the windows of a pipeline over its epochs: a window is checked by the code that made it.
+
+The code may change gap, size and lateness. Each epoch keeps the shape by which it ran; a window that was open when the
+code changed keeps the bounds that it had, so it has the shape of its epoch or of an earlier one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.window_shape import WindowShape
+from tidegate.pipelines.manifest import Shape
+from tidegate.pipelines.tables.epochs import SHAPE
+from tidegate.windowing.time import Millis
+
+
+class ShapeSince(NamedTuple):
+    """A shape, and the first epoch that ran by it."""
+
+    epoch: int
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The shapes up to an epoch, the oldest first; `newest` is that of the epoch, with facts of the present code."""
+
+    since: tuple[ShapeSince, ...]
+    newest: WindowShape
+
+    @property
+    def lateness(self) -> Millis:
+        """Return the longest lateness that any epoch allowed."""
+        return max(each.shape.lateness for each in self.since)
+
+    @property
+    def grids(self) -> list[list[int]]:
+        """Return epoch, size, slide and offset of each shape with windows of a fixed size."""
+        found = []
+        for epoch, shape in self.since:
+            if shape.size is not None and shape.slide is not None:
+                found.append([epoch, shape.size, shape.slide, shape.offset])
+        return found
+
+    @property
+    def gaps(self) -> list[list[int]]:
+        """Return epoch and gap of each shape; 0 where the gap depends on the element."""
+        return [[epoch, shape.gap or 0] for epoch, shape in self.since]
+
+    @property
+    def one_grid(self) -> bool:
+        """Return True if all epochs had windows of the same size, slide and offset."""
+        return len({(shape.size, shape.slide, shape.offset) for _, shape in self.since}) == 1
+
+    @property
+    def counts_elements(self) -> bool:
+        """Return True if every element is in the same number of windows, each of which is either open or final.
+
+        Code with a shorter lateness closes windows before the `final_at` that older code wrote.
+        """
+        shapes = [self.newest.by(shape) for _, shape in self.since]
+        waits = [shape.lateness for shape in shapes]
+        return len({shape.multiplicity for shape in shapes}) == 1 and waits == sorted(waits)
+
+
+def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
+    """Return the shapes up to an epoch; None if the pipeline has no windows.
+
+    Epochs of older versions of tidegate kept none. They count as having run by the shape of the next that did, or by
+    the present code.
+
+    Args:
+        epochs: rows of table `epochs` up to the epoch.
+        present: shape by the present code.
+    """
+    if present is None:
+        return None
+    found: list[ShapeSince] = []
+    rows = epochs.sort_by("epoch").to_pylist() if SHAPE in epochs.column_names else []
+    for row in rows:
+        if row[SHAPE] is not None and (not found or found[-1].shape != Shape(**row[SHAPE])):
+            found.append(ShapeSince(row["epoch"] if found else 0, Shape(**row[SHAPE])))
+    if not found:
+        found = [ShapeSince(0, present.kept)]
+    return Shapes(tuple(found), present.by(found[-1].shape))
