@@ -34,7 +34,7 @@ LEADING = (
     column("window_id", pa.int64(), "identifies the window of its key; stays while a session grows", False),
     column("window_start", TIMESTAMP, "first millisecond; null for the global window"),
     column("window_end", TIMESTAMP, "end, not included; null for the global window"),
-    column("pane", pa.int32(), "number of the firing, from 0, without gaps", False),
+    column("pane", pa.int32(), "number of the firing, from 0; only after a merge are numbers left out", False),
     column("timing", pa.string(), "early, on_time or late", False),
     column("op", pa.string(), "+ for a result, - where that pane and every one before it is withdrawn", False),
     column("final_at", TIMESTAMP, "when the watermark reaches this, nothing can change the window any more"),

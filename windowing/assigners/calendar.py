@@ -1,7 +1,8 @@
 """Calendar windows: days, weeks and months in a time zone.
 
 A window begins and ends at local midnight, so a day on which the clocks change has 23 or 25 hours. If a day has no
-midnight, its window begins at the first instant of the day. If a day has two midnights, its window begins at the first.
+midnight, its window begins at the first instant of the day. If a day has two midnights, its window begins at the first,
+and if the clocks go back over midnight, the evening that comes again belongs to the window that has begun.
 
 >>> from tidegate.windowing.assigners import CalendarEventTimeWindows
 >>> from tidegate.windowing.time import show_millis, to_millis
@@ -14,6 +15,7 @@ midnight, its window begins at the first instant of the day. If a day has two mi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -33,6 +35,14 @@ from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow
 
 _DAY = 86_400_000
+
+_CYCLE = 146_097
+"""Days of 400 years, after which months and weeks fall on the same days again."""
+
+# Days are counted as `date.toordinal` does. A margin is left for the offsets of zones.
+_EPOCH_DAY, _EARLIEST, _LATEST = (date(*day).toordinal() for day in ((1970, 1, 1), (2, 1, 1), (9998, 12, 31)))
+_FIRST, _END = (1 - _EPOCH_DAY) * _DAY, (date.max.toordinal() + 1 - _EPOCH_DAY) * _DAY
+"""Bounds of the instants that have a calendar window, int64 epoch milliseconds."""
 
 
 class CalendarUnit(Enum):
@@ -79,10 +89,12 @@ class Calendar:
         Raises:
             IllegalArgument: the instant lies outside the years 1 to 9999, which a calendar covers.
         """
-        try:
-            return _period(self, from_millis(timestamp).astimezone(ZoneInfo(self.zone)).date())
-        except (OverflowError, ValueError) as error:
-            raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999") from error
+        if not _FIRST <= timestamp < _END:
+            raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999")
+        window = _period(self, _local_day(timestamp, self.zone))
+        while timestamp >= window.end:
+            window = _period(self, _local_day(window.end, self.zone))
+        return window
 
     def assign(self, timestamps: Int64s) -> Assigned:
         """Return the periods of many instants, int64 epoch milliseconds.
@@ -95,7 +107,7 @@ class Calendar:
         for day in np.unique(timestamps // _DAY).tolist():
             window = self.window_at(day * _DAY)
             windows.add(window)
-            while window.end < (day + 1) * _DAY:
+            while window.end < min((day + 1) * _DAY, _END):
                 window = self.window_at(window.end)
                 windows.add(window)
         bounds = np.array(sorted(windows), np.int64).reshape(-1, 2)
@@ -104,21 +116,56 @@ class Calendar:
 
 
 @lru_cache(maxsize=4096)
-def _period(calendar: Calendar, day: date) -> TimeWindow:
+def _period(calendar: Calendar, day: int) -> TimeWindow:
     """Return the period that contains a local day. It ends at the instant at which the next period begins."""
     if calendar.unit is CalendarUnit.MONTH:
-        month = day.year * 12 + day.month - 1
+        date_, days = _in_years(day)
+        month = date_.year * 12 + date_.month - 1 + days // _CYCLE * 4_800
         first = month - (month - 12) % calendar.count
-        starts = [date(month // 12, month % 12 + 1, 1) for month in (first, first + calendar.count)]
+        starts = [_first_of_month(first), _first_of_month(first + calendar.count)]
     else:
         days, shift = (7, calendar.first_day) if calendar.unit is CalendarUnit.WEEK else (1, 0)
         length = days * calendar.count
         # 1 January of year 1 is day 1, and a Monday.
-        first = day.toordinal() - (day.toordinal() - 1 - shift) % length
-        starts = [date.fromordinal(first), date.fromordinal(first + length)]
-    zone = ZoneInfo(calendar.zone)
-    start, end = (to_millis(datetime.combine(start, time(0), zone)) for start in starts)
+        first = day - (day - 1 - shift) % length
+        starts = [first, first + length]
+    start, end = (_first_instant(start, calendar.zone) for start in starts)
     return TimeWindow(start, end)
+
+
+def _first_of_month(month: int) -> int:
+    """Return the first day of a month, which is counted from January of year 0."""
+    cycles = (month - 24) // 4_800
+    month -= cycles * 4_800
+    return date(month // 12, month % 12 + 1, 1).toordinal() + cycles * _CYCLE
+
+
+def _first_instant(day: int, zone: str) -> Millis:
+    """Return the first instant at which the local day is this one or a later one."""
+    date_, days = _in_years(day)
+    midnight = datetime.combine(date_, time(0), ZoneInfo(zone))
+    start = to_millis(midnight)
+    if _wall_clock(start, zone) != midnight.replace(tzinfo=None):
+        # The clocks skip this midnight: the first instant is where they do.
+        skipped = range(to_millis(midnight.replace(fold=1)), start)
+        start = skipped.start + bisect_left(skipped, date_, key=lambda instant: _wall_clock(instant, zone).date())
+    return start + days * _DAY
+
+
+def _local_day(timestamp: Millis, zone: str) -> int:
+    """Return the local day of an instant."""
+    _, days = _in_years(timestamp // _DAY + _EPOCH_DAY)
+    return _wall_clock(timestamp - days * _DAY, zone).toordinal() + days
+
+
+def _wall_clock(timestamp: Millis, zone: str) -> datetime:
+    return from_millis(timestamp).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+
+
+def _in_years(day: int) -> tuple[date, int]:
+    """Return a day that Python has, and the days from it to this one: whole cycles of 400 years."""
+    cycles = (day - _EARLIEST) // _CYCLE if day < _EARLIEST else max(0, (day - _LATEST) // _CYCLE + 1)
+    return date.fromordinal(day - cycles * _CYCLE), cycles * _CYCLE
 
 
 @dataclass(frozen=True, slots=True)

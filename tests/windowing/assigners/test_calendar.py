@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from tidegate.windowing.time import Millis, from_millis, to_millis
 from tidegate.windowing.windows import TimeWindow
 
 HOUR = 3_600_000
+START_OF_YEARS, END_OF_YEARS = -62_135_596_800_000, 253_402_300_800_000
 
 
 class At:
@@ -78,21 +81,66 @@ def test_months_make_quarters_and_years(count: int, start: str, end: str) -> Non
     assert window(months, at("2024-02-29T23:59:59.999", zone)) == (at(start, zone), at(end, zone))
 
 
-@given(
-    st.integers(to_millis(datetime(1890, 1, 1, tzinfo=UTC)), to_millis(datetime(2100, 1, 1, tzinfo=UTC))),
-    st.sampled_from(["Europe/Berlin", "America/Havana", "Asia/Beirut", "Pacific/Apia", "Australia/Lord_Howe", "UTC"]),
-    st.sampled_from(CalendarUnit),
-    st.integers(1, 5),
-)
-def test_windows_tile_time_and_hold_what_they_are_given(
-    timestamp: Millis, zone: str, unit: CalendarUnit, count: int
-) -> None:
-    calendar = Calendar(unit, zone, count)
+AT_NIGHT = [
+    "America/Goose_Bay",
+    "America/Havana",
+    "America/Moncton",
+    "America/St_Johns",
+    "America/Toronto",
+    "Antarctica/Casey",
+    "Asia/Beirut",
+    "Pacific/Apia",
+]
+"""Zones whose clocks have moved at midnight or a few minutes after it."""
+
+
+def changes_of(zone: str, year: int) -> list[Millis]:
+    """Return the instants of a year at which the clocks of a zone move, and its start."""
+
+    def offset(instant: Millis) -> timedelta | None:
+        return from_millis(instant).astimezone(ZoneInfo(zone)).utcoffset()
+
+    start = to_millis(datetime(year, 1, 1, tzinfo=UTC))
+    days = [range(start + day * 24 * HOUR, start + (day + 7) * 24 * HOUR) for day in range(0, 366, 7)]
+    moved = [day for day in days if offset(day.start) != offset(day.stop)]
+
+    def change(day: range) -> Millis:
+        return day.start + bisect_left(day, True, key=lambda instant: offset(instant) != offset(day.start))
+
+    return [start, *map(change, moved)]
+
+
+def test_the_evening_that_comes_again_belongs_to_the_day_that_has_begun() -> None:
+    # In St. John's the clocks went from 2007-11-04 00:01 back to 23:01.
+    days = CalendarEventTimeWindows.days("America/St_Johns")
+    midnight = to_millis(datetime(2007, 11, 4, 2, 30, tzinfo=UTC))
+    assert window(days, midnight) == window(days, midnight + HOUR) == (midnight, midnight + 25 * HOUR)
+
+
+def test_a_day_begins_when_the_clocks_skip_the_time_around_its_midnight() -> None:
+    # In Toronto the clocks went from 1919-03-30 23:30 to 00:30.
+    days = CalendarEventTimeWindows.days("America/Toronto")
+    first = to_millis(datetime(1919, 3, 31, 4, 30, tzinfo=UTC))
+    assert window(days, first) == (first, first + 23 * HOUR + HOUR // 2)
+    assert window(days, first - 1).end == first
+
+
+@given(st.data())
+def test_windows_tile_time_and_hold_what_they_are_given(data: st.DataObject) -> None:
+    zone = data.draw(st.sampled_from(AT_NIGHT) | st.sampled_from(sorted(available_timezones())))
+    change = data.draw(st.sampled_from(changes_of(zone, data.draw(st.integers(1890, 2100)))))
+    minutes = data.draw(st.integers(-180, 180) | st.integers(-500_000, 500_000))
+    timestamp = change + minutes * 60_000 + data.draw(st.sampled_from([-1, 0, 1]))
+    calendar = Calendar(data.draw(st.sampled_from(CalendarUnit)), zone, data.draw(st.integers(1, 5)))
     here = calendar.window_at(timestamp)
     assert here.start <= timestamp < here.end
     assert calendar.window_at(here.start) == here == calendar.window_at(here.end - 1)
     assert calendar.window_at(here.end).start == here.end
     assert calendar.window_at(here.start - 1).end == here.start
+    instants = np.array([timestamp, here.start, here.end - 1, here.end, timestamp + 24 * HOUR], np.int64)
+    columnar = calendar.assign(instants)
+    expected = [calendar.window_at(instant) for instant in instants.tolist()]
+    assert list(zip(columnar.starts.tolist(), columnar.ends.tolist(), strict=True)) == expected
 
 
 def test_processing_time_windows_go_by_the_clock() -> None:
@@ -110,9 +158,31 @@ def test_days_go_through_the_operator() -> None:
     assert [result.value["sum"] for result in run.results()] == [1, 23, 1]
 
 
-def test_an_instant_without_a_calendar_date_is_refused() -> None:
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("unit", CalendarUnit)
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_period_may_end_after_the_year_9999_and_begin_before_the_year_1(
+    zone: str, unit: CalendarUnit, count: int
+) -> None:
+    calendar = Calendar(unit, zone, count)
+    for instant in (END_OF_YEARS - 1, END_OF_YEARS - 24 * HOUR, START_OF_YEARS, START_OF_YEARS + 24 * HOUR):
+        here = calendar.window_at(instant)
+        assert here.start <= instant < here.end
+        columnar = calendar.assign(np.array([instant], np.int64))
+        assert (columnar.starts[0], columnar.ends[0]) == here
+    assert Calendar(CalendarUnit.MONTH, "UTC").window_at(END_OF_YEARS - 1) == (
+        END_OF_YEARS - 31 * 24 * HOUR,
+        END_OF_YEARS,
+    )
+
+
+@pytest.mark.parametrize("instant", [END_OF_YEARS, START_OF_YEARS - 1])
+def test_an_instant_without_a_calendar_date_is_refused(instant: Millis) -> None:
+    days = CalendarEventTimeWindows.days("UTC")
     with pytest.raises(IllegalArgument, match="years 1 to 9999"):
-        window(CalendarEventTimeWindows.days("UTC"), to_millis(datetime(9999, 12, 31, 12, tzinfo=UTC)))
+        window(days, instant)
+    with pytest.raises(IllegalArgument, match="years 1 to 9999"):
+        days.calendar.assign(np.array([instant], np.int64))
 
 
 def test_an_element_without_a_timestamp_is_refused() -> None:
