@@ -1,4 +1,4 @@
-"""Rules for the panes of a window: no gaps in their numbers but after a merge; at most one on-time pane, before late ones.
+"""Rules for the panes of a window: gaps in their numbers only after a merge; at most one is on time, before late ones.
 
 `op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with one that
 had fired more often, its numbers continue from the larger one.

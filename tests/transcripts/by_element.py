@@ -79,7 +79,7 @@ class ColumnarByElement:
         self._watermark = max(self._watermark, watermark)
         self.output.append(WatermarkRecord(self._watermark))
 
-    def process_processing_time(self, clock: Millis) -> None:
+    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
         """Move the clock, never back."""
         self._clock = max(self._clock, clock)
 

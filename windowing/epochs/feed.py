@@ -59,6 +59,9 @@ Fed: TypeAlias = tuple[Any, dict[str, Any], Millis, str | None, int]
 def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: KeySchema) -> Records:
     """Feed an epoch: for each commit set the clock, feed its elements by time, then end it and move the watermark.
 
+    A timer of windows that end by the clock fires when the clock has passed its time, as in a running Flink job. So
+    elements of the same millisecond come first.
+
     In event order the watermark follows the elements instead: before an element at t it moves to `t - lag`, at most to
     the watermark after the epoch.
 
@@ -75,7 +78,7 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
     steps = zip(timeline.clocks.tolist(), timeline.complete.tolist(), timeline.moves.tolist(), strict=True)
     begin = 0
     for end, (clock, complete, watermark) in zip(ends, steps, strict=True):
-        operator.process_processing_time(clock)
+        operator.process_processing_time(clock, within=True)
         for key_value, value, timestamp, side, row in _fed(ordered, rows, key, begin, end):
             if (
                 timeline.lag is not None

@@ -146,7 +146,7 @@ class IntervalJoinOperator:
         """Mark an input as idle or active; a watermark also makes it active."""
         self._inputs.idle(idle, side)
 
-    def process_processing_time(self, clock: Millis) -> None:
+    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
         """Move the clock, never back; it does not affect a join."""
         self.timers.advance_processing_time(clock)
 

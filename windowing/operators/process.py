@@ -177,7 +177,7 @@ class ProcessOperator:
                 self._run_hook(key, value, due, side)
         timers.advance_watermark(watermark)
 
-    def process_processing_time(self, clock: Millis) -> None:
+    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
         """Move the clock, never back, and fire due timers."""
         self.timers.advance_processing_time(clock)
 

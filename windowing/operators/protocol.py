@@ -37,8 +37,14 @@ class KeyedOperator(Protocol):
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time, never back, and fire what is due."""
 
-    def process_processing_time(self, clock: Millis) -> None:
-        """Move the clock, never back, and fire what is due."""
+    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
+        """Move the clock, never back, and fire what is due.
+
+        Args:
+            clock: processing time, int64 epoch milliseconds.
+            within: True if elements of this same millisecond follow. Then windows that end by the clock don't fire a
+                timer at `clock` yet, so that a window which ends with this millisecond gets those elements first.
+        """
 
     def end_commit(self) -> None:
         """End the source commit."""

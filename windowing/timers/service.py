@@ -91,11 +91,11 @@ class InternalTimerService:
         self.current_watermark = max(self.current_watermark, watermark)
         self.event_time.drain(self.current_watermark, target.on_event_time)
 
-    def advance_processing_time(self, clock: Millis) -> None:
-        """Advance processing time, never back, and fire due timers."""
+    def advance_processing_time(self, clock: Millis, within: bool = False) -> None:
+        """Advance processing time, never back, and fire due timers; see `KeyedOperator.process_processing_time`."""
         target = self._started()
         self.current_processing_time = max(self.current_processing_time, clock)
-        self.processing_time.drain(self.current_processing_time, target.on_processing_time)
+        self.processing_time.drain(self.current_processing_time - within, target.on_processing_time)
 
     def snapshot(self) -> dict[Slot, TimersSnapshot]:
         """Return the timers of each slot that has timers. Slots with event-time timers come first."""

@@ -99,3 +99,45 @@ def test_unusable_settings_are_named() -> None:
         WatermarkAlignmentParams("", 1)
     with pytest.raises(IncompatibleSnapshot, match="watermarks"):
         WatermarkAlignment(1).restore({"limit": 1})
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["report", "idle", "remove", "announce", "restore"]),
+            st.sampled_from("abc"),
+            st.integers(0, 20),
+        ),
+        max_size=20,
+    ),
+)
+def test_a_source_may_read_up_to_the_drift_ahead_of_the_slowest_active_one(
+    drift: int, steps: list[tuple[str, str, int]]
+) -> None:
+    alignment = WatermarkAlignment(drift)
+    watermarks: dict[str, int] = {}
+    idle: set[str] = set()
+    limit = MAX_TIMESTAMP
+    for step, source, watermark in steps:
+        match step:
+            case "report":
+                alignment.report(source, watermark)
+                watermarks[source] = max(watermark, watermarks.get(source, watermark))
+                idle.discard(source)
+            case "idle":
+                alignment.mark_idle(source)
+                idle.add(source)
+            case "remove":
+                alignment.remove(source)
+                watermarks.pop(source, None)
+                idle.discard(source)
+            case "announce":
+                active = [mark for name, mark in watermarks.items() if name not in idle]
+                limit = min(active) + drift if active else MAX_TIMESTAMP
+                assert alignment.announce() == limit
+            case "restore":
+                snapshot = alignment.snapshot()
+                alignment = WatermarkAlignment(drift)
+                alignment.restore(snapshot)
+        assert alignment.paused() == sorted(name for name, mark in watermarks.items() if mark > limit)

@@ -72,8 +72,10 @@ class Cleanup:
         cleanup = self.time(slot[1])
         if cleanup == MAX_TIMESTAMP or cleanup in times:
             return
-        now = self._service.current_watermark if self._event_time else self._service.current_processing_time
-        has_passed = cleanup <= now
+        service = self._service
+        # A timer at the clock's own millisecond may still have to fire.
+        clock_passed = service.current_processing_time - 1
+        has_passed = cleanup <= (service.current_watermark if self._event_time else clock_passed)
         if self._is_silent(slot[1], times):
             if cell.contents is not None or not has_passed:
                 self.timers.put_back(slot, (cleanup,))

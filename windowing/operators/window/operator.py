@@ -44,7 +44,8 @@ class WindowOperator:
         late_output: True puts late elements out; False only counts them, as `late_dropped`.
         account_for_all: True also puts out, as late, the elements for which Flink raises an error or which it
             drops silently: those whose merge would end a window in the past, and those that are not late
-            themselves though all their windows are.
+            themselves though all their windows are. An assigner's window that the clock has passed is not opened
+            again either.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class WindowOperator:
         self._may_draw_stagger = True
         self.merging = windows.assigner.merges
         self._event_time = windows.assigner.is_event_time
+        self._ends_by_clock = not self._event_time and not windows.assigner.is_global
         self._lateness = windows.lateness
         self._closed_through = self.panes.closed_through
         self._trigger = windows.effective_trigger
@@ -138,7 +140,11 @@ class WindowOperator:
                 continue
             slot = (key, window)
             cell = self.cells.get(slot)
-            if cell is None and self._event_time and window.max_timestamp <= self._closed_through:
+            if cell is None and (
+                window.max_timestamp <= self._closed_through
+                if self._event_time
+                else self._account_for_all and self._ends_by_clock and cleanup < context.current_processing_time
+            ):
                 if self.merging:
                     self._retire(key, window)
                 continue
@@ -168,10 +174,10 @@ class WindowOperator:
         self.timers.advance_watermark(watermark)
         self.output.append(WatermarkRecord(context.current_watermark))
 
-    def process_processing_time(self, clock: Millis) -> None:
+    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
         """Move the clock, never back, and fire due timers."""
         self._context.current_processing_time = max(self._context.current_processing_time, clock)
-        self.timers.advance_processing_time(clock)
+        self.timers.advance_processing_time(clock, within and self._ends_by_clock)
 
     def end_commit(self) -> None:
         """End the source commit: fire each window that its late elements changed, once."""
@@ -287,7 +293,7 @@ class WindowOperator:
         now = self._context.current_watermark if self._event_time else self._context.current_processing_time
         for merge in addition.merges:
             if merge.result.max_timestamp + self._lateness <= now:
-                if self._account_for_all and self._event_time:
+                if self._account_for_all:
                     return True
                 clock = "watermark" if self._event_time else "processing time"
                 raise UnsupportedOperation(
