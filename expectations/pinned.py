@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +27,15 @@ from tidegate.expectations.restored import restored
 from tidegate.expectations.scope import Scope, scope_of
 from tidegate.expectations.shapes import Shapes, shapes_of
 from tidegate.expectations.slices import ROWS, Slices, hashes_of
-from tidegate.expectations.tables_read import count_side_tables, final_windows, pass_over, slices_of, state_batches
+from tidegate.expectations.tables_read import (
+    count_side_tables,
+    final_windows,
+    ids_of,
+    pass_over,
+    slices_of,
+    state_batches,
+    with_one_id,
+)
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
@@ -36,11 +43,9 @@ from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.epochs import DEPARTED, SHAPE
 from tidegate.pipelines.tables.far_times import as_text
-from tidegate.pipelines.tables.groups import distinct, one_of_each
 from tidegate.pipelines.tables.keys import are_in
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.columnar.hashing import key_groups, window_ids
-from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.columnar.hashing import key_groups
 
 _NESTED = ("phases", "shards", DEPARTED, SHAPE)
 """Columns of table epochs that no suite looks at."""
@@ -176,8 +181,8 @@ def pin(
     erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
-    # After an erasure it is unknown how many elements were removed with it.
-    is_counted = erased.forgotten is None and (scope.proof is None or before is not None)
+    # After an erasure it is unknown how many elements were removed with it, and of windows with one id one is seen.
+    is_counted = not read.share_ids and erased.forgotten is None and (scope.proof is None or before is not None)
     is_counted &= shapes is not None and shapes.counts_elements
     of_snapshot = list(
         snapshot_entries(manifest, scope.new_epochs, shape if is_counted else None, read.contents, before)
@@ -215,27 +220,9 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
     """Add a column with the window ids that follow from key and bounds, to compare with the written ids."""
     if not results.has_panes(rows.schema):
         return rows
-    hashes = hashes_of(rows, tuple(manifest.schemas.key))
-    # The id of the global window, which has no bounds, is computed with bounds of 0.
-    bounds = [epoch_millis(rows[name]).fill_null(0).to_numpy() for name in ("window_start", "window_end")]
-    rows = rows.append_column(COMPUTED_ID, pa.array(window_ids(hashes, *bounds), pa.int64()))
-    return _without_shared_ids(rows, tuple(manifest.schemas.key))
-
-
-def _without_shared_ids(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Leave out the windows of a key that have one id, each rightly.
-
-    Whoever chooses keys and times can make such windows, and must not make the check fail with them.
-    """
-    begins = pc.and_(
-        pc.and_(pc.equal(rows["pane"], 0), pc.equal(rows["op"], "+")), pc.equal(rows["window_id"], rows[COMPUTED_ID])
-    )
-    by = [*key, "window_id"]
-    first = distinct(rows.filter(begins).select([*by, "window_start", "window_end"]))
-    places = pa.array(np.arange(len(first)))
-    last = one_of_each(first.select(by), places, "max")
-    shared = first.filter(pc.invert(pc.is_in(places, value_set=last.combine_chunks())))
-    return rows.filter(pc.invert(are_in(rows, shared, by))) if len(shared) else rows
+    rows = rows.append_column(COMPUTED_ID, pa.array(ids_of(rows, manifest), pa.int64()))
+    shared = with_one_id(rows, manifest)
+    return rows.filter(pc.invert(are_in(rows, shared, shared.column_names))) if len(shared) else rows
 
 
 def _frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:

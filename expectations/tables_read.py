@@ -22,8 +22,9 @@ from tidegate.pipelines.snapshots.pinned import PinnedEpoch
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.columns import TIMESTAMP, input_fields
+from tidegate.pipelines.tables.groups import distinct, one_of_each
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.columnar.hashing import key_groups
+from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.time import Millis, from_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
@@ -38,6 +39,7 @@ class Read:
         fresh: number of windows that became final since a check passed.
         retracts: True if a window was retracted that was final when that check passed.
         lateness: the longest wait for a window after its end so far, milliseconds.
+        share_ids: True if two windows of a key have one id.
     """
 
     contents: Contents
@@ -45,6 +47,7 @@ class Read:
     fresh: int
     retracts: bool
     lateness: Millis
+    share_ids: bool
 
 
 def slices_of(
@@ -110,8 +113,9 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
         contents.take_state(batch, count)
     open_elements = int(contents.elements.sum())
     lateness = max(0 if shape is None else shape.lateness, 0 if proof is None else proof.lateness)
-    fresh, retracts = 0, False
+    fresh, retracts, share_ids = 0, False, False
     for rows in slices:
+        share_ids |= len(with_one_id(rows, manifest)) > 0
         windows = final_windows(rows, manifest)
         retracts |= retracts_final(rows, scope.pinned.epochs, scope.since)
         fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since))
@@ -124,7 +128,7 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
             was_final = results.final(earlier, proof.watermark)
             contents.take_final(groups_of(was_final, manifest), was_final[count], -1)
     final = int(contents.elements.sum()) - open_elements
-    return Read(contents, final, fresh, retracts, lateness)
+    return Read(contents, final, fresh, retracts, lateness, share_ids)
 
 
 def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.RecordBatch]:
@@ -140,6 +144,38 @@ def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.Re
 def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:
     """Return the newest pane of each final window, which nothing can change any more."""
     return results.final(results.latest(rows, manifest_key(manifest)), manifest.watermark)
+
+
+def ids_of(rows: pa.Table, manifest: Manifest) -> Ints:
+    """Return the window id of each pane that follows from its key and bounds."""
+    # The id of the global window, which has no bounds, is computed with bounds of 0.
+    bounds = [epoch_millis(rows[name]).fill_null(0).to_numpy() for name in ("window_start", "window_end")]
+    return window_ids(hashes_of(rows, manifest_key(manifest)), *bounds)
+
+
+def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
+    """Return key columns and id of windows of a key that have one id, each rightly.
+
+    Whoever chooses keys and times can make such windows, and must not make a check fail with them.
+    """
+    by = [*manifest_key(manifest), "window_id"]
+    if not results.has_panes(rows.schema):
+        return rows.slice(0, 0).select([])
+    windows = distinct(rows.select([*by, "window_start", "window_end"]))
+    windows = windows.filter(_are_repeated(windows.select(by)))
+    if len(windows):
+        # A session that grew had the bounds of its id only once.
+        windows = windows.filter(pa.array(ids_of(windows, manifest) == windows["window_id"].to_numpy()))
+        windows = windows.filter(_are_repeated(windows.select(by)))
+    return windows.select(by)
+
+
+def _are_repeated(rows: pa.Table) -> pa.BooleanArray:
+    """Return True for each row that is there more than once."""
+    places = pa.array(np.arange(len(rows)))
+    first, last = (one_of_each(rows, places, function).to_numpy() for function in ("min", "max"))
+    once = first[first == last]
+    return pa.array(~np.isin(places, once))
 
 
 def groups_of(rows: pa.RecordBatch | pa.Table, manifest: Manifest) -> Ints:

@@ -11,6 +11,7 @@ from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import Forgotten
 from tidegate.pipelines.snapshots.forget import forget as run
+from tidegate.pipelines.tables.keys import NULL
 
 
 @click.command()
@@ -19,8 +20,9 @@ from tidegate.pipelines.snapshots.forget import forget as run
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @with_screen
 def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
-    """Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
+    r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
+    In a key, \N is a null.
     Older snapshots go too, since they may hold it; a key that nothing ever held changes nothing. Erase the key
     from the source yourself: rows that are still there come back with a backfill.
     """
@@ -50,7 +52,7 @@ def _remarks(forgotten: Forgotten, key: tuple[str, ...]) -> list[str]:
         return []
     shown = ", ".join(key)
     if forgotten.epoch is None:
-        return [f"no row has the key {shown}: check that it is spelt as in the data"]
+        return [f"no row has the key {shown}: check that it is spelt as in the data (a null is {NULL})"]
     left = "an older snapshot or file may have had it, or an earlier `tidegate forget` may have been interrupted"
     return [f"no row had the key {shown} any more, but {left}: these are removed"]
 

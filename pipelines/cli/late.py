@@ -74,7 +74,9 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 @late.command()
 @click.argument("pipeline")
 @click.option(
-    "--key", multiple=True, help="Only late rows of this key; give the option once for each key column, in order."
+    "--key",
+    multiple=True,
+    help="Only late rows of this key; give the option once for each key column, in order; \\N is a null.",
 )
 @click.option("--start", help="Only late rows whose window begins at this time or later; without a zone it is in UTC.")
 @click.option("--end", help="Only late rows whose window begins before this time.")

@@ -13,7 +13,10 @@ from tidegate.pipelines.cli.screen import Screen, with_screen
 @click.command()
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
-@click.option("--key", help="Key whose windows the timeline shows, its columns joined by /; default: the busiest key.")
+@click.option(
+    "--key",
+    help="Key whose windows the timeline shows, its columns joined by /, \\N for a null; default: the busiest key.",
+)
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
 @with_screen
 def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> None:

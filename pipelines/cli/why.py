@@ -37,7 +37,9 @@ _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for
 @click.command()
 @click.argument("pipeline")
 @click.option(
-    "--key", multiple=True, help="Only windows of this key; give the option once for each key column, in order."
+    "--key",
+    multiple=True,
+    help="Only windows of this key; give the option once for each key column, in order; \\N is a null.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many windows to show; 0 for all."

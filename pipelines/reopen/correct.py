@@ -12,19 +12,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.epoch.job import ShardJob
-from tidegate.pipelines.epoch.next_panes import window_id
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.reopen.pane_numbers import NO_WINDOWS, Window, next_panes, windows_of
 from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.tables import results, state
-from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import WINDOW, StateRow
@@ -33,11 +32,6 @@ from tidegate.windowing.timestamps import epoch_millis
 from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
-
-Window: TypeAlias = tuple[Any, int]
-"""A key as in memory, and the id of a window of it. The windows of other keys may have the same id."""
-
-NO_WINDOWS = pa.table({"pane": pa.array([], pa.int64())})
 
 TOLERANCE = 1e-9
 """Relative difference up to which two doubles count as the same result."""
@@ -105,7 +99,7 @@ def correct(
     stretches = _Stretches(job, wanted, margin)
     for row in published.to_pylist():
         stretches.at(row).published.append(row)
-    newest = dict(zip(_windows_of(job, newest_panes), newest_panes["pane"].to_pylist(), strict=True))
+    newest = dict(zip(windows_of(job, newest_panes), newest_panes["pane"].to_pylist(), strict=True))
     outcome = run_operator(job, events, rows.slice(0, 0))
     for row in outcome.results().to_pylist():
         if (stretch := stretches.find(row)) is not None:
@@ -142,31 +136,8 @@ def correct(
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
     retracted = sum(row["op"] == "-" for row in out)
     corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    again = _next_panes(job, kept, out, newest, may_come_again)
+    again = next_panes(job, kept, out, newest, may_come_again)
     return Corrections(corrections, table, len(out) - retracted, retracted, again)
-
-
-def _windows_of(job: ShardJob, rows: pa.Table) -> Iterator[Window]:
-    """Yield the windows of rows."""
-    names = [*job.key.names, "window_id"]
-    columns = [rows[name].to_pylist() for name in names] if len(rows) else []
-    return ((job.key.key_of(values[:-1]), values[-1]) for values in zip(*columns, strict=True))
-
-
-def _next_panes(
-    job: ShardJob, kept: Iterable[StateRow], out: Sequence[Row], newest: Mapping[Window, int], rows: pa.Table
-) -> list[tuple[str, int, int]]:
-    """Return digest of the key, id and number of the next pane of windows without state after the correction."""
-    if not len(rows):
-        return []
-    fired = {(row.key, window_id(job, row)) for row in kept if row.pane}
-    numbers = {window: newest.get(window, -1) for window in _windows_of(job, rows) if window not in fired}
-    for row in out:
-        window = job.key.key_of([row[name] for name in job.key.names]), row["window_id"]
-        if window in numbers:
-            numbers[window] = max(numbers[window], row["pane"])
-    digest_of = dict(zip(_windows_of(job, rows), digests(rows, job.key.names).to_pylist(), strict=True))
-    return [(digest_of[window], window[1], pane + 1) for window, pane in numbers.items()]
 
 
 class ReachesBeyond(TidegateError):

@@ -14,7 +14,8 @@ from tidegate.pipelines.epoch.exchange import collected, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.reopen.correct import NO_WINDOWS, ReachesBeyond, correct
+from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
+from tidegate.pipelines.reopen.pane_numbers import NO_WINDOWS
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.files import write_file

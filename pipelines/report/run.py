@@ -13,6 +13,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.pinned import PinnedTables, pin_tables
 from tidegate.pipelines.tables import quality, results
+from tidegate.pipelines.tables.keys import NULL
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -126,22 +127,28 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
         if wanted is not None:
             raise UsageError(f"--key {wanted!r}: the pipeline has no windows yet")
         return None, []
-    if wanted is not None and wanted not in counts:
-        others = ", ".join(sorted(counts)[:5])
+    named = [key for key in counts if wanted in (None, _name(key))]
+    if not named:
+        others = ", ".join(sorted(map(_name, counts))[:5])
         raise UsageError(
             f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
         )
     # Among keys with equally many windows the first by name is taken, so that a report drawn twice is the same.
-    key = wanted if wanted is not None else min(counts, key=lambda name: (-counts[name], name))
-    mine = sorted((session for name, session in sessions if name == key), key=lambda session: session.start)
-    return key, mine[-_TIMELINE_WINDOWS:]
+    key = min(named, key=lambda values: (-counts[values], _name(values), repr(values)))
+    mine = sorted((session for values, session in sessions if values == key), key=lambda session: session.start)
+    return _name(key), mine[-_TIMELINE_WINDOWS:]
 
 
-def _bounds(rows: pa.Table, key: tuple[str, ...], is_open: bool) -> list[tuple[str, Session]]:
+def _name(values: tuple[Any, ...]) -> str:
+    """Return a key as text. Other keys may have the same, as those of `a/b`, `c` and `a`, `b/c`."""
+    return "/".join(NULL if value is None else str(value) for value in values)
+
+
+def _bounds(rows: pa.Table, key: tuple[str, ...], is_open: bool) -> list[tuple[tuple[Any, ...], Session]]:
     bounded = rows.filter(pc.is_valid(rows["window_end"]))
-    names = ["/".join(map(str, values)) for values in _tuples(bounded, key)]
     starts, ends = (epoch_millis(bounded[name]).to_pylist() for name in ("window_start", "window_end"))
-    return [(name, Session(start, end, is_open)) for name, start, end in zip(names, starts, ends, strict=True)]
+    spans = (Session(start, end, is_open) for start, end in zip(starts, ends, strict=True))
+    return list(zip(_tuples(bounded, key), spans, strict=True))
 
 
 def _tuples(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Which rows are of a key, by its values: nulls are equal, and no other key is taken for it.
+"""Keys by their values: nulls are equal, and no other key is taken for one, whatever its hash.
 
 The hash of a key (`tables.key_groups`) tells in which group it is, and nothing else: nulls don't change it, and
 anybody finds a text with the hash of another one. Manifests name keys by a digest, which nobody can do that with.

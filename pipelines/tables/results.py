@@ -31,7 +31,9 @@ _MADE = (
 )
 
 LEADING = (
-    column("window_id", pa.int64(), "identifies the window of its key; stays while a session grows", False),
+    column(
+        "window_id", pa.int64(), "a hash that tells the windows of one key apart; stays while a session grows", False
+    ),
     column("window_start", TIMESTAMP, "first millisecond; null for the global window"),
     column("window_end", TIMESTAMP, "end, not included; null for the global window"),
     column("pane", pa.int32(), "number of the firing, from 0; only after a merge are numbers left out", False),
