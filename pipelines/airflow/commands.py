@@ -9,7 +9,7 @@ from __future__ import annotations
 LATEST, FROM_SCRATCH = "latest", "none"
 """Values of `restore`: continue from the newest snapshot, or start from scratch."""
 PATIENCE_SECONDS = 3600
-"""A stream that somebody triggered waits this long for a scheduled run, which ends by itself."""
+"""A run waits this long for another one that ends by itself: a backfill, or a scheduled run of the stream."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 BY_ITSELF = "dag_run.run_type in ('scheduled', 'asset_triggered')"
 """Expression of a template: nobody triggered the run, so another run that is at work may do its work."""
@@ -28,6 +28,8 @@ def backfill_arguments(pipeline: str) -> list[str]:
         "{{ '--and-following' if params.and_following else '--no-and-following' }}",
         "{{ '--fill-gaps' if params.fill_gaps else '' }}",
         "{{ '--again' if params.again else '' }}",
+        # Two runs that somebody triggered at once run one after the other.
+        f"--patience={PATIENCE_SECONDS}",
     ]
 
 

@@ -13,6 +13,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice, show
+from tidegate.pipelines.run.patience import Patience
 from tidegate.pipelines.tables.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import show_millis, to_millis
@@ -54,6 +55,13 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
     type=click.IntRange(min=1),
     help="Source commits in one epoch, with --order arrival. Default: all of them.",
 )
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seconds to wait for another backfill that is running; the interval then continues from where that one ended.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
 @with_screen
 def backfill(
@@ -68,6 +76,7 @@ def backfill(
     end_of_input: bool,
     order: str,
     commits_per_epoch: int | None,
+    patience: float,
     dry_run: bool,
 ) -> None:
     """Run PIPELINE over event time from START to END.
@@ -97,7 +106,10 @@ def backfill(
         if fill_gaps:
             intervals = [*_missing(config, pipeline, intervals[0], length), *intervals]
     elif start is not None or end is not None or not end_of_input or dry_run:
-        raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
+        raise UsageError(
+            "say which event times to run: give --start and --end, such as --start 2013-01-01; in "
+            "Airflow, the Params interval_start and interval_end"
+        )
     if dry_run:
         _show_plan(screen, value, intervals, again)
         return
@@ -110,7 +122,11 @@ def backfill(
     from tidegate.pipelines.run.driver import drive
 
     runs: list[dict[str, Any]] = []
-    with screen.console.status(f"{pipeline}: looking for work") as status, drive(config, value, "backfill") as driver:
+    wait = Patience(patience, "backfill", screen.tell)
+    with (
+        screen.console.status(f"{pipeline}: looking for work") as status,
+        drive(config, value, "backfill", wait=wait) as driver,
+    ):
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):

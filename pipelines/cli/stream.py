@@ -22,12 +22,11 @@ from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from tidegate.pipelines.run.driver import Driver
-    from tidegate.pipelines.run.lease import Lease, LeaseRow
+    from tidegate.pipelines.run.lease import Lease
     from tidegate.pipelines.run.sign_of_life import SignOfLife
     from tidegate.pipelines.snapshots.head import Snapshot
 
 _LOOK_AT_LEASE_SECONDS = 2.0
-_WAIT_SECONDS = 1.0
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = ("", "k", "m", "g", "t")
 _ENDS_BY_ITSELF = "stream --available-now"
@@ -103,6 +102,7 @@ def stream(
     from tidegate.pipelines.run.driver import drive, system_clock
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
+    from tidegate.pipelines.run.patience import Patience
     from tidegate.pipelines.run.requests import Desk
     from tidegate.pipelines.run.sign_of_life import SignOfLife
     from tidegate.pipelines.run.stream import Stream
@@ -141,7 +141,7 @@ def stream(
     _listen(asked)
     limits = EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch)
     command = _ENDS_BY_ITSELF if available_now else "stream"
-    wait = _waiting(patience, asked, screen.tell)
+    wait = Patience(patience, _ENDS_BY_ITSELF, screen.tell, asked.is_made, time.monotonic, time.sleep)
     with (
         screen.console.status(f"{pipeline}: looking for work") as status,
         drive(config, value, command, wait=wait) as driver,
@@ -220,26 +220,6 @@ class StopRequest:
         if not self._is_made:
             with suppress(Empty):
                 self._wake.get(timeout=seconds)
-
-
-def _waiting(patience: float, asked: StopRequest, tell: Callable[[str], None]) -> Callable[[LeaseRow], bool]:
-    """Return the function that decides if the stream waits for the holder of the lease.
-
-    It waits for a holder that ends by itself, for `patience` seconds at most, and not after a request to end.
-    """
-    deadline = time.monotonic() + patience
-    announced: set[str] = set()
-
-    def wait(holder: LeaseRow) -> bool:
-        if holder.command != _ENDS_BY_ITSELF or time.monotonic() >= deadline or asked.is_made():
-            return False
-        if holder.run not in announced:
-            announced.add(holder.run)
-            tell(f"waiting for {holder}")
-        time.sleep(_WAIT_SECONDS)
-        return True
-
-    return wait
 
 
 def has_left(head: Snapshot | None, timeline: int | None) -> bool:

@@ -66,6 +66,7 @@ def test_a_backfill_runs_its_data_interval() -> None:
         "--start=2024-03-01T00:00:00+00:00",
         "--end=2024-03-02T00:00:00+00:00",
         "--no-and-following",
+        f"--patience={PATIENCE_SECONDS}",
     ]
 
 
@@ -84,6 +85,7 @@ def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_
         "--and-following",
         "--fill-gaps",
         "--again",
+        f"--patience={PATIENCE_SECONDS}",
     ]
 
 
@@ -101,9 +103,11 @@ def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
 ) -> None:
     params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False, fill_gaps=False, again=False)
     arguments = rendered(backfill_arguments("aircraft_duty"), params=params, **own)
-    assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following"]
+    assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following", f"--patience={PATIENCE_SECONDS}"]
     assert run(arguments) == 2
-    assert "give --start and --end" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "give --start and --end" in told
+    assert "in Airflow, the Params interval_start and interval_end" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(
