@@ -31,7 +31,7 @@ from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_schema
-from tidegate.pipelines.tables.keys import Key, are_of_key, group_of, key_of_texts, mark_of_forgotten
+from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, group_of, key_of_texts, mark_of_forgotten
 from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.windowing.keys import KeySchema
@@ -162,12 +162,25 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
 
 
 def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:
-    """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
+    """Return the manifest of a snapshot with the counts and source partitions of the key, and its digests, removed."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
     next_panes = tuple(item for item in manifest.next_panes if not is_of(item, schema, key))
-    return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes})
+    publish = {table: _without_digest(work, digest_of(key)) for table, work in manifest.publish.items()}
+    return manifest.model_copy(
+        update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes, "publish": publish}
+    )
+
+
+def _without_digest(work: Publish, digest: str) -> Publish:
+    """Return the changes of a table without late rows of a key that were reopened: they are gone."""
+    reopened = tuple(
+        each.model_copy(update={"spans": tuple(span for span in each.spans if span[0] != digest)})
+        for each in work.reopened
+        if each.digest != digest
+    )
+    return work.model_copy(update={"reopened": reopened})
 
 
 def _manifest(erased: Manifest, mark: str, now: Millis) -> Manifest:

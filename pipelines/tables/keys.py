@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
-from json import dumps
+from json.encoder import encode_basestring_ascii
 from typing import TypeAlias
 
 import numpy as np
@@ -101,8 +101,12 @@ def digests(rows: pa.Table, names: Sequence[str], salt: bytes = b"") -> pa.Array
     """
     schema = key_schema(rows.schema, tuple(names))
     keys = encode_keys(schema, ({name: rows[name] for name in names}, len(rows)))
-    texts = list(zip(*map(_texts, keys.columns), strict=True)) if names else [()]
-    of_keys = [blake2b(dumps(parts).encode(), key=salt, digest_size=32).hexdigest() for parts in texts]
+    texts = zip(*map(_texts, keys.columns), strict=True) if names else [()]
+    salted, of_keys = blake2b(key=salt, digest_size=32), []
+    for parts in texts:
+        hashed = salted.copy()
+        hashed.update(",".join("null" if part is None else encode_basestring_ascii(part) for part in parts).encode())
+        of_keys.append(hashed.hexdigest())
     return pa.array(of_keys, pa.string()).take(pa.array(keys.codes[0]))
 
 

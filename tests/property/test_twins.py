@@ -7,12 +7,15 @@ and for hours plain Python says it too.
 
 from __future__ import annotations
 
+import json
+import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +32,7 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.cli import run as tidegate
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.contents import state_rows
@@ -36,7 +40,9 @@ from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.snapshots.waiting import open_windows
+from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,
@@ -248,6 +254,45 @@ def test_keys_that_look_alike_live_as_others_do(twins: list[Key], shape: str, st
             lives.append(life.given)
     for of_twins, of_plain in zip(*lives, strict=True):
         assert of_twins == of_plain
+
+
+@pytest.mark.parametrize("shape", [HOURS, SESSIONS])
+def test_a_forgotten_key_leaves_no_digest_in_a_savepoint(tmp_path: Path, shape: str) -> None:
+    life = Life(tmp_path, [*TWINS[0], CLOCK_KEY], shape)
+    life.live([*EVERYTHING[:3], ("reopen", 0, None)])
+    create_savepoint(life.tables, life.lake.snapshot(life.pipeline), "reopened", 1)
+    (digest,) = digests(life._table([(0, 0, 0)]), ("a", "b")).to_pylist()
+    assert digest in read_savepoint(life.tables, "reopened").manifest.model_dump_json()
+    life.forget(0)
+    assert digest not in read_savepoint(life.tables, "reopened").manifest.model_dump_json()
+
+
+def test_commands_name_a_key_with_a_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    life = Life(tmp_path, [*TWINS[0], CLOCK_KEY], HOURS)
+    life.live([("read", [(0, 5, 1), (1, 6, 2), (2, 7, 3), (0, 30, 1)]), ("read", [(0, 61, 1), (1, 119, 2), (0, 8, 4)])])
+    module = ModuleType("module_of_twins")
+    module.pipeline = life.pipeline  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    config = tmp_path / "tidegate.toml"
+    entry = f'[pipelines.twins]\nobject = "{module.__name__}:pipeline"\nstart = "2024-03-01"\n'
+    config.write_text(f'warehouse = "warehouse"\n{entry}')
+
+    def said(*arguments: str) -> Any:
+        code = tidegate([*arguments, "--json", "--config", str(config)])
+        return code, json.loads(capsys.readouterr().out or "null")
+
+    code, why = said("why", "twins", "--key", "x", "--key", r"\N")
+    assert (code, why["late_rows"], why["last_fired"] is not None) == (0, 1, True)
+    code, other = said("why", "twins", "--key", "x", "--key", "null")
+    assert (code, other["late_rows"]) == (0, 0)
+    code, latest = said("results", "twins", "--view", "latest", "--limit", "0")
+    assert (code, {(row["a"], row["b"]) for row in latest} >= {("x", None), (None, "x"), ("x", "null")}) == (0, True)
+    assert said("forget", "twins", "x", "None", "--yes")[1]["epoch"] is None
+    code, forgotten = said("forget", "twins", "x", r"\N", "--yes")
+    assert (code, forgotten["rows"]["results"] > 0, forgotten["rows"]["late"]) == (0, True, 1)
+    kept = {(row["a"], row["b"]) for row in life.lake.rows(life.pipeline, "results").to_pylist()}
+    assert kept >= {(None, "x"), ("x", "null")}
+    assert ("x", None) not in kept
 
 
 @pytest.mark.parametrize("shape", [HOURS, SESSIONS])
