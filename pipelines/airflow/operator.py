@@ -50,7 +50,7 @@ class CommandRefused(AirflowFailException):
 
 
 class TidegateOperator(ResumableJobMixin, BaseOperator):
-    """Runs one `tidegate` command; the JSON that it leaves is the task's return value.
+    """Runs one `tidegate` command; the JSON that it leaves, without its lists, is the task's return value.
 
     Args:
         arguments: arguments of the command, each a template; one that renders to nothing is left out.
@@ -124,7 +124,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         if store is not None:
             # Somebody who clears a task that ended well wants a new run of its command, not this process's result.
             store.delete(self.external_id_key)
-        return result
+        return _small(result)
 
     def submit_job(self, context: Context) -> dict[str, Any]:
         """Start the process, and return its handle; that of an earlier try if it is still running on another host."""
@@ -241,3 +241,10 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Return the run of a handle in Airflow's store."""
         self._run = self.hosts.run_of(process.ProcessHandle(**external_id))
         return self._run
+
+
+def _small(result: Any) -> Any:
+    """Return a result without its lists, such as checks and epochs: Airflow keeps it in its database for each try."""
+    if not isinstance(result, dict):
+        return result
+    return {name: _small(value) for name, value in result.items() if not isinstance(value, list)}

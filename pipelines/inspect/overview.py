@@ -95,9 +95,10 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     manifest = snapshot.manifest
     is_known = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
     lease = read_lease(tables)
-    checks = quality.newest(tables, timeline=manifest.timeline)
+    # Somebody may have checked an older epoch since.
+    checked = quality.newest_checked(tables, manifest.timeline)
+    checks = quality.newest(tables, checked or 0)
     state = quality.state_of(checks)
-    checked = checks["epoch"][0].as_py() if len(checks) else None
     artifacts = artifacts_of(config)
     reports = artifacts.names(f"reports/{tables.pipeline}")
     return {

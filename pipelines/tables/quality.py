@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
-from functools import reduce
-from operator import and_
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -323,14 +321,20 @@ def read(tables: PipelineTables, columns: list[str] | None = None) -> pa.Table:
     return rows.sort_by([("checked_at", "descending")])
 
 
-def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | None = None) -> pa.Table:
-    """Return the rows of the newest check: of all, of an epoch, or of a timeline. Other files are not read."""
+def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
+    """Return the newest epoch of a timeline that was ever checked; None if there is none."""
+    rows = read(tables, ["epoch", "timeline", "checked_at"])
+    newest: int | None = pc.max(rows.filter(pc.equal(rows["timeline"], timeline))["epoch"]).as_py()
+    return newest
+
+
+def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
+    """Return the rows of the newest check, of all or of an epoch. Other files are not read."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.warehouse.open(tables.path(NAME))
-    wanted = {name: value for name, value in (("epoch", epoch), ("timeline", timeline)) if value is not None}
-    where = reduce(and_, (pc.field(name) == value for name, value in wanted.items())) if wanted else None
-    files, schema = _newest_first(active_files(handle), wanted), arrow_schema(handle)
+    where = None if epoch is None else pc.field("epoch") == epoch
+    files, schema = _newest_first(active_files(handle), epoch), arrow_schema(handle)
     rows = schema.empty_table()
     for file in files:
         if len(rows) and _checked_before(file, rows):
@@ -341,9 +345,9 @@ def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | Non
     return rows
 
 
-def _newest_first(files: list[dict[str, Any]], wanted: dict[str, int]) -> list[dict[str, Any]]:
-    """Return the files that may hold the wanted values, ordered by their newest check, the newest first."""
-    may_hold = [file for file in files if all(_may_hold(file, name, value) for name, value in wanted.items())]
+def _newest_first(files: list[dict[str, Any]], epoch: int | None) -> list[dict[str, Any]]:
+    """Return the files that may hold checks of an epoch, ordered by their newest check, the newest first."""
+    may_hold = [file for file in files if epoch is None or _may_hold(file, "epoch", epoch)]
     return sorted(may_hold, key=lambda file: str(file.get("max.checked_at") or "~"), reverse=True)
 
 

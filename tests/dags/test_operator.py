@@ -30,6 +30,7 @@ if "ends-kindly" in words:
 if {{"wait", "ends-kindly"}} & set(words):
     time.sleep(600)
 report = {{"pipeline": "duty", "report": "/kept/7.html"}} if "--report" in words else {{}}
+report |= {{"checks": [1] * int(word[9:]) for word in words if word.startswith("--checks=")}}
 result = {{"epoch": 7, "quality": "passed", "watermark": 5, **report}}
 open(words[words.index("--output") + 1], "w").write(json.dumps(result))
 print(next((word[8:] for word in words if word.startswith("--print=")), ""), flush=True)
@@ -90,6 +91,12 @@ def test_the_result_is_what_the_command_left_and_goes_into_the_asset_event(tmp_p
     assert given["outlet_events"][asset].extra == {"epoch": 7, "quality": "passed", "watermark": 5}
     log = next((tmp_path / "runs").rglob("log.txt")).read_text()
     assert log.strip() == "working on quality duty", "an argument that is empty is left out"
+
+
+def test_airflow_keeps_a_result_without_its_lists(tmp_path: Path, interpreter: str) -> None:
+    ran = operator(tmp_path, interpreter, "stream", "--checks=1000")
+    assert ran.execute(context()) == {"epoch": 7, "quality": "passed", "watermark": 5}
+    assert len(ran.result["checks"]) == 1000, "the file of the run has them"
 
 
 def test_the_event_of_a_stream_tells_where_it_stands_however_it_ran(tmp_path: Path, interpreter: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +24,9 @@ from tidegate.pipelines.report.look import look
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.storage import arrow_schema, warehouse_of
+from tidegate.pipelines.tables import quality as quality_table
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.quality import QualityRow
 
 
 class Manager:
@@ -86,6 +90,10 @@ def test_a_check_counts_for_its_own_timeline_and_names_its_epoch(client: TestCli
     assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
     assert client.get("/pipelines/sessions").json()["quality"]["text"] == "epoch 2: passed"
     tables = PipelineTables(warehouse_of(load_config(tmp_path / "tidegate.toml")), "sessions")
+    (checked, *_) = map(QualityRow.of, quality_table.newest(tables).to_pylist())
+    later = checked.checked_at + timedelta(hours=1)
+    quality_table.append(tables, [replace(checked, check_id="later", epoch=1, checked_at=later, success=False)])
+    assert client.get("/pipelines/sessions").json()["quality"]["text"] == "epoch 2: passed", "not the check made last"
     head = read_snapshot(tables)
     assert head is not None
     manifest = head.manifest.model_copy(update={"timeline": 2, "epoch": 3, "parent": 2, "line": ((1, 3),)})
