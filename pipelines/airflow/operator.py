@@ -21,7 +21,7 @@ from tidegate.pipelines.airflow.assets import WindowEvents, event_extra
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
-from tidegate.pipelines.airflow.run_files import FolderOfRun
+from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
 from tidegate.pipelines.config import ENVIRONMENT, LEASE_NOTE
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
 
@@ -129,7 +129,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     def submit_job(self, context: Context) -> dict[str, Any]:
         """Start the process, and return its handle; that of an earlier try if it is still running on another host."""
         instance = context["ti"]
-        task = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}".replace(":", "_").replace("+", "_")
+        task = name_of_task(instance.dag_id, instance.run_id, instance.task_id)
         if (run := self.hosts.running_try(task)) is not None:
             self.log.warning("an earlier try runs on %s: following it", run.handle.host)
             self._run = run

@@ -7,7 +7,9 @@ written again. This module imports nothing of Airflow.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,28 @@ if TYPE_CHECKING:
 PART = 256 << 10
 """Size of a part of the copied log in bytes."""
 
+_LONGEST = 240
+"""Longest name of a folder in bytes that is used as it is; file systems take 255."""
+_SHOWN = 40
+
 _STATE, _RESULT, _END, _FOLLOWER, _DRIVEN = "state.json", "result.json", "end", "follower", "driven.json"
+
+
+def name_of_task(dag_id: str, run_id: str, task_id: str) -> str:
+    """Return the folder of a task's runs below those of all tasks: one folder for DAG, run and task each.
+
+    Whoever may start a run chooses its id, so a part never leads to another folder, whatever its text.
+    """
+    return "/".join(map(_folder_name, (dag_id, run_id, task_id)))
+
+
+def _folder_name(text: str) -> str:
+    plain = re.sub(r"[^\w.~=@ -]", "_", text)
+    # Airflow's own ids have `:` and `+`, and stay readable. Any other text gets a hash, so that no two are one folder.
+    is_usual = (
+        plain == text.replace(":", "_").replace("+", "_") and plain.strip(". ") and len(plain.encode()) <= _LONGEST
+    )
+    return plain if is_usual else f"{plain[:_SHOWN].strip('. ')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)

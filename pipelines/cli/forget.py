@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import click
 
+from tidegate.pipelines.backups.backup import list_backups
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.forget_files import FilesOfRuns
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import Forgotten
 from tidegate.pipelines.snapshots.forget import forget as run
+from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.keys import NULL
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+_SAVEPOINT = "savepoint "
 
 
 @click.command()
@@ -37,13 +43,38 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     with Lease(tables, "forget", system_clock):
         check_read_before_forgetting(tables, value)
         forgotten = run(tables, value, key, system_clock())
-    held = forgotten.epoch is not None
+        held = forgotten.epoch is not None
+        files = FilesOfRuns(screen.config(), pipeline, key).erase(only_if_named=not held)
+    savepoints = [name.removeprefix(_SAVEPOINT) for name in forgotten.rows if name.startswith(_SAVEPOINT)]
+    backups = _backups(screen, pipeline)
     title = f"erased by epoch {forgotten.epoch} of {pipeline}" if held else f"nothing of {pipeline} was changed"
     screen.show(
-        {"pipeline": pipeline, "epoch": forgotten.epoch, "rows": forgotten.rows},
+        {
+            "pipeline": pipeline,
+            "epoch": forgotten.epoch,
+            "rows": forgotten.rows,
+            "files": files,
+            "savepoints": savepoints,
+            "backups": backups,
+        },
         table(title, ("in", "rows"), forgotten.rows.items(), ("rows",)),
         *_remarks(forgotten, key),
+        *([f"{files} reports, pages, logs of runs and alarms were removed too"] if files else []),
+        *([f"the savepoints stay, and don't have the key any more: {', '.join(savepoints)}"] if savepoints else []),
+        *(
+            f"backup {name} was made before and may have the key: `tidegate backup delete {pipeline} {name}`"
+            for name in backups
+        ),
     )
+
+
+def _backups(screen: Screen, pipeline: str) -> list[str]:
+    """Return the names of the pipeline's backups in the place that tidegate.toml names."""
+    uri = screen.config().backups_uri
+    if uri is None:
+        return []
+    place = PipelineTables(Warehouse(uri, screen.tables(pipeline).warehouse.options), pipeline)
+    return [backup.name for backup in list_backups(place)]
 
 
 def _remarks(forgotten: Forgotten, key: tuple[str, ...]) -> list[str]:

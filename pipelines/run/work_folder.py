@@ -163,9 +163,7 @@ def remove_checkpoints(folder: Path, pipeline: str) -> None:
 
 def _groups(folder: Path) -> Iterator[list[Path]]:
     """Yield groups of files that are removed together or not at all."""
-    for log in (folder / "logs").glob("spark-*.log"):
-        if not _is_alive(log.stem.removeprefix("spark-")):
-            yield [log]
+    yield from ([log] for log in logs_of_ended_sparks(folder))
     for parent, _, names in os.walk(folder / "runs"):
         if names:
             yield [Path(parent, name) for name in names]
@@ -173,6 +171,12 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
     reports = {str(report): report for report in (folder / "reports").glob("*/epoch-*.html")}
     newest = _newest_reports(reports)
     yield from ([report] for name, report in reports.items() if name not in newest)
+
+
+def logs_of_ended_sparks(folder: Path) -> list[Path]:
+    """Return the logs in a work folder of Spark's processes that have ended."""
+    logs = (folder / "logs").glob("spark-*.log")
+    return [log for log in logs if not _is_alive(log.stem.removeprefix("spark-"))]
 
 
 def _newest_reports(names: Iterable[str]) -> set[str]:

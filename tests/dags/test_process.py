@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle, Run
-from tidegate.pipelines.airflow.run_files import FolderOfRun
+from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
 
 COMMAND = """
 import signal, subprocess, sys, time
@@ -115,3 +115,36 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_its_own(folder:
         assert Run(handle).files.result() is None
     finally:
         Run(handle).stop()
+
+
+HOSTILE = [
+    "..",
+    ".",
+    "...",
+    "a/../../b",
+    "/etc",
+    "",
+    " ",
+    "a\0b",
+    "a\nb",
+    "k" * 300,
+    "ä" * 200,
+    "a\\b",
+    "../..",
+    "{id}",
+    "<b>",
+]
+
+
+def test_a_run_has_a_folder_of_its_own_whatever_its_id(tmp_path: Path) -> None:
+    folders = [tmp_path / name_of_task("hours__stream", run_id, "run") for run_id in HOSTILE]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        assert folder.resolve().relative_to(tmp_path.resolve()).parts[0] == "hours__stream"
+        assert len(folder.resolve().relative_to(tmp_path.resolve()).parts) == 3
+    assert len(set(folders)) == len(HOSTILE)
+
+
+def test_ids_of_airflow_stay_readable() -> None:
+    named = name_of_task("hours__stream", "scheduled__2024-03-01T00:00:00+00:00", "run")
+    assert named == "hours__stream/scheduled__2024-03-01T00_00_00_00_00/run"
