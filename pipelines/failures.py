@@ -6,16 +6,26 @@ that of Java stands below the number of an object.
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import tidegate
 from tidegate.pipelines import errors
 from tidegate.pipelines.errors import TidegateError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"
 _TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)$', re.MULTILINE)
+_INSTALLED = re.compile(r"^<|[/\\](?:(?:site|dist)-packages|lib[/\\]python3[^/\\]*|pyspark)[/\\]")
+_OURS = re.compile(
+    rf"{re.escape(os.path.dirname(tidegate.__file__))}[/\\]|[/\\](?:(?:site|dist)-packages|[^/\\]+\.zip)[/\\]tidegate[/\\]"
+)
+_SHIPPED = re.compile(r"^.*[/\\]code-[0-9a-f]+\.zip[/\\]")
+"""Path of the zip file with the project's modules, where executors got them."""
 _LOST_TASK = re.compile(r"(Python worker exited unexpectedly[^\n]*)")
 _CALL_OF_JAVA = "An error occurred while calling"
 _JAVA_ERROR = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
@@ -122,6 +132,28 @@ def _in_short(answer: re.Match[str]) -> str:
     return ": ".join(" ".join(part[1].split()) for part in parts if part and part[1].strip())
 
 
+def line_of_user(trace: str) -> str | None:
+    """Return the innermost line of user code that ours calls, `hours.py:12 in process`; None if there is none."""
+    innermost, is_called = None, False
+    for file, line, function in _FRAME.findall(trace):
+        if _OURS.search(file):
+            is_called = True
+        elif is_called and not _INSTALLED.search(file):
+            shown = _SHIPPED.sub("", file).removeprefix(os.path.join(os.getcwd(), ""))
+            innermost = f"{shown}:{line} in {function}"
+    return innermost
+
+
+def with_line(message: str, error: BaseException) -> str:
+    """Return a message about an error with the line of user code that raised it, if one did."""
+    return _with_line(message, "".join(traceback.format_exception(error)))
+
+
+def _with_line(message: str, trace: str) -> str:
+    line = line_of_user(trace)
+    return message if line is None else f"{message} ({line})"
+
+
 def way_out(error: BaseException) -> str | None:
     """Return a sentence with the way out of a system failure, such as a full disk; None for any other error."""
     text = str(error)
@@ -175,9 +207,9 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
         if raised:
             name = raised[1].rpartition(".")[2]
             message = (raised[2] or "").strip().rstrip(".")[:_LONGEST]
-            return name, message if issubclass(
-                getattr(errors, name, object), TidegateError
-            ) else f"{name}: {message}".rstrip(": ")
+            if issubclass(getattr(errors, name, object), TidegateError):
+                return name, message
+            return name, _with_line(f"{name}: {message}".rstrip(": "), trace)
     return None
 
 

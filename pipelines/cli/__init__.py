@@ -18,7 +18,7 @@ import click
 
 from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
-from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, way_out
+from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, way_out, with_line
 from tidegate.pipelines.report.plain_text import plain, plain_cell
 from tidegate.pipelines.stores.answers import with_way_out
 from tidegate.pipelines.stores.credentials import masked
@@ -183,6 +183,7 @@ def _unexpected(error: Exception) -> str:
     if is_of_store(error):
         return f"the object store failed: {with_way_out(error)}. What is committed stays, so run the command again"
     named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
+    named = with_line(named, error)
     return ". ".join(filter(None, (named, way_out(error))))
 
 

@@ -188,15 +188,15 @@ def bind(
     windows, used = _bind_windows(pipeline, compute, derived)
     bound = bound_input(pipeline, only, None, source, derived, used)
     result = windows.result_type if windows.reduce is None or windows.process is not None else bound.value_type
+    field = next(name for name in ("process", "reduce", "aggregate") if getattr(windows, name) is not None)
     if not isinstance(result, pa.StructType) or any(result.field(i).type is None for i in range(result.num_fields)):
-        field = next(name for name in ("process", "reduce", "aggregate") if getattr(windows, name) is not None)
         raise IllegalArgument(
             f"compute.{field}.result_type" if field != "reduce" else "compute.reduce",
             result,
             "declare the Arrow struct type of a result row, so that results can go to a table",
         )
     rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
-    check_names(pipeline, source, result, rows, results.LEADING, "compute.aggregate")
+    check_names(pipeline, source, result, rows, results.LEADING, f"compute.{field}")
     return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
 
 
@@ -213,6 +213,9 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
         used = [name for name in derived.names if name in needed]
     else:
         used = list(derived.names if pipeline.uses is None else pipeline.uses)
+        if pipeline.uses is None and windows.reduce is not None and windows.process is None:
+            # A reduced element is a result, which has the key's columns beside it.
+            used = [name for name in used if name not in pipeline.key]
         for column in used:
             require(pipeline, derived, column, "uses", pipeline.source)
         used += [column for column in needed if column not in used]

@@ -45,6 +45,7 @@ def check_names(
     Raises:
         IllegalArgument: a key or a result has the name of another column.
     """
+    rename = "name its columns with uses=, without this one" if field == "compute.reduce" else "rename the result"
     results = [result.field(number).name for number in range(result.num_fields)]
     ours = [column.name for column in leading]
     held = state.schema(replace(rows, key=KeySchema((), ()))).names
@@ -53,11 +54,11 @@ def check_names(
             field, name, "two results have names that differ only in upper and lower case: rename one"
         )
     for name in shared(results, ours):
-        raise IllegalArgument(field, name, "table results already has a column of that name: rename the result")
+        raise IllegalArgument(field, name, f"table results already has a column of that name: {rename}")
     for name in shared(pipeline.key, [*ours, *held, *reserved]):
         raise IllegalArgument("key", name, f"the pipeline's tables already have another column of that name: {_RENAME}")
     for name in shared(results, pipeline.key):
-        raise IllegalArgument(field, name, "a key column already has that name: rename the result")
+        raise IllegalArgument(field, name, f"a key column already has that name: {rename}")
     for trailing in (late.TRAILING, rejects.TRAILING):
         kept = {name: field.name for name, field in zip(source.names, input_fields(trailing, source), strict=True)}
         for name in pipeline.key:

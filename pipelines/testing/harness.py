@@ -47,7 +47,10 @@ from tidegate.pipelines.tables import late, results, state
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.testing.rows import (
     Derive,
+    DeriveAll,
     Row,
+    derive_by_sql,
+    derive_each,
     event_millis,
     events_table,
     is_timely,
@@ -67,8 +70,8 @@ class SourceColumns:
 
     Args:
         source: columns of the table.
-        derived: columns after `columns=`; needed if the input has `columns`.
-        derive: a Python function that does the same as `columns` and `where`.
+        derived: columns after `columns=`, if `derive` adds any.
+        derive: a Python function that does the same as `columns` and `where`, for SQL that only Spark evaluates.
     """
 
     source: pa.Schema
@@ -91,13 +94,13 @@ class PipelineHarness:
     Args:
         pipeline: the pipeline.
         source: columns of the source table.
-        derived: columns after `columns=`; needed if the pipeline has `columns`.
-        derive: a Python function that does the same as `columns` and `where`: those are SQL, and Spark does not run.
+        derived: columns after `columns=`, if `derive` adds any.
+        derive: a Python function that does the same as `columns` and `where`; None evaluates them as tasks do.
         right: the columns of the second input, if there are two.
 
     Raises:
-        IllegalArgument: an argument has another type; `right` is missing or too much; the pipeline has `columns` or
-            `where`, and no `derive` is given; or binding refuses the pipeline.
+        IllegalArgument: an argument has another type; `right` is missing or too much; an expression of `columns` or
+            `where` is left to Spark, and no `derive` is given; or binding refuses the pipeline.
     """
 
     def __init__(
@@ -110,16 +113,16 @@ class PipelineHarness:
     ) -> None:
         sources = [SourceColumns(source, derived, derive), *([] if right is None else [right])]
         _check(pipeline, sources)
+        self._derive: list[DeriveAll] = []
+        schemas = []
         for input_, columns in zip(pipeline.inputs, sources, strict=True):
+            schema = columns.derived or columns.source
+            derive_all = derive_each(columns.derive)
             if columns.derive is None and (input_.columns or input_.where is not None):
-                field = "columns" if input_.columns else "where"
-                raise IllegalArgument(
-                    field,
-                    getattr(input_, field),
-                    "the harness can't run Spark's SQL: give derive= a function that does the same to a row",
-                )
-        self.bound = bind_all(pipeline, [(columns.source, columns.derived or columns.source) for columns in sources])
-        self._derive = [columns.derive for columns in sources]
+                schema, derive_all = derive_by_sql(pipeline, input_, columns.source)
+            self._derive.append(derive_all)
+            schemas.append((columns.source, schema))
+        self.bound = bind_all(pipeline, schemas)
         self._commits: list[list[_Commit]] = [[] for _ in sources]
         self._state: pa.Table = self.bound.table_schemas[state.NAME].empty_table().drop_columns(["manifest"])
         self._partitions: Mapping[str, PartitionWatermark] = {}
@@ -160,10 +163,14 @@ class PipelineHarness:
             index = len(steps)
             self._is_half_read = not commit.complete
             largest: dict[str, Millis] = {}
-            judged = self._judged(number, commit.rows, commit.time)
+            rows = list(zip(commit.rows, self._derive[number](commit.rows), strict=True))
+            judged = self._judged(number, rows, commit.time)
             for time, row, derived in judged:
                 usable.append((index, time, *joint(self.bound, input_, row, derived)))
-            for time, derived in [*((time, derived) for time, _, derived in judged), *self._dropped(number, commit)]:
+            for time, derived in [
+                *((time, derived) for time, _, derived in judged),
+                *self._dropped(number, rows, commit.time),
+            ]:
                 partition = partition_of(input_, derived)
                 largest[partition] = max(largest.get(partition, time), time)
             events = [(time, derived) for time, _, derived in judged]
@@ -206,7 +213,11 @@ class PipelineHarness:
         usable: list[tuple[int, Millis, Row, Row]] = []
         for number, (input_, table) in enumerate(zip(self.bound.inputs, (rows, right), strict=False)):
             whole = self._whole(number, table)
-            inside = [row for row in whole if (time := self._time(number, row)) is not None and begin <= time < until]
+            inside = [
+                (row, derived)
+                for row, derived in zip(whole, self._derive[number](whole), strict=True)
+                if (time := self._time(number, derived)) is not None and begin <= time < until
+            ]
             for time, row, derived in self._judged(number, inside, None):
                 usable.append((0, time, *joint(self.bound, input_, row, derived)))
         self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
@@ -258,11 +269,13 @@ class PipelineHarness:
                 raise IllegalArgument("rows", row, f"the source has no column {unknown[0]!r}; it has {columns}")
         return [{name: row.get(name) for name in columns} for row in rows]
 
-    def _judged(self, number: int, rows: Sequence[Row], committed: Millis | None) -> list[tuple[Millis, Row, Row]]:
+    def _judged(
+        self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis | None
+    ) -> list[tuple[Millis, Row, Row]]:
         """Return time, source row and derived row of each usable row; count the others, and keep the rejected ones."""
         usable = []
-        for row in rows:
-            derived, time = self._derived(number, row), self._time(number, row)
+        for row, derived in rows:
+            time = self._time(number, derived)
             judgement = status(self.bound, derived, time, committed, self.bound.inputs[number])
             self.counters["filtered" if judgement == DROPPED else "rejected" if judgement != OK else "usable"] += 1
             if judgement == OK and time is not None and derived is not None:
@@ -271,26 +284,24 @@ class PipelineHarness:
                 self.rejected.append({**row, "reason": judgement})
         return usable
 
-    def _dropped(self, number: int, commit: _Commit) -> list[tuple[Millis, Row]]:
+    def _dropped(
+        self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis
+    ) -> list[tuple[Millis, Row]]:
         """Return time and row of each row that `where` drops and that still moves the watermark (`watermark_from`).
 
         Such a row has only the source's columns.
         """
         input_ = self.bound.inputs[number]
         dropped = []
-        for row in commit.rows if input_.input.watermark_from == "all" else ():
-            if self._derived(number, row) is None:
+        for row, derived in rows if input_.input.watermark_from == "all" else ():
+            if derived is None:
                 time = event_millis(input_.input.source, row[input_.input.source.timestamp])
-                if time is not None and is_timely(self.bound, time, commit.time):
+                if time is not None and is_timely(self.bound, time, committed):
                     dropped.append((time, row))
         return dropped
 
-    def _derived(self, number: int, row: Row) -> Row | None:
-        derive = self._derive[number]
-        return row if derive is None else derive(dict(row))
-
-    def _time(self, number: int, row: Row) -> Millis | None:
-        derived, source = self._derived(number, row), self.bound.inputs[number].input.source
+    def _time(self, number: int, derived: Row | None) -> Millis | None:
+        source = self.bound.inputs[number].input.source
         return None if derived is None else event_millis(source, derived[source.timestamp])
 
     def _epoch(

@@ -25,10 +25,12 @@ from tidegate.pipelines.definition.event_columns import (
     TIME,
     VALUE_PREFIX,
 )
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
 from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, RuleSettings, rejected
 from tidegate.pipelines.tables.columns import to_delta
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.watermarks import SeenEvent
@@ -37,6 +39,50 @@ Row: TypeAlias = Mapping[str, Any]
 
 Derive: TypeAlias = Callable[[dict[str, Any]], Row | None]
 """A substitute for `columns` and `where`: it returns the row with its derived columns, or None to drop it."""
+
+
+DeriveAll: TypeAlias = Callable[[Sequence[Row]], Sequence[Row | None]]
+"""The same for many rows."""
+
+
+def derive_each(derive: Derive | None) -> DeriveAll:
+    """Return a function of many rows for one of a row; None returns the rows as they are."""
+    return (lambda rows: rows) if derive is None else lambda rows: [derive(dict(row)) for row in rows]
+
+
+def derive_by_sql(pipeline: Pipeline, input_: Input, source: pa.Schema) -> tuple[pa.Schema, DeriveAll]:
+    """Return the columns after `columns=`, and what evaluates `columns` and `where` as the tasks of a run do.
+
+    Raises:
+        IllegalArgument: a run leaves an expression to Spark; the error names it.
+    """
+    # Pipelines without SQL should not wait for this import.
+    from tidegate.pipelines.sources.sql.derived import compile_input
+
+    schema = pa.schema([field.with_type(to_delta(field.type)) for field in source])
+    sql, expressions = compile_input(pipeline.name, input_, schema, {})
+    for expression in expressions:
+        if expression.reason is not None:
+            raise IllegalArgument(
+                expression.field,
+                expression.text,
+                f"Spark evaluates it in a run ({expression.reason}), and the harness has no Spark: give derive= a "
+                "function that does the same to a row",
+            )
+
+    def derived(rows: Sequence[Row]) -> list[Row | None]:
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema)
+        kept = sql.kept(table)
+        places = range(len(rows)) if kept is None else np.flatnonzero(kept).tolist()
+        programs = list(sql.programs)
+        columns = sql.derive(table.take(pa.array(places, pa.int64())), programs) if programs else None
+        values = [{}] * len(places) if columns is None else columns.to_pylist(maps_as_pydicts="lossy")
+        all_rows: list[Row | None] = [None] * len(rows)
+        for place, value in zip(places, values, strict=True):
+            all_rows[place] = {**rows[place], **value}
+        return all_rows
+
+    return sql.schema, derived
 
 
 def event_millis(source: SourceDescription, value: Any) -> Millis | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from deltalake.exceptions import DeltaError
 
+import tidegate
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
 from tidegate.pipelines.failures import in_words, told_as, way_out
 from tidegate.pipelines.stores.answers import with_way_out
@@ -157,3 +160,28 @@ def test_errors_of_ours_and_bugs_pass_as_they_are(error: Exception) -> None:
     with pytest.raises(type(error), match=f"^{error}$"):  # noqa: SIM117
         with told_as("it can't be", "Run again"):
             raise error
+
+
+OURS = str(Path(tidegate.__file__).parent / "windowing" / "feed.py")
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        (("/spark/pyspark/worker.py", OURS, "/home/ann/hours.py"), "/home/ann/hours.py:3 in f"),
+        ((OURS, f"{Path.cwd()}/jobs/hours.py", OURS), "jobs/hours.py:2 in f"),
+        (("/tmp/x/code-0a1b.zip/tidegate/windowing/feed.py", "/tmp/x/code-0a1b.zip/hours.py"), "hours.py:2 in f"),
+        ((OURS, "/home/ann/hours.py", "/e/lib/python3.11/json/decoder.py"), "/home/ann/hours.py:2 in f"),
+        (
+            ("/e/lib/site-packages/tidegate/feed.py", "/repo/tidegate/pipelines/mine.py"),
+            "/repo/tidegate/pipelines/mine.py:2 in f",
+        ),
+        (("/usr/bin/tidegate", OURS), None),
+        ((OURS, "/e/lib/python3.11/site-packages/pandas/core.py"), None),
+        ((OURS, "<frozen importlib._bootstrap>"), None),
+    ],
+)
+def test_an_error_names_the_line_of_user_code_that_raised_it(files: tuple[str, ...], line: str | None) -> None:
+    frames = "".join(f'  File "{file}", line {number}, in f\n    x\n' for number, file in enumerate(files, 1))
+    error = PythonException(f"worker:\nTraceback (most recent call last):\n{frames}KeyError: 'valeu'\n")
+    assert in_words(error) == "KeyError: 'valeu'" + ("" if line is None else f" ({line})")

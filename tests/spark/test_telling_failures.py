@@ -126,6 +126,7 @@ def test_a_function_that_raises_in_an_epoch_is_told_in_one_line_and_no_setting_i
     assert (code, len(told)) == (1, 1), told
     assert told[0].startswith("tidegate: epoch 1 of sessions can't be computed: ")
     assert "no such page" in told[0]
+    assert "(shared/failing.py:10 in process)" in told[0]
     assert any("-Xmx777m" in line for line in command.seen), "the file's settings hold"
     assert not any("hush" in line for line in command.seen)
     logs = "".join(file.read_text(errors="replace") for file in (tmp_path / "work" / "logs").glob("spark-*.log"))

@@ -26,6 +26,7 @@ from tidegate import (
 )
 from tidegate.pipelines.inspect.explanation import explain
 from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing.errors import IllegalArgument
 
 SOURCE = pa.schema([("user", pa.string()), ("at", pa.int64()), ("n", pa.int64()), ("gap", pa.int64())])
 EVENTS = [(1, 3), (2, 50), (3, 51), (100, 0)]
@@ -117,3 +118,20 @@ def test_windows_of_the_library_get_the_columns_of_their_aggregates_alone() -> N
     for trigger in (None, CountTrigger.of(1)):
         harness = PipelineHarness(pipeline(Windows(TEN, trigger, aggregate={"largest": Max("n")})), SOURCE)
         assert harness.bound.used == ("n",)
+
+
+def largest(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    return a if a["n"] >= b["n"] else b
+
+
+def test_a_reduce_without_uses_gives_all_columns_but_the_key() -> None:
+    harness = PipelineHarness(pipeline(Windows(TumblingEventTimeWindows.of(10), reduce=largest)), SOURCE)
+    harness.backfill([{"user": "ann", "at": at, "n": n, "gap": 0} for at, n in EVENTS], 0, 200)
+    assert [(row["user"], row["at"], row["n"]) for row in harness.final()] == [("ann", 3, 51), ("ann", 100, 0)]
+
+
+def test_a_column_that_a_reduce_can_t_have_is_named_with_the_way_out() -> None:
+    made = pipeline(Windows(TumblingEventTimeWindows.of(10), reduce=largest), uses=("user", "n"))
+    with pytest.raises(IllegalArgument, match=r"compute.reduce = 'user': a key .* name its columns with uses="):
+        PipelineHarness(made, SOURCE)
+    PipelineHarness(pipeline(made.compute, uses=("n",)), SOURCE)

@@ -23,6 +23,7 @@ from tidegate.windowing import (
     AfterWatermark,
     Count,
     EventTimeSessionWindows,
+    ProcessWindowFunction,
     Sum,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
@@ -243,10 +244,49 @@ def test_an_interval_that_leaves_a_gap_is_refused() -> None:
         harness.backfill([], NOON + minutes(11), NOON + minutes(20))
 
 
-def test_sql_needs_a_stand_in() -> None:
-    with pytest.raises(IllegalArgument, match="derive="):
-        PipelineHarness(pipeline(where="amount > 0"), SOURCE)
-    positive = pipeline(where="amount > 0", columns={"double": "amount * 2"})
+class Doubles(ProcessWindowFunction):
+    """Shows the doubled amounts of a window and their day."""
+
+    result_type = pa.struct([("seen", pa.string())])
+
+    def process(self, key: Any, ctx: Any, elements: Any) -> list[dict[str, Any]]:
+        return [{"seen": f"{sorted(each['double'] for each in elements)} {elements[0]['day']}"}]
+
+
+def test_sql_is_evaluated_as_the_tasks_do() -> None:
+    made = pipeline(
+        where="amount > 0 and lower(user) <> 'eve'",
+        columns={"user": "upper(user)", "double": "amount * 2", "day": "cast(at as date)"},
+        uses=("double", "day", "amount"),
+        compute=Windows(TumblingEventTimeWindows.of(minutes(60)), process=Doubles()),
+    )
+    harness = PipelineHarness(made, SOURCE)
+    harness.commit([row("ann", 0, -5), row("ann", 1, 5), row("Eve", 1, 9), {"user": "bob", "at": None}], NOON)
+    harness.commit([row("ann", 3, 7)], NOON + minutes(3))
+    harness.commit([row("zoe", 300, 1)], NOON + minutes(300))
+    harness.run()
+    assert (harness.counters["filtered"], harness.counters["usable"]) == (3, 3)
+    assert [(each["user"], each["seen"]) for each in harness.final()] == [("ANN", f"[10, 14] {NOON:%Y-%m-%d}")]
+
+
+def test_sql_that_a_backfill_reads_and_dropped_rows_that_move_the_watermark() -> None:
+    harness = PipelineHarness(pipeline(where="amount > 0", watermark_from="all"), SOURCE)
+    harness.commit([row("ann", 0, 5), row("ann", 200, -1)], NOON + minutes(200))
+    harness.run()
+    assert [each["user"] for each in harness.final()] == ["ann"]
+    backfilled = PipelineHarness(pipeline(where="amount > 0"), SOURCE)
+    backfilled.backfill([row("ann", 0, 5), row("bob", 1, -5)], NOON, NOON + minutes(120))
+    assert {each["user"] for each in backfilled.results()} == {"ann"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [({"where": "hash(amount) > 0"}, "where"), ({"columns": {"coin": "hash(amount)"}}, r"columns\['coin'\]")],
+)
+def test_sql_that_is_left_to_spark_needs_a_stand_in(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(IllegalArgument, match=rf"{field} = 'hash\(amount\).*the function hash is not proven.*derive="):
+        PipelineHarness(pipeline(**settings), SOURCE)
+    positive = pipeline(where="amount > 0 and hash(amount) <> 0", columns={"double": "amount * 2"})
 
     def derive(row: dict[str, Any]) -> dict[str, Any] | None:
         return {**row, "double": row["amount"] * 2} if row["amount"] > 0 else None
