@@ -26,6 +26,7 @@ from tidegate.pipelines.airflow.assets import (
     snapshot_asset,
     source_assets,
 )
+from tidegate.pipelines.airflow.bundles import check_outside_bundles
 from tidegate.pipelines.airflow.commands import (
     BY_ITSELF,
     CONTINUOUS,
@@ -77,6 +78,7 @@ def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
             f"{error}. In a DAG file name it from that file: "
             'project_dags(Path(__file__).parent.parent / "tidegate.toml")'
         ) from error
+    check_outside_bundles(config)
     dags = [dag for name, entry in config.pipelines.items() for dag in PipelineDags(config, name, entry).all()]
     return {dag.dag_id: dag for dag in dags}
 

@@ -248,3 +248,35 @@ def test_a_stream_starts_from_any_snapshot(restore: str, dags: dict[str, DAG]) -
     dag = dags["sessions__stream"]
     dag.params["restore"] = restore
     assert dag.params.validate()["restore"] == restore
+
+
+PLACED = 'warehouse = "{0}/lake"\nwork = "{0}/work"\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "relative"),
+    [
+        ("", "`warehouse`, `work` can't"),
+        (PLACED + 'backups = "backups"\n', "`backups` can't"),
+        (PLACED, None),
+        (PLACED + 'artifacts = "s3://bucket/artifacts"\n', None),
+    ],
+)
+def test_data_of_a_project_in_a_dag_bundle_lies_outside_its_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, relative: str | None
+) -> None:
+    """A new version of a bundle is another folder, in which a relative warehouse would be empty."""
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH", str(tmp_path / "bundles"))
+    copy = tmp_path / "bundles" / "git" / "versions" / "0a1b2c"
+    copy.mkdir(parents=True)
+    file = write_project(copy)
+    file.write_text(before.format(tmp_path) + file.read_text())
+    if relative is None:
+        assert "sessions__stream" in project_dags(file)
+        return
+    with pytest.raises(UsageError, match=f"{relative} be relative to it. Give an absolute path or a URI"):
+        project_dags(file)
+
+
+def test_a_project_outside_of_bundles_may_have_relative_folders(tmp_path: Path) -> None:
+    assert "sessions__stream" in project_dags(write_project(tmp_path))

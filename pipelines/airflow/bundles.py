@@ -1,0 +1,34 @@
+"""Projects in a DAG bundle, of which Airflow makes a copy for each version: their data must lie elsewhere."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+
+_PLACES = ("warehouse", "work", "artifacts", "backups")
+
+
+def check_outside_bundles(config: Config) -> None:
+    """Refuse places that are relative to a tidegate.toml in Airflow's copy of a DAG bundle.
+
+    Raises:
+        UsageError: the next version of the bundle would start on an empty warehouse; the error names the settings.
+    """
+    from airflow.sdk.configuration import conf
+
+    given = conf.get("dag_processor", "dag_bundle_storage_path", fallback=None)
+    copies = Path(given or Path(tempfile.gettempdir(), "airflow", "dag_bundles"))
+    if not config.root.resolve().is_relative_to(copies.resolve()):
+        return
+    places = {name: getattr(config, name) for name in _PLACES}
+    relative = [
+        name for name, place in places.items() if place and "://" not in place and not Path(place).is_absolute()
+    ]
+    if relative:
+        raise UsageError(
+            f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has another folder: "
+            f"`{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
+        )
