@@ -31,7 +31,15 @@ from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_schema
-from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, group_of, key_of_texts, mark_of_forgotten
+from tidegate.pipelines.tables.keys import (
+    Key,
+    are_of_key,
+    digest_of,
+    group_of,
+    key_of_texts,
+    mark_of_forgotten,
+    texts_in_data,
+)
 from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.windowing.keys import KeySchema
@@ -68,6 +76,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     value = key_of_texts(key_, key)
+    shown = texts_in_data(value, key)
     _check_key_columns(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
@@ -80,7 +89,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     rows = _published_rows(tables, head, value)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
     if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, value).are_left:
-        quality.forget_examples(tables, key, only_if_named=True)
+        quality.forget_examples(tables, shown, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
@@ -93,7 +102,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         rest = _without(tables, snapshot, value, "state-forget")
         _rewrite_savepoint(tables, entry.name, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, value, rest))
         rows[f"savepoint {entry.name}"] = rest.gone
-    quality.forget_examples(tables, key)
+    quality.forget_examples(tables, shown)
     keep_newest_only(tables)
     return Forgotten(manifest.epoch, rows)
 

@@ -47,6 +47,12 @@ def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
     return tuple(map(_value_of_text, schema.names, schema.types, texts))
 
 
+def texts_in_data(key: Key, texts: Sequence[str]) -> list[str]:
+    """Return the parts of a key as data shows them: without those that are null, and texts as they are."""
+    shown = zip(texts, (part.as_py() for part in key), strict=True)
+    return [value if isinstance(value, str) else text for text, value in shown if value is not None]
+
+
 def group_of(schema: KeySchema, key: Key, max_parallelism: int) -> int:
     """Return the key group of a key."""
     return schema.key_group_of(schema.key_of([value.as_py() for value in key]), max_parallelism)

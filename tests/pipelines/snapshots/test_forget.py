@@ -132,6 +132,14 @@ def test_the_examples_of_checks_are_forgotten_and_their_counts_stay(by_hand: ByH
     assert len(quality.read(by_hand.tables)) == 4
 
 
+def test_the_examples_of_a_key_with_a_null_are_forgotten(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("user", "value"), null_keys="keep")
+    by_hand.epoch(("zoe", at("10:00"), 3), watermark=at("10:00"))
+    seen(by_hand, "3 of 9 rows break it, such as {'user': 'zoe', 'value': None}")
+    assert erase(by_hand, "zoe", r"\N").epoch is None
+    assert quality.read(by_hand.tables)["observed"].to_pylist() == ["3 of 9 rows break it"]
+
+
 def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
