@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
+@click.option("--all", "everything", is_flag=True, help="Check every window that stands, and read every file.")
 @click.option(
     "--partitions",
     "unit",
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
 @click.option("--report", "with_report", is_flag=True, help="Write the run report as well, whatever the outcome.")
 @with_screen
 def quality(
-    screen: Screen, pipeline: str, epoch: int | None, unit: PartitionUnit | None, since: str | None, with_report: bool
+    screen: Screen,
+    pipeline: str,
+    epoch: int | None,
+    everything: bool,
+    unit: PartitionUnit | None,
+    since: str | None,
+    with_report: bool,
 ) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
@@ -61,7 +68,7 @@ def quality(
     artifacts = artifacts_of(config)
     folder = config.work_folder / docs_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
-    pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder)
+    pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder, everything=everything)
     if suite is not None:
         check_suite(suite, f"pipelines.{pipeline}.suite = {path!r}", pinned.no_rows)
     run = run_suites(suites(pinned, suite), pinned, tables, artifacts)

@@ -27,8 +27,9 @@ from tidegate.pipelines.tables.files import CHECKSUM, epoch_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 
-UNKNOWN, LOST, CHANGED, REWRITTEN = "unknown", "lost", "changed", "rewritten"
-"""Faults of a file: no commit of tidegate added it; none removed it; its rows changed; a foreign commit rewrote it."""
+UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
+"""Faults of a file: no commit of tidegate added it; none removed it; its rows changed; it is not there or damaged; a
+foreign commit rewrote it."""
 
 _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
@@ -56,8 +57,15 @@ class Followed:
     takes_away: bool
     files: tuple[FollowedFile, ...]
 
+    @property
+    def unreadable(self) -> frozenset[str]:
+        """Return the files that can't be read."""
+        return frozenset(file.file for file in self.files if file.fault == UNREADABLE)
 
-def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | None) -> Followed:
+
+def follow(
+    tables: PipelineTables, table: str, handle: DeltaTable, since: int | None, read_all: bool = False
+) -> Followed:
     """Follow the files of a table through its log.
 
     Args:
@@ -65,6 +73,7 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
         table: name of the table.
         handle: the table, at the version to check.
         since: a version whose files are right; None if no such version is known.
+        read_all: True reads every file; False only those that came since, and looks for the others in a listing.
     """
     # Between older retained snapshots the log has gaps; only the recent entries follow each other.
     logged = TableLog(tables, table).recent
@@ -83,7 +92,7 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
     log = tables.warehouse.log(tables.path(table))
     for version in range(first, handle.version() + 1):
         trail.take(version, log.actions(version))
-    return Followed(since, trail.takes_away, tuple(trail.compared_with(handle)))
+    return Followed(since, trail.takes_away, tuple(trail.compared_with(handle, read_all)))
 
 
 @dataclass
@@ -192,17 +201,18 @@ class _Trail:
         for path in self.present & (self.begun | self.new.keys()):
             self.expected.setdefault(path, self.known[path])
 
-    def compared_with(self, handle: DeltaTable) -> Iterator[FollowedFile]:
+    def compared_with(self, handle: DeltaTable, read_all: bool) -> Iterator[FollowedFile]:
         """Yield every file that the table has or should have."""
-        active = {file["path"] for file in active_files(handle)}
-        for path in sorted(active | self.expected.keys()):
+        active = {file["path"]: file for file in active_files(handle)}
+        # One listing finds a file that is gone, however many the table has.
+        there = self.tables.warehouse.names(self.tables.path(self.table))
+        for path in sorted(active.keys() | self.expected.keys()):
             if path not in self.expected:
                 yield FollowedFile(self.table, path, UNKNOWN, self.blamed.get(path, ""))
             elif path not in active:
                 yield FollowedFile(self.table, path, LOST, self.blamed.get(path, ""))
             else:
-                is_right = path not in self.new or self._is_whole(path, self.expected[path])
-                yield FollowedFile(self.table, path, "" if is_right else CHANGED, "")
+                yield self._looked_at(active[path], there, read=read_all or path in self.new)
         yield from (file for file in self.rewritten if file.file in active)
 
     def _is_ours(self, actions: list[Action], adds: dict[str, Any], moves: bool) -> bool:
@@ -230,12 +240,22 @@ class _Trail:
         recorded = _recorded(action)
         return recorded if recorded is not None else self._read_checksum(path)
 
-    def _is_whole(self, path: str, action: dict[str, Any]) -> bool:
-        recorded = _recorded(action)
-        try:
-            return recorded is None or recorded == self._read_checksum(path)
-        except (OSError, pa.ArrowException):
-            return False
+    def _looked_at(self, file: dict[str, Any], there: dict[str, int], read: bool) -> FollowedFile:
+        """Return a file that is expected and listed, with its fault."""
+        path, size = file["path"], file["size_bytes"]
+        if path not in there:
+            return FollowedFile(self.table, path, UNREADABLE, "the file is not there")
+        is_as_long = there[path] == size
+        fault = by = ""
+        if read or not is_as_long:
+            recorded = _recorded(self.expected[path])
+            try:
+                # Pages have checksums of their own, so reading finds damage even in a file whose commit recorded none.
+                found = self._read_checksum(path)
+                fault = "" if is_as_long and recorded in (None, found) else CHANGED
+            except (OSError, pa.ArrowException) as error:
+                fault, by = UNREADABLE, str(error)
+        return FollowedFile(self.table, path, fault, by)
 
     def _read_checksum(self, name: str) -> int:
         filesystem, root = self.tables.warehouse.filesystem(self.tables.path(self.table))

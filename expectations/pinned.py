@@ -156,6 +156,8 @@ def pin(
     epoch: int | None = None,
     folder: Path | None = None,
     rows_at_a_time: int = ROWS,
+    *,
+    everything: bool = False,
 ) -> Pinned:
     """Collect the rows to check of a pipeline as of an epoch.
 
@@ -165,12 +167,13 @@ def pin(
         epoch: None takes the newest.
         folder: folder for parts of the rows during the check; None takes the system's.
         rows_at_a_time: approximate number of rows in memory.
+        everything: True checks every standing window and reads every file, whatever earlier checks found.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: the epoch is not published yet, or was replaced by a later restore or re-run.
     """
-    scope = scope_of(tables, pipeline, epoch)
+    scope = scope_of(tables, pipeline, epoch, everything)
     manifest, epochs = scope.pinned.snapshot.manifest, scope.pinned.epochs
     shapes = shapes_of(epochs, window_shape(pipeline, manifest.stagger_offset))
     shape = None if shapes is None else shapes.newest

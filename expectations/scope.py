@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,6 +44,7 @@ class Scope:
         new_epochs: rows of table `epochs` to compare with the tables.
         lines: epochs whose rows the tables have, and for each if it led to the newest snapshot.
         files: files of each table, with their faults.
+        unreadable: files of each published table that can't be read; the check goes on without their rows.
     """
 
     pinned: PinnedEpoch
@@ -52,6 +54,11 @@ class Scope:
     new_epochs: pa.Table
     lines: pd.DataFrame
     files: pd.DataFrame
+    unreadable: dict[str, frozenset[str]]
+
+    def files_of(self, table: str) -> list[dict[str, Any]]:
+        """Return the files of a published table that can be read."""
+        return _readable(self.pinned, table, self.unreadable)
 
     @property
     def new_rows(self) -> pc.Expression:
@@ -60,12 +67,15 @@ class Scope:
         return current if self.proof is None else current & (pc.field("epoch") > self.proof.epoch)
 
 
-def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None) -> Scope:
-    """Return the scope of a check as of an epoch; the arguments and errors are those of `pin_epoch`."""
+def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, everything: bool = False) -> Scope:
+    """Return the scope of a check as of an epoch; the arguments and errors are those of `pin_epoch`.
+
+    `everything` takes no earlier check into account: all windows are new, and every file is read.
+    """
     pinned = pin_epoch(tables, epoch)
     # Read after the tables were opened, so it includes every epoch whose rows are in them.
     newest = require_snapshot(tables).manifest.line
-    since = since_of(tables, pinned)
+    since = None if everything else since_of(tables, pinned)
     proof = Proof.parse(quality.proof_of(tables, since))
     followed = {
         table: follow(
@@ -73,13 +83,15 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None) -> S
             table,
             pinned.snapshot.handle if table == state.NAME else pinned.handles[table],
             None if proof is None else proof.versions.get(table),
+            read_all=everything,
         )
         for table in ALL
     }
+    unreadable = {table: followed[table].unreadable for table in (results.NAME, late.NAME, rejects.NAME)}
     if proof is not None and not _goes_on(proof, pinned, followed):
         proof = None
     shape = window_shape(pipeline, pinned.snapshot.manifest.stagger_offset)
-    numbers, start = _new_rows(tables, pinned, proof)
+    numbers, start = _new_rows(tables, pinned, proof, unreadable)
     looks_from = None
     if proof is not None and shape is not None:
         final_then = proof.watermark - max(proof.lateness, shape.lateness)
@@ -87,7 +99,7 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None) -> S
         if looks_from < _FIRST:
             # Before the first watermark no window was final.
             proof, looks_from = None, None
-            numbers, start = _new_rows(tables, pinned, None)
+            numbers, start = _new_rows(tables, pinned, None, unreadable)
         elif looks_from > _LAST:
             looks_from = None
     epochs = pinned.epochs
@@ -106,6 +118,7 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None) -> S
         new,
         pd.DataFrame(lines, columns=["table", "epoch", "is_on_line"]),
         pd.DataFrame(files, columns=["table", "file", "fault", "by"]),
+        unreadable,
     )
 
 
@@ -127,8 +140,12 @@ def may_be_new(file: dict[str, object], proof: Proof | None) -> bool:
     return proof is None or not isinstance(newest, int) or newest > proof.epoch
 
 
+def _readable(pinned: PinnedEpoch, table: str, unreadable: dict[str, frozenset[str]]) -> list[dict[str, Any]]:
+    return [file for file in active_files(pinned.handles[table]) if file["path"] not in unreadable[table]]
+
+
 def _new_rows(
-    tables: PipelineTables, pinned: PinnedEpoch, proof: Proof | None
+    tables: PipelineTables, pinned: PinnedEpoch, proof: Proof | None, unreadable: dict[str, frozenset[str]]
 ) -> tuple[dict[str, list[int]], Millis | None]:
     """Return the epochs of rows that no check has seen, by table, and the start of the oldest window among them.
 
@@ -139,7 +156,7 @@ def _new_rows(
     for table in (results.NAME, late.NAME, rejects.NAME):
         handle = pinned.handles[table]
         schema = arrow_schema(handle)
-        names = [file["path"] for file in active_files(handle) if may_be_new(file, proof)]
+        names = [file["path"] for file in _readable(pinned, table, unreadable) if may_be_new(file, proof)]
         has_bounds = table == results.NAME and results.has_panes(schema)
         where = ~pc.field("stale")
         if proof is not None:

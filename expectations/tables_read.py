@@ -19,7 +19,7 @@ from tidegate.expectations.slices import Slices, hashes_of
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.pinned import PinnedEpoch
-from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.columns import TIMESTAMP, input_fields
 from tidegate.pipelines.tables.groups import distinct, one_of_each
@@ -56,7 +56,7 @@ def slices_of(
     """Read the rows of table `results` in scope, by key, and count the new ones."""
     manifest, handle = scope.pinned.snapshot.manifest, scope.pinned.handles[results.NAME]
     schema = arrow_schema(handle)
-    files = [file for file in active_files(handle) if _is_looked_at(file, scope)]
+    files = [file for file in scope.files_of(results.NAME) if _is_looked_at(file, scope)]
     where = scope.pinned.current
     if scope.proof is not None:
         chosen = pc.field("epoch") > scope.proof.epoch
@@ -205,7 +205,7 @@ def _side_batches(
     where = scope.new_rows
     if reopened and scope.proof is not None:
         where = where | (scope.pinned.current & (pc.field(late.REOPENED) > scope.proof.epoch))
-    names = [file["path"] for file in active_files(handle) if reopened or may_be_new(file, scope.proof)]
+    names = [file["path"] for file in scope.files_of(table) if reopened or may_be_new(file, scope.proof)]
     yield from tables.warehouse.read_batches(tables.path(table), names, arrow_schema(handle), columns, where)
 
 

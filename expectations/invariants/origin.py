@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from tidegate.expectations.commits import CHANGED, LOST, REWRITTEN, UNKNOWN
+from tidegate.expectations.commits import CHANGED, LOST, REWRITTEN, UNKNOWN, UNREADABLE
 from tidegate.expectations.invariants.rule import Rule
 
 
@@ -22,12 +22,12 @@ class ExpectFilesToBeOfOurCommits(Rule):
 
 
 class ExpectFilesToKeepTheirRows(Rule):
-    """The rows of a file have the checksum that was recorded when it was written."""
+    """A file that is listed is there, and its rows have the checksum that was recorded when it was written."""
 
-    text: ClassVar[str] = "The rows of each file have the checksum that its commit recorded."
+    text: ClassVar[str] = "Each file is there, and its rows have the checksum that its commit recorded."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        return rows["fault"] == CHANGED
+        return rows["fault"].isin((CHANGED, UNREADABLE))
 
 
 class ExpectNobodyElseToRewriteFiles(Rule):

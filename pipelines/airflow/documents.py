@@ -80,6 +80,14 @@ critical expectation that does not hold fails the task (exit code 5, never tried
 keeps every result.
 """
 
+_FULL_CHECK = """
+### Full check of `{name}`
+
+Checks every window that stands, and reads every file that a table lists, as `tidegate quality {name} --all` does. The
+checks between two epochs only look at what is new. A critical expectation that does not hold fails the task; the
+asset `{name}__final_windows` does not change.
+"""
+
 _WATCH = """
 ### Watermark of `{name}`
 
@@ -92,6 +100,7 @@ DOCUMENTS = {
     "stream": Document("{name} over its source's commits, as they come", _STREAM),
     "late": Document("Takes late rows of {name} into their windows", _LATE),
     "quality": Document("Suites and report of {name}", _QUALITY),
+    "full_check": Document("Every window and every file of {name}", _FULL_CHECK),
     "watch": Document("Fails when the watermark of {name} lies too far behind", _WATCH),
 }
 """The texts by kind of DAG."""

@@ -98,10 +98,11 @@ class PipelineDags:
     entry: PipelineEntry
 
     def all(self) -> list[DAG]:
-        """Return every DAG; that of late rows only if tidegate.toml gives a schedule, the watch only with a limit."""
+        """Return every DAG; those of late rows and of full checks only with a schedule, the watch only with a limit."""
         watches = [] if self.entry.max_lag_minutes is None else [self.watch(self.entry.max_lag_minutes)]
         reopens = [] if self.entry.reopen_schedule is None else [self.late(self.entry.reopen_schedule)]
-        return [self.backfill(), self.stream(), self.quality(), *reopens, *watches]
+        full = [] if self.entry.full_check_schedule is None else [self.full_check(self.entry.full_check_schedule)]
+        return [self.backfill(), self.stream(), self.quality(), *full, *reopens, *watches]
 
     def backfill(self) -> DAG:
         """Runs one interval of event time after the other, and checks the windows that became final."""
@@ -190,6 +191,13 @@ class PipelineDags:
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
         with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
+        return dag
+
+    def full_check(self, schedule: str) -> DAG:
+        """Checks every window and reads every file, which the checks between two epochs leave out."""
+        with self._dag("full_check", schedule=CronTriggerTimetable(schedule, timezone="UTC"), max_active_runs=1) as dag:
+            # It tells readers nothing, because the checks of the epochs do.
+            self._tidegate("quality", ["quality", self.name, "--all", "--report"], links=[ReportLink(), DocsLink()])
         return dag
 
     def late(self, schedule: str) -> DAG:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import os
 import sys
 import traceback
@@ -12,7 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points, version
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -192,8 +191,10 @@ def _report(arguments: list[str], error: Exception, message: str, code: int) -> 
     if "--debug" in arguments and not isinstance(error, click.ClickException):
         click.echo(plain(masked("".join(traceback.format_exception(error)))), err=True, nl=False)
     if "--json" in arguments:
-        answer: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
-        click.echo(json.dumps(answer))
+        # Most commands load it anyway; help needs it not.
+        from tidegate.pipelines.cli.screen import error_as_json
+
+        click.echo(error_as_json(error, message, code))
     else:
         # The last line that begins so is the reason in Airflow. Only click's own messages have several lines.
         shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
@@ -29,16 +29,22 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WIDE = 200
+_DOCUMENT = "tidegate_document"
+"""Attribute of an error: the document that its command had shown."""
 
 
 @dataclass(frozen=True)
 class Screen:
-    """The output of a command: tables on the terminal, or JSON with --json."""
+    """The output of a command: tables on the terminal, or JSON with --json.
+
+    `documents` is printed when the command ends, so that an error after it can join its document.
+    """
 
     json: bool
     console: Console
     config_file: Path | None
     output: Path | None = None
+    documents: list[Any] = field(default_factory=list)
 
     def config(self) -> Config:
         """Return tidegate.toml."""
@@ -61,7 +67,7 @@ class Screen:
             part.write_text(json.dumps(data, default=_plain))
             part.replace(self.output)
         if self.json:
-            click.echo(json.dumps(data, default=_plain))
+            self.documents.append(data)
         else:
             for renderable in renderables:
                 self.console.print(renderable)
@@ -79,6 +85,13 @@ class Screen:
             self.console.print(text)
 
 
+def error_as_json(error: Exception, message: str, exit_code: int) -> str:
+    """Return an error as one JSON document, with what the command had shown before it failed."""
+    shown = getattr(error, _DOCUMENT, {})
+    answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
+    return json.dumps(answer, default=_plain)
+
+
 def with_screen(command: F) -> F:
     """Give a command the options that all have, and a Screen as its first argument."""
 
@@ -93,7 +106,17 @@ def with_screen(command: F) -> F:
         # The log of Spark's process has what py4j logs; people see it on the terminal only with --debug.
         logging.getLogger("py4j").propagate = debug
         screen = Screen(as_json, plain_console(), config_file, output)
-        return command(screen, *args, **kwargs)
+        try:
+            return command(screen, *args, **kwargs)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:
+            if screen.documents and isinstance(screen.documents[-1], dict):
+                setattr(error, _DOCUMENT, screen.documents.pop())
+            raise
+        finally:
+            for data in screen.documents:
+                click.echo(json.dumps(data, default=_plain))
 
     return wrapper  # type: ignore[return-value]
 

@@ -120,6 +120,8 @@ class PipelineEntry(BaseModel):
     """Seconds between two looks for commits of the source, if they start the stream."""
     reopen_schedule: Cron | None = None
     """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
+    full_check_schedule: Cron | None = None
+    """Cron expression of the DAG that checks every window and reads every file; None makes no such DAG."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
     owner: str = "airflow"

@@ -70,6 +70,14 @@ def test_without_a_limit_there_is_no_watch(tmp_path: Path) -> None:
     assert "sessions__watch" not in project_dags(write_project(tmp_path))
 
 
+def test_with_a_schedule_every_window_and_file_is_checked_and_no_reader_is_told(tmp_path: Path) -> None:
+    assert "sessions__full_check" not in project_dags(write_project(tmp_path / "without"))
+    dag = project_dags(write_project(tmp_path, full_check_schedule='"0 5 * * 0"'))["sessions__full_check"]
+    (task,) = dag.tasks
+    assert (task.task_id, task.arguments, task.outlets) == ("quality", ["quality", "sessions", "--all", "--report"], [])
+    assert "sessions" in (dag.doc_md or "")
+
+
 def test_with_a_schedule_late_rows_are_reopened_and_then_checked_if_there_were_any(tmp_path: Path) -> None:
     dag = project_dags(write_project(tmp_path, reopen_schedule='"0 4 * * *"', pool='"spark"'))["sessions__late"]
     assert {"late", "tidegate"} <= set(dag.tags)

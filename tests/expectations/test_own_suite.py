@@ -77,7 +77,7 @@ def test_an_expectation_that_cannot_be_evaluated_is_an_error_of_the_suite(
     bad_data = "gxe.ExpectColumnValuesToBeBetween(column='events', max_value=0)"
     tables = project(hour_lake(), tmp_path, suite_of(bad_data, expectation, before=RAISES))
     code = checked(tmp_path, "--json")
-    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    answer = json.loads(capsys.readouterr().out)
     if not said:
         assert (code, answer["error"]) == (5, "QualityFailed")
         return

@@ -71,8 +71,10 @@ def test_a_critical_error_ends_with_code_5_and_names_what_broke(
     lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
     tables = project(lake, tmp_path)
     assert check(tmp_path) == 5
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    told = json.loads(capsys.readouterr().out)
     assert "expect_sessions_to_lie_apart" in told["message"]
+    assert (told["error"], told["exit_code"], told["quality"]) == ("QualityFailed", 5, "failed"), "one document"
+    assert any(not check["success"] for check in told["checks"])
     assert quality.state_of(quality.newest(tables)) == "failed"
 
 

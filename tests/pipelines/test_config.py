@@ -99,6 +99,10 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
             "pipelines.hours.stream_schedule: '25' is no hour",
         ),
         (
+            ENTRY + "full_check_schedule = '0 4 32 * *'",
+            "pipelines.hours.full_check_schedule: '32' is no day",
+        ),
+        (
             ENTRY + "reopen_schedule = '0 4 * foo *'",
             "pipelines.hours.reopen_schedule: 'foo' is no month",
         ),

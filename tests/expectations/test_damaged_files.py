@@ -1,0 +1,115 @@
+"""Every file that a table lists is looked for in each check, and `--all` reads each of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.expectations.broken import broken_by_rules
+from tests.expectations.quality_lake import session_lake
+from tests.expectations.test_failed_expectation import checked, project
+from tests.expectations.test_own_suite import suite_of
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+from tidegate.expectations.pinned import Pinned, pin
+from tidegate.expectations.run import run_suites
+from tidegate.expectations.suites import suites
+from tidegate.pipelines.storage import Warehouse, active_files
+from tidegate.pipelines.stores.artifacts import ArtifactsInFolder
+from tidegate.pipelines.tables.pipeline_tables import ALL
+
+FILES = ("files", "expect_files_to_keep_their_rows")
+
+
+def lived(folder: Path) -> ByHand:
+    """A week of sessions, each epoch checked after it, so that the next check leaves its files alone."""
+    hand = ByHand(folder)
+    for day in range(8):
+        hand.epoch(("ann", at("10:00", day), day), watermark=at("20:00", day))
+        pinned = pin(hand.tables, hand.pipeline)
+        assert run_suites(suites(pinned), pinned, hand.tables, ArtifactsInFolder(folder / "docs")).state == "passed"
+    hand.epoch(("ann", at("10:00", 8), 8), watermark=at("20:00", 8))
+    return hand
+
+
+def oldest(hand: ByHand) -> Path:
+    files = [file for file in active_files(hand.tables.open("results")) if file["num_records"]]
+    return Path(hand.tables.path("results"), min(files, key=lambda file: int(file["max.epoch"]))["path"])
+
+
+def flip(path: Path) -> None:
+    """Change bytes in the middle of the data; the size stays."""
+    content = bytearray(path.read_bytes())
+    content[8:12] = bytes(each ^ 0xFF for each in content[8:12])
+    path.write_bytes(content)
+
+
+def check(hand: ByHand, everything: bool = False) -> Pinned:
+    return pin(hand.tables, hand.pipeline, everything=everything)
+
+
+def test_an_old_file_that_is_gone_is_found_by_the_next_check(tmp_path: Path) -> None:
+    hand = lived(tmp_path)
+    assert check(hand).scope.proof is not None, "the check does not read that file"
+    assert broken_by_rules(check(hand)) == set()
+    gone = oldest(hand)
+    gone.unlink()
+    pinned = check(hand)
+    assert FILES in broken_by_rules(pinned)
+    named = pinned.files[pinned.files["fault"] == "unreadable"]
+    assert named[["file", "by"]].values.tolist() == [[gone.name, "the file is not there"]]
+    assert FILES in broken_by_rules(check(hand, everything=True))
+
+
+def test_an_old_file_that_was_cut_is_found_by_the_next_check(tmp_path: Path) -> None:
+    hand = lived(tmp_path)
+    path = oldest(hand)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert FILES in broken_by_rules(check(hand))
+
+
+def test_bytes_that_flipped_in_an_old_file_are_found_by_a_full_check(tmp_path: Path) -> None:
+    hand = lived(tmp_path)
+    assert broken_by_rules(check(hand, everything=True)) == set()
+    flip(oldest(hand))
+    assert broken_by_rules(check(hand)) == set(), "a check between two epochs does not read it"
+    pinned = check(hand, everything=True)
+    assert FILES in broken_by_rules(pinned)
+    assert oldest(hand).name in pinned.files[pinned.files["fault"] == "unreadable"]["file"].tolist()
+
+
+def test_a_full_check_looks_at_every_window(tmp_path: Path) -> None:
+    hand = lived(tmp_path)
+    assert (check(hand).fresh_windows, check(hand).since) == (1, 8)
+    assert (check(hand, everything=True).fresh_windows, check(hand, everything=True).since) == (9, None)
+
+
+@pytest.mark.parametrize("days", [1, 4])
+def test_files_are_looked_for_in_one_listing_of_each_table(
+    days: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = ByHand(tmp_path)
+    for day in range(days):
+        hand.epoch(("ann", at("10:00", day), day), watermark=at("20:00", day))
+    listed: list[str] = []
+    known = Warehouse.names
+
+    def names(warehouse: Warehouse, path: str) -> dict[str, int]:
+        listed.append(Path(path).name)
+        return known(warehouse, path)
+
+    monkeypatch.setattr(Warehouse, "names", names)
+    check(hand)
+    assert sorted(name for name in listed if name != "_delta_log") == sorted(ALL)
+
+
+def test_the_command_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = project(session_lake(), tmp_path, suite_of("gxe.ExpectColumnToExist(column='events')"))
+    assert checked(tmp_path, "--all", pipeline="sessions") == 0
+    (file,) = active_files(tables.open("results"))
+    flip(Path(tables.path("results"), file["path"]))
+    capsys.readouterr()
+    assert checked(tmp_path, "--all", "--json", pipeline="sessions") == 5
+    assert file["path"] in json.loads(capsys.readouterr().out)["message"]
