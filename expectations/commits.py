@@ -252,7 +252,7 @@ class _Trail:
             try:
                 # Pages have checksums of their own, so reading finds damage even in a file whose commit recorded none.
                 found = self._read_checksum(path)
-                fault = "" if is_as_long and recorded in (None, found) else CHANGED
+                fault = "" if recorded == found or (recorded is None and is_as_long) else CHANGED
             except (OSError, pa.ArrowException) as error:
                 fault, by = UNREADABLE, str(error)
         return FollowedFile(self.table, path, fault, by)
