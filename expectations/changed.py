@@ -121,7 +121,7 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) 
         since: the results that they know; None if they know none, and then every partition counts.
     """
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
-    mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.watermark)
+    mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)
     if since is not None and since.table == mark.table and since.epoch >= mark.epoch:
         # A check of an older epoch: its readers know more already.
         return Changed(unit, _starts(np.empty(0, np.int64), unit), since, is_any=False)

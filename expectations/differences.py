@@ -71,8 +71,10 @@ def read_differences(pinned: Pinned, unit: str, since: Until | None, before: lis
     parts = []
     for file in files:
         is_new = before is not None and file["path"] not in listed
-        if is_new or _may_differ(file, has_windows, since, manifest.watermark, pinned.proves.lateness):
-            parts += [_came(batch, unit, since, manifest.watermark, is_new) for batch in _batches(pinned, file["path"])]
+        if is_new or _may_differ(file, has_windows, since, manifest.final_through, pinned.proves.lateness):
+            parts += [
+                _came(batch, unit, since, manifest.final_through, is_new) for batch in _batches(pinned, file["path"])
+            ]
     for path in listed - present:
         assert since is not None
         parts += [_went(batch, unit, since) for batch in _batches(pinned, path)]

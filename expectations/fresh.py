@@ -6,6 +6,8 @@ lie between. After a check that failed, the next one looks at the same windows a
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,34 +26,36 @@ def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
     return quality.newest_passed(tables, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
 
 
-def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.Table:
+def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool = False) -> pa.Table:
     """Select the windows that became final after an epoch, or that got a new pane after it.
 
     Args:
         windows: the windows that are final now.
         epochs: rows of table `epochs`.
         since: the epoch; None takes all windows.
+        by_clock: True if the clock ends the windows, False if the watermark does.
     """
     if since is None:
         return windows
-    watermark = _watermark(epochs, since)
+    through = _final_through(epochs, since, by_clock)
     is_new = pc.greater(windows["epoch"], since)
-    if results.has_panes(windows.schema) and watermark.is_valid:
-        is_new = pc.or_kleene(is_new, pc.greater(windows["final_at"], watermark))
+    if results.has_panes(windows.schema) and through.is_valid:
+        is_new = pc.or_kleene(is_new, pc.greater(windows["final_at"], through))
     return windows.filter(is_new)
 
 
-def retracts_final(rows: pa.Table, epochs: pa.Table, since: int | None) -> bool:
+def retracts_final(rows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool = False) -> bool:
     """Return True if a retraction after an epoch takes back a window that was final then.
 
     Args:
         rows: rows of table `results`.
         epochs: rows of table `epochs`.
         since: the epoch; None for none.
+        by_clock: as above.
     """
     if since is None or not results.has_panes(rows.schema):
         return False
-    was_final = pc.less_equal(rows["final_at"], _watermark(epochs, since))
+    was_final = pc.less_equal(rows["final_at"], _final_through(epochs, since, by_clock))
     is_new = pc.and_(pc.greater(rows["epoch"], since), pc.equal(rows["op"], "-"))
     return bool(pc.any(pc.and_kleene(is_new, was_final)).as_py())
 
@@ -67,8 +71,10 @@ def is_replaced(epochs: pa.Table, since: int | None) -> bool:
     return any(row["kind"] == "forget" or row["parent"] not in (None, row["epoch"] - 1) for row in newer)
 
 
-def _watermark(epochs: pa.Table, epoch: int) -> pa.Scalar:
-    return epochs.filter(pc.equal(epochs["epoch"], epoch))["watermark"][0]
+def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
+    (row,) = epochs.filter(pc.equal(epochs["epoch"], epoch)).slice(0, 1).to_pylist()
+    moment = row["processing_time"] - timedelta(milliseconds=1) if by_clock else row["watermark"]
+    return pa.scalar(moment, epochs["watermark"].type)
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:

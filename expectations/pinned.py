@@ -112,7 +112,12 @@ class Pinned:
     def fresh(self) -> pd.DataFrame:
         """Return the windows that became final since the newest check that passed, a row each, in one part."""
         parts = [
-            fresh_windows(final_windows(rows, self.manifest), self.scope.pinned.epochs, self.since)
+            fresh_windows(
+                final_windows(rows, self.manifest),
+                self.scope.pinned.epochs,
+                self.since,
+                bool(self.manifest.ends_by_clock),
+            )
             for rows in self.slices
         ]
         return _frame(pa.concat_tables(parts), self.key)
@@ -209,7 +214,7 @@ def pin(
             epoch=manifest.epoch,
             versions=scope.pinned.versions,
             fingerprint=manifest.fingerprint,
-            watermark=manifest.watermark,
+            watermark=manifest.final_through,
             lateness=read.lateness,
             taken=taken_in_all(scope.new_epochs, before) if tells else None,
             final=read.final + never_emitted(scope.new_epochs) + (0 if before is None else before.final)

@@ -117,8 +117,8 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
     for rows in slices:
         share_ids |= len(with_one_id(rows, manifest)) > 0
         windows = final_windows(rows, manifest)
-        retracts |= retracts_final(rows, scope.pinned.epochs, scope.since)
-        fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since))
+        retracts |= retracts_final(rows, scope.pinned.epochs, scope.since, bool(manifest.ends_by_clock))
+        fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since, bool(manifest.ends_by_clock)))
         lateness = max(lateness, _longest_wait(rows))
         if count is None:
             continue
@@ -143,7 +143,7 @@ def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.Re
 
 def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:
     """Return the newest pane of each final window, which nothing can change any more."""
-    return results.final(results.latest(rows, manifest_key(manifest)), manifest.watermark)
+    return results.final(results.latest(rows, manifest_key(manifest)), manifest.final_through)
 
 
 def ids_of(rows: pa.Table, manifest: Manifest) -> Ints:

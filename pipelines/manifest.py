@@ -268,9 +268,12 @@ class Manifest(_Grown):
     input; an input without such a column is not in it, and older manifests don't have it. Windows whose last
     millisecond is `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no
     lateness was ever allowed, and in older manifests. `shape` is None without windows, and in older manifests.
+    `ends_by_clock` is True if processing time ends the windows, else None; older manifests don't have it.
     """
 
-    newer: ClassVar[frozenset[str]] = frozenset({"watermark_by", "closed_through", "next_panes", "shape"})
+    newer: ClassVar[frozenset[str]] = frozenset(
+        {"watermark_by", "closed_through", "next_panes", "shape", "ends_by_clock"}
+    )
 
     format_version: Literal[1] = FORMAT_VERSION
     pipeline: str
@@ -299,6 +302,7 @@ class Manifest(_Grown):
     closed_through: int | None = None
     next_panes: tuple[NextPane, ...] = ()
     shape: Shape | None = None
+    ends_by_clock: bool | None = None
     run_id: str
     started_at: int
     library_version: str
@@ -314,6 +318,14 @@ class Manifest(_Grown):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise Refused(_unreadable(text, error)) from error
+
+    @property
+    def final_through(self) -> Millis:
+        """Windows with `final_at` up to this time are final, int64 epoch milliseconds.
+
+        It is the watermark, or the last millisecond that the clock has passed, for windows that the clock ends.
+        """
+        return self.processing_time - 1 if self.ends_by_clock else self.watermark
 
     @property
     def watermark_lag(self) -> Millis | None:

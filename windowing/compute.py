@@ -217,6 +217,11 @@ class Windows:
         return bound.functions if isinstance(bound, AggregateColumns) else (bound,)
 
     @property
+    def ends_by_clock(self) -> bool:
+        """True if processing time ends the windows; False for event time, and for the global window."""
+        return not self.assigner.is_event_time and not self.assigner.is_global
+
+    @property
     def lateness(self) -> Millis:
         """Allowed lateness in milliseconds; 0 in processing time, because nothing is ever late there."""
         return millis(self.allowed_lateness, "allowed_lateness") if self.assigner.is_event_time else 0

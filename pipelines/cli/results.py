@@ -13,7 +13,7 @@ from tidegate.pipelines.cli.screen import Screen, cell, rows_of, span, table, wi
 from tidegate.pipelines.names import listed
 from tidegate.pipelines.report.plain_text import plain
 from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.snapshots.published import require_published, settled_watermark
+from tidegate.pipelines.snapshots.published import final_through, require_published
 from tidegate.pipelines.snapshots.set_back import find_change, warning
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import epochs
@@ -94,6 +94,7 @@ def results(
             tuple(columns.names),
             panes,
             spelling,
+            bool(snapshot.manifest.ends_by_clock),
         ).of(view)
         screen.show({"sql": query})
         if not screen.json:
@@ -105,7 +106,7 @@ def results(
     if view != "all":
         rows = results_table.latest(rows, key)
     if view == "final":
-        rows = results_table.final(rows, settled_watermark(snapshot, head))
+        rows = results_table.final(rows, final_through(snapshot, head))
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
         raise click.BadParameter(

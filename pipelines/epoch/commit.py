@@ -20,6 +20,7 @@ from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
 from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.windowing.compute import Windows
 
 
 def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
@@ -119,6 +120,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         stale=plan.stale,
         closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
         shape=kept_shape(bound.pipeline, plan.stagger_offset),
+        ends_by_clock=True if isinstance(bound.compute, Windows) and bound.compute.ends_by_clock else None,
         next_panes=() if plan.parent is None else still_needed(plan.parent.manifest.next_panes, plan.watermark),
         publish={
             table: Publish(

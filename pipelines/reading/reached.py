@@ -16,7 +16,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reading.filters import files_that_may_match
 from tidegate.pipelines.reading.places import Files
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot, require_snapshot
-from tidegate.pipelines.snapshots.published import require_published, settled_watermark
+from tidegate.pipelines.snapshots.published import final_through, require_published
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -39,7 +39,8 @@ class Reached:
 
     Args:
         epoch: the newest epoch that every table has; 0 before the first.
-        watermark: the watermark up to which the published rows are complete, int64 epoch milliseconds.
+        watermark: the time through which windows are final, int64 epoch milliseconds: the watermark up to which the
+            published rows are complete, or the clock of windows that end by it.
         timeline: its line of snapshots; a restore and an interval that is run again begin a new one.
         version: a version of the table that has these rows.
         run_id: the run that made the epoch.
@@ -134,7 +135,7 @@ def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | Non
     manifest = snapshot.manifest
     at = Reached(
         manifest.epoch,
-        settled_watermark(snapshot, head),
+        final_through(snapshot, head),
         manifest.timeline,
         handle.version(),
         manifest.run_id,

@@ -56,7 +56,7 @@ class PinnedTables:
 
     def final_windows(self) -> pa.Table:
         """Return the newest panes of windows that no later event can change."""
-        return results.final(self.latest_windows(), self.manifest.watermark)
+        return results.final(self.latest_windows(), self.manifest.final_through)
 
 
 @dataclass(frozen=True)

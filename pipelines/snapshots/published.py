@@ -56,6 +56,16 @@ def settled_watermark(snapshot: Snapshot, head: Snapshot) -> Millis:
     return min(snapshot.manifest.watermark, head.manifest.watermark)
 
 
+def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
+    """Return the time through which published windows are final, by `final_at`: see `Manifest.final_through`.
+
+    Args:
+        snapshot: the newest published snapshot.
+        head: the newest snapshot, which may not be published yet.
+    """
+    return min(snapshot.manifest.final_through, head.manifest.final_through)
+
+
 def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
     """Return the same as `newest_published`, for callers that need a snapshot.
 

@@ -55,6 +55,7 @@ class ResultQueries:
         columns: names of the columns of table results.
         panes: True if the results are panes of windows.
         dialect: the spelling of the engine.
+        by_clock: True if the clock ends the windows, False if the watermark does.
     """
 
     results: str
@@ -63,6 +64,7 @@ class ResultQueries:
     columns: tuple[str, ...]
     panes: bool = True
     dialect: Dialect = DIALECTS["spark"]
+    by_clock: bool = False
 
     def of(self, view: str) -> str:
         """Return the query of a view: `final`, `latest` or `all`."""
@@ -88,6 +90,8 @@ class ResultQueries:
         now, before = self._named(_WATERMARK), self._named(_BEFORE)
         has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
         is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"
+        if self.by_clock:
+            is_final = f"{final_at} < {now}"
         return (
             f"SELECT {self._columns} FROM ({self._numbered()}) AS panes CROSS JOIN ({self._event_time()}) AS times "
             f"WHERE {self._is_newest} AND {is_final}"
@@ -102,8 +106,9 @@ class ResultQueries:
         return f"SELECT {self._columns}, {number} AS {self._named(_NEWEST)} FROM {self.results} WHERE {self._holds}"
 
     def _event_time(self) -> str:
-        """Return the query for the watermark of the newest epoch that is not stale: one row."""
-        epoch, watermark, stale = map(self.dialect.name, ("epoch", "watermark", "stale"))
+        """Return the query for the watermark, or the clock, of the newest epoch that is not stale: one row."""
+        time = "processing_time" if self.by_clock else "watermark"
+        epoch, watermark, stale = map(self.dialect.name, ("epoch", time, "stale"))
         epochs = (
             f"SELECT {watermark}, row_number() OVER (ORDER BY {epoch} DESC) AS {self._named(_NEWEST)} "
             f"FROM {self.epochs} WHERE NOT {stale}"

@@ -39,7 +39,7 @@ LEADING = (
     column("pane", pa.int32(), "number of the firing, from 0; only after a merge are numbers left out", False),
     column("timing", pa.string(), "early, on_time or late", False),
     column("op", pa.string(), "+ for a result, - where that pane and every one before it is withdrawn", False),
-    column("final_at", TIMESTAMP, "when the watermark reaches this, nothing can change the window any more"),
+    column("final_at", TIMESTAMP, "it is final when the watermark reaches this, or its clock passes it"),
     column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
     *_MADE,
 )

@@ -59,6 +59,7 @@ from tidegate.pipelines.testing.rows import (
     seen_events,
     status,
 )
+from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import key_group_range
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
@@ -233,7 +234,9 @@ class PipelineHarness:
     def final(self) -> list[dict[str, Any]]:
         """Return the final windows, which nothing can change any more, by key and start."""
         latest = results.latest(pa.concat_tables(self._results), self.bound.key.names)
-        return self._sorted(results.final(latest, self.watermark))
+        compute = self.bound.compute
+        ends_by_clock = isinstance(compute, Windows) and compute.ends_by_clock
+        return self._sorted(results.final(latest, self.clock - 1 if ends_by_clock else self.watermark))
 
     def late(self) -> list[dict[str, Any]]:
         """Return every row of table `late`."""

@@ -71,7 +71,7 @@ class WindowOperator:
         self._may_draw_stagger = True
         self.merging = windows.assigner.merges
         self._event_time = windows.assigner.is_event_time
-        self._ends_by_clock = not self._event_time and not windows.assigner.is_global
+        self._ends_by_clock = windows.ends_by_clock
         self._lateness = windows.lateness
         self._closed_through = self.panes.closed_through
         self._trigger = windows.effective_trigger
