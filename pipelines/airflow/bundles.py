@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import UsageError
 
 _PLACES = ("warehouse", "work", "artifacts", "backups")
@@ -32,3 +32,16 @@ def check_outside_bundles(config: Config) -> None:
             f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has another folder: "
             f"`{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
         )
+
+
+def check_file_outside_bundles(config_file: str) -> None:
+    """Refuse the same of a tidegate.toml, of which the command says itself if it can't be read.
+
+    Raises:
+        UsageError: as in `check_outside_bundles`.
+    """
+    try:
+        config = load_config(Path(config_file))
+    except UsageError:
+        return
+    check_outside_bundles(config)

@@ -18,12 +18,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import WindowEvents, event_extra
+from tidegate.pipelines.airflow.bundles import check_file_outside_bundles
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
 from tidegate.pipelines.config import ENVIRONMENT, LEASE_NOTE
-from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
+from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
@@ -106,6 +107,10 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Run the command to its end."""
         if str(self.only_if) != "True":
             raise AirflowSkipException("the Params of this run don't ask for this task")
+        try:
+            check_file_outside_bundles(self.config)
+        except UsageError as error:
+            raise CommandRefused(str(error), USAGE, str(error)) from error
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
         if self.windows is not None:
             self.arguments += self.windows.arguments(context)

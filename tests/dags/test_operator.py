@@ -147,6 +147,17 @@ def test_a_failure_that_may_pass_is_worth_a_retry(code: int, tmp_path: Path, int
     assert not isinstance(failed.value, AirflowFailException)
 
 
+def test_a_command_of_a_project_in_a_dag_bundle_needs_its_data_elsewhere(
+    tmp_path: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(tmp_path)
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH", str(tmp_path))
+    with pytest.raises(CommandRefused, match="`warehouse`, `work` can't be relative to it") as refused:
+        operator(tmp_path, interpreter, "stream", "sessions").execute(context())
+    assert refused.value.exit_code == 2
+    assert not list(tmp_path.rglob("log.txt")), "no command was started"
+
+
 @pytest.mark.parametrize("code", [2, 3, 5])
 def test_a_failure_that_stays_is_never_tried_again(code: int, tmp_path: Path, interpreter: str) -> None:
     given = context()
