@@ -92,7 +92,7 @@ def _is_committed(tables: PipelineTables, version: int, manifest: Manifest) -> b
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
     """Return the newest epoch of each published table, before this epoch is published and after it."""
-    previous = published_by(handle)
+    previous = published_by(tables.warehouse, handle)
     before = previous.after if previous is not None else newest_epochs(tables, PUBLISHED)
     return {
         "before": before,

@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import Snapshot, required
+from tidegate.pipelines.snapshots.head import Snapshot, newest_commits, required
 from tidegate.pipelines.snapshots.key_traces import KeyTraces, is_of, partitions_of
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
@@ -215,7 +215,11 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
     """Commit the remaining state to a savepoint, and delete all that its newest version does not need."""
     table = f"{SAVEPOINTS}/{name}"
     if rest.gone or erased != snapshot.manifest:
-        record = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
+        record = next(
+            commit["tidegate"]
+            for commit in newest_commits(tables.warehouse, snapshot.handle, snapshot.handle.version() + 1)
+            if "tidegate" in commit
+        )
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
         written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
         added = [*rest.added, *([written] if written else [])]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyarrow import fs
 
-from tidegate.pipelines.delta_log import FOLDER, DeltaLog, commit_info
+from tidegate.pipelines.delta_log import commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.handles import is_moved
@@ -84,25 +83,25 @@ class PublishedBy:
     after: dict[str, int]
 
 
-def published_by(handle: DeltaTable) -> PublishedBy | None:
+def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None:
     """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
 
     The result is None if an older tidegate committed that snapshot: it did not record them.
     """
-    for commit in _newest_commits(handle):
+    for commit in newest_commits(warehouse, handle, _COMMITS_OF_OTHERS):
         if isinstance(commit.get("tidegate"), dict):
             return _published_by(commit)
     return None
 
 
-def _newest_commits(handle: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Yield the descriptions of a table's newest commits; Delta reads all of them at once, here mostly one is read."""
-    path = path_of(handle)
-    if "://" in path:
-        yield from handle.history(_COMMITS_OF_OTHERS)
-        return
-    log = DeltaLog(fs.LocalFileSystem(), f"{path}/{FOLDER}")
-    for version in range(handle.version(), max(-1, handle.version() - _COMMITS_OF_OTHERS), -1):
+def newest_commits(warehouse: Warehouse, handle: DeltaTable, most: int) -> Iterator[dict[str, Any]]:
+    """Yield the descriptions of a table's newest commits, the newest first.
+
+    Delta's own history reads all of them at once, where mostly one is needed, and is empty on an object store if the
+    first folder of the path has a colon.
+    """
+    log = warehouse.log(path_of(handle))
+    for version in range(handle.version(), max(-1, handle.version() - most), -1):
         try:
             yield commit_info(log.actions(version))
         except FileNotFoundError:

@@ -21,6 +21,7 @@ from tidegate.pipelines.snapshots.head import (
     Snapshot,
     SnapshotEntry,
     list_snapshots,
+    newest_commits,
     newest_epochs,
     read_snapshot,
 )
@@ -80,7 +81,7 @@ def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
-    return origin_of(target).table_id == str(tables.look(state.NAME).metadata().id)
+    return origin_of(tables.warehouse, target).table_id == str(tables.look(state.NAME).metadata().id)
 
 
 def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -> int:
@@ -284,7 +285,7 @@ def _newest_on_line(entries: Collection[int], line: Line, parted: int) -> int | 
 
 def _run_ids(tables: PipelineTables, target: Snapshot) -> dict[int, str]:
     """Return the run id of a snapshot by its epoch; for a savepoint, also those of the ancestors that it records."""
-    ancestors = {} if target.path == tables.path(state.NAME) else origin_of(target).run_ids
+    ancestors = {} if target.path == tables.path(state.NAME) else origin_of(tables.warehouse, target).run_ids
     return {**ancestors, target.manifest.epoch: target.manifest.run_id}
 
 
@@ -311,7 +312,7 @@ class _Ancestry:
         records = [entry.manifest for entry in entries.values()]
         for table in PUBLISHED:
             if tables.warehouse.exists(tables.path(table)):
-                commits = (commit.get("tidegate") for commit in tables.look(table).history(1))
+                commits = (commit.get("tidegate") for commit in newest_commits(tables.warehouse, tables.look(table), 1))
                 records += [commit for commit in commits if isinstance(commit, dict) and "parent" in commit]
         # The later record of an epoch wins, so the logs count more than table epochs.
         records = [*_epoch_rows(tables), *records]

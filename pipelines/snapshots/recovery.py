@@ -135,7 +135,7 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     Raises:
         Refused: a table lacks an epoch whose snapshot is no longer retained.
     """
-    record = published_by(head.handle)
+    record = published_by(tables.warehouse, head.handle)
     if record is None or _holds(at, record):
         # An older tidegate left no record. `publish` itself checks whether a table has the newest epoch.
         return [head.manifest]

@@ -113,14 +113,14 @@ def _make_missing(
     if not missing:
         return
     snapshot = None if head is None else head.snapshot
-    held = None if snapshot is None else published_by(snapshot.handle)
+    held = None if snapshot is None else published_by(tables.warehouse, snapshot.handle)
     for table in missing if head is not None else ():
         if table != state.NAME and (held is None or held.after[table]):
             losses.add(f"table {tables.path(table)} is gone, with all its rows")
     if not losses.accepted:
         losses.settle()
     if target.path != tables.path(state.NAME):
-        tables.create(origin_of(target).schemas)
+        tables.create(origin_of(tables.warehouse, target).schemas)
     elif schemas is not None:
         tables.create(dict(schemas()))
     else:

@@ -19,8 +19,8 @@ from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, Usag
 from tidegate.pipelines.manifest import DataFile, Manifest
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.snapshots.commit import as_data_file
-from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, snapshot_in
-from tidegate.pipelines.storage import path_of
+from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, newest_commits, snapshot_in
+from tidegate.pipelines.storage import Warehouse, path_of
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.files import add_action, check_written
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
@@ -176,9 +176,9 @@ class Origin:
     run_ids: dict[int, str]
 
 
-def origin_of(savepoint: Snapshot) -> Origin:
+def origin_of(warehouse: Warehouse, savepoint: Snapshot) -> Origin:
     """Return the pipeline in which a savepoint was made. Its folder may have been copied since."""
-    record = _record(savepoint.handle)
+    record = _record(warehouse, savepoint.handle)
     schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in record["schemas"].items()}
     return Origin(record["table_id"], schemas, {int(epoch): run for epoch, run in record.get("run_ids", {}).items()})
 
@@ -257,9 +257,10 @@ def _open(tables: PipelineTables, path: str) -> Snapshot:
     return snapshot
 
 
-def _record(handle: DeltaTable) -> dict[str, Any]:
+def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     """Return the metadata that `create_savepoint` wrote into the commit of a savepoint."""
-    records = (commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+    commits = newest_commits(warehouse, handle, handle.version() + 1)
+    records = (commit["tidegate"] for commit in commits if isinstance(commit.get("tidegate"), dict))
     record: dict[str, Any] | None = next(records, None)
     if record is None or not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
@@ -283,7 +284,7 @@ def _entries(tables: PipelineTables) -> Iterator[SavepointEntry | BrokenSavepoin
 def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
     path = _path(tables, name)
     snapshot = _open(tables, path)
-    record = _record(snapshot.handle)
+    record = _record(tables.warehouse, snapshot.handle)
     files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
     sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
     return SavepointEntry(name, path, record["created_at"], sum(sizes.values()), snapshot.manifest)

@@ -211,7 +211,7 @@ def test_a_folder_that_was_renamed_is_refused_with_both_names(by_hand: ByHand) -
 def test_a_state_commit_says_what_each_table_holds_then(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9)
     by_hand.tables.open("state").alter.set_table_description("somebody was here")
-    told = recovery.published_by(by_hand.head().handle)
+    told = recovery.published_by(by_hand.warehouse, by_hand.head().handle)
     assert told is not None
     assert told.before == {"results": 1, "late": 0, "rejects": 0, "epochs": 1}
     assert told.after == {"results": 2, "late": 2, "rejects": 0, "epochs": 2}
@@ -278,9 +278,9 @@ def test_tables_of_a_tidegate_that_did_not_say_what_they_hold_are_gone_on_from(
     with monkeypatch.context() as older:
         older.setattr(commit_step, "PUBLISHED_BY", "what_nobody_reads")
         hours(by_hand, 8, 9)
-    assert recovery.published_by(by_hand.head().handle) is None
+    assert recovery.published_by(by_hand.warehouse, by_hand.head().handle) is None
     hours(by_hand, 10)
-    told = recovery.published_by(by_hand.head().handle)
+    told = recovery.published_by(by_hand.warehouse, by_hand.head().handle)
     assert told is not None
     assert told.before == {"results": 2, "late": 2, "rejects": 0, "epochs": 2}
     assert sessions(by_hand) == [8, 9]
