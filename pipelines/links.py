@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tidegate.pipelines.errors import Refused
@@ -47,6 +48,9 @@ def delete_below(folder: str, last: str) -> None:
         files += [os.path.join(parent, name) for name in (*names, *links)]
         folders += [os.path.join(parent, name) for name in below if name not in links]
     for file in sorted(files, key=lambda file: last in Path(file).relative_to(folder).parts):
-        os.unlink(file)
+        with suppress(FileNotFoundError):
+            os.unlink(file)
     for emptied in reversed(folders):
-        os.rmdir(emptied)
+        # Another command may have removed it, or written into it, meanwhile.
+        with suppress(OSError):
+            os.rmdir(emptied)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -258,13 +259,17 @@ class Warehouse:
     def delete_file(self, path: str, name: str) -> None:
         """Remove a file from a table's folder; no version of the table may list it any more.
 
+        A missing file is no error: a clean-up that hung may find that another one did its work.
+
         Raises:
             Refused: its name, or a symbolic link in the path, leads out of the folder.
         """
         _check_in_folder(path, name)
         self._check_no_link(path)
         filesystem, root = self.filesystem(path)
-        filesystem.delete_file(f"{root}/{name}" if root else name)
+        # Stores don't say that a file is missing.
+        with suppress(FileNotFoundError):
+            filesystem.delete_file(f"{root}/{name}" if root else name)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder with its content; a missing folder is no error, and of a symbolic link only the link goes.

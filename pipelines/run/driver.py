@@ -237,7 +237,6 @@ def drive(
         try:
             yield driver
         except Exception as error:
-            _check_lease(lease, error)
             if spark is None:
                 _check_session(session, config, error, _JVM_ENDS_WITHIN)
             raise
@@ -246,19 +245,6 @@ def drive(
                 from tidegate.pipelines.spark.session import stop_session
 
                 stop_session(session.session)
-
-
-def _check_lease(lease: Lease, error: Exception) -> None:
-    """Raise LeaseHeld if this driver hung and another one took the lease: that is the cause of the error."""
-    if isinstance(error, LeaseHeld):
-        return
-    # Storage itself may have failed; then the error says so.
-    with suppress(OSError, DeltaError, Refused, StoreFailed):
-        lease.renew()
-    try:
-        lease.check_lost()
-    except LeaseHeld as lost:
-        raise lost from error
 
 
 def _check_session(

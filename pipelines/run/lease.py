@@ -24,6 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.pipelines.config import LEASE_NOTE
+from tidegate.pipelines.delta_log import FOLDER, entry_name
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
@@ -178,6 +179,11 @@ class Lease:
     ) -> None:
         self._ended.set()
         self._renewal.join()
+        failed = isinstance(error, Exception) and not isinstance(error, LeaseHeld)
+        if failed:
+            # Storage itself may have failed; then the error says so.
+            with suppress(OSError, DeltaError, Refused, StoreFailed):
+                self.renew()
         try:
             if self._lost is None:
                 # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
@@ -186,6 +192,12 @@ class Lease:
         finally:
             _of_this_process.discard(self.row.run)
         self._note(self._clock() if self._lost is None else self._lost.acquired_at)
+        if failed:
+            # If this driver hung and another one took the lease, that is the cause of the error.
+            try:
+                self.check_lost()
+            except LeaseHeld as lost:
+                raise lost from error
 
     def _note(self, until: Millis | None) -> None:
         """Note for the process that started this one when the lease was held; `until` is None while it is held."""
@@ -208,7 +220,10 @@ class Lease:
             LeaseHeld: it did, even if the other driver has ended since.
         """
         if self._lost is not None:
-            raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: this driver lost the lease to {self._lost} and stops")
+            raise LeaseHeld(
+                f"pipeline {self._tables.pipeline!r}: this driver hung, and lost the lease to {self._lost.driver}, "
+                f"since {show_millis(self._lost.acquired_at)}. Nothing is lost: run it again"
+            )
 
     @property
     def stop_requested(self) -> bool:
@@ -326,6 +341,7 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
     """Commit a row on top of the version of a handle; return False if another commit came first."""
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
     file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
+    version = handle.version()
     actions: list[AddAction | RemoveAction] = [
         *([] if file is None else [add_action(file)]),
         *(remove_action(old) for old in active_files(handle)),
@@ -334,7 +350,13 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
         handle.create_write_transaction(
             actions, "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
         )
-    except CommitFailedError:
+    except CommitFailedError as error:
+        if tables.warehouse.open(tables.path(LEASE)).version() <= version:
+            # Nobody else committed, so the next attempt would end like this one.
+            raise Refused(
+                f"the lease of pipeline {tables.pipeline!r} can't be written: something that is no log entry stands at "
+                f"{tables.path(LEASE)}/{FOLDER}/{entry_name(version + 1)}. Remove it"
+            ) from error
         return False
     if handle.version() % _COMMITS_PER_CLEANING == 0:
         # A stream renews its lease for months: without this its folder would grow by a file each time.

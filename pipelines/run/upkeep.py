@@ -64,6 +64,9 @@ class Upkeep:
         except LeaseHeld:
             raise
         except TidegateError as error:
+            if check_lease is not None:
+                # A stream that hung over another driver's work is over.
+                check_lease()
             # The stream goes on if another process works on the tables or the disk is full: no epoch needs the upkeep.
             _log.warning(
                 "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "

@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable, Schema, Transaction
 
-from tidegate.pipelines.delta_log import commit_info
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Shard
 from tidegate.pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.snapshots.publish import check_removable
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.commits import Outrun
+from tidegate.pipelines.tables.commits import commit as commit_to
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
@@ -49,45 +49,23 @@ def commit_snapshot(
             has to rewrite can't be read.
     """
     check_removable(tables, manifest)
-    path = tables.path(state.NAME)
     text = state.manifest_row(manifest.model_dump_json(), schema)
-    row = write_file(tables.warehouse, path, f"manifest-{manifest.epoch:06d}", text)
+    row = write_file(tables.warehouse, tables.path(state.NAME), f"manifest-{manifest.epoch:06d}", text)
     files = [*added, *([row] if row else [])]
     check_before_commit(tables, state.NAME, files, manifest.epoch)
     removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
     try:
-        handle.create_write_transaction(
+        # It is durable before publishing: readers must not see results of a commit that a power cut can undo.
+        commit_to(
+            tables.warehouse,
+            handle,
             [*(add_action(file) for file in files), *removes],
-            "append",
+            {"tidegate": manifest.short(), PUBLISHED_BY: _published_by(tables, handle, manifest)},
             Schema.from_arrow(schema),
-            commit_properties=CommitProperties(
-                custom_metadata={
-                    "tidegate": manifest.short(),
-                    PUBLISHED_BY: _published_by(tables, handle, manifest),
-                },
-                max_commit_retries=0,
-                app_transactions=[Transaction(tables.application, manifest.epoch)],
-            ),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            [Transaction(tables.application, manifest.epoch)],
         )
-    except CommitFailedError as error:
-        if not _is_committed(tables, handle.version() + 1, manifest):
-            raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
-    # This comes before publishing: readers must not see results of a commit that a power cut can undo.
-    tables.warehouse.make_commit_durable(path, handle.version() + 1)
-
-
-def _is_committed(tables: PipelineTables, version: int, manifest: Manifest) -> bool:
-    """Return True if a version of table state is the commit of this very epoch.
-
-    A store may do a commit whose answer is lost on the way. It is repeated then, and refused as one that exists.
-    """
-    try:
-        info = commit_info(tables.warehouse.log(tables.path(state.NAME)).actions(version))
-    except (FileNotFoundError, ValueError):
-        return False
-    noted = info.get("tidegate")
-    return isinstance(noted, dict) and (noted.get("epoch"), noted.get("run_id")) == (manifest.epoch, manifest.run_id)
+    except Outrun as error:
+        raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
 
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow.compute as pc
-from deltalake import CommitProperties
+from deltalake.transaction import RemoveAction
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
@@ -29,6 +29,7 @@ from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint, remove_rests
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
+from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_schema
 from tidegate.pipelines.tables.keys import (
@@ -214,22 +215,17 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
 def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
     """Commit the remaining state to a savepoint, and delete all that its newest version does not need."""
     table = f"{SAVEPOINTS}/{name}"
+    entries = newest_commits(tables.warehouse, snapshot.handle, snapshot.handle.version() + 1)
+    record = next(entry["tidegate"] for entry in entries if "tidegate" in entry)
+    added, removes = list[DataFile](), list[RemoveAction]()
     if rest.gone or erased != snapshot.manifest:
-        record = next(
-            commit["tidegate"]
-            for commit in newest_commits(tables.warehouse, snapshot.handle, snapshot.handle.version() + 1)
-            if "tidegate" in commit
-        )
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
         written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
         added = [*rest.added, *([written] if written else [])]
         check_written(tables.warehouse, snapshot.path, added)
         listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
         removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
-        snapshot.handle.create_write_transaction(
-            [*(add_action(file) for file in added), *removes],
-            "append",
-            snapshot.handle.schema(),
-            commit_properties=CommitProperties(custom_metadata={"tidegate": record}, max_commit_retries=0),
-        )
-    leave_newest(tables, table, tables.open(table).version(), tables.warehouse.names(snapshot.path))
+    present = tables.warehouse.names(snapshot.path)
+    # Also if the key is in none of its files: who hangs with a file that goes now must not commit it.
+    commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
+    leave_newest(tables, table, tables.open(table).version(), present)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,12 @@ from tidegate.pipelines.tables.table_log import TableLog
 
 PUBLISHED_BY = "tidegate_published"
 """Name of the field of a state commit's metadata that holds `PublishedBy`."""
+
+FENCE = "tidegate_fence"
+"""Name of the field of a commit's metadata that names the clean-up which committed nothing but a fence."""
+
+KEPT = "tidegate_kept"
+"""Name of the field of such a commit's metadata, in table state, that holds `Kept`."""
 
 _COMMITS_OF_OTHERS = 5
 """Newest commits to table state among which its newest snapshot is looked for. The others are fences of a vacuum."""
@@ -247,14 +253,47 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
     return list(islice(snapshots_of(TableLog(tables, state.NAME)), newest)) if tables.exist else []
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the newest clean-up kept of the versions before it. It may hang, and still remove what it did not keep.
+
+    Args:
+        snapshots: versions of table state before those of `since`.
+        since: by table, the version from which on all versions stay.
+    """
+
+    snapshots: frozenset[int] = frozenset()
+    since: Mapping[str, int] = field(default_factory=dict)
+
+    def __contains__(self, version: int) -> bool:
+        """Return True if a version of table state was kept."""
+        return version >= self.since.get(state.NAME, 0) or version in self.snapshots
+
+
+def kept_of(log: TableLog) -> Kept:
+    """Return what the newest clean-up in a log of table `state` kept; everything if there was none."""
+    for version in reversed(log.recent):
+        entry = log.entry(version)
+        if entry is not None and (kept := entry.info.get(KEPT)) is not None:
+            return Kept(frozenset(kept["snapshots"]), kept["since"])
+    return Kept()
+
+
 def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
-    """Yield the snapshots in a log of table `state`, the newest first.
+    """Yield the snapshots in a log of table `state` that no clean-up gave up, the newest first.
 
     Delta's own history expects versions without a gap. This log has gaps between snapshots that retention removed.
     """
+    kept: Kept | None = None
     for version in reversed(log.versions):
+        if kept is not None and version not in kept:
+            continue
         entry = log.entry(version)
-        if entry is not None and entry.snapshot is not None:
+        if entry is None:
+            continue
+        if kept is None and (record := entry.info.get(KEPT)) is not None:
+            kept = Kept(frozenset(record["snapshots"]), record["since"])
+        if entry.snapshot is not None:
             yield SnapshotEntry(version, entry.time or 0, entry.snapshot, _published_by(entry.info))
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable, Transaction
 
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish
@@ -24,6 +23,8 @@ from tidegate.pipelines.snapshots.set_back import GIVE_UP, LAST_GOOD, Change, ch
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.commits import Outrun
+from tidegate.pipelines.tables.commits import commit as commit_to
 from tidegate.pipelines.tables.departed import Departing, read_departed
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
@@ -65,7 +66,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
             _log.warning("%s", warning(tables, change))
         try:
             _commit(tables, manifest, table, handle, work, change)
-        except CommitFailedError:
+        except Outrun:
             continue
         handles.keep(table, handle)
         return True
@@ -97,22 +98,16 @@ def _commit(
     if table == epochs.NAME:
         files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
     removes, rewritten = _rewritten(tables, manifest, table, handle, work, departing)
-    handle.create_write_transaction(
+    commit_to(
+        tables.warehouse,
+        handle,
         [*(add_action(file) for file in (*files, *rewritten)), *removes],
-        "append",
-        handle.schema(),
-        commit_properties=CommitProperties(
-            custom_metadata={
-                "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent},
-                **({} if change is None else {LAST_GOOD: str(change.good)}),
-            },
-            max_commit_retries=0,
-            app_transactions=[Transaction(tables.application, manifest.epoch)],
-        ),
-        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        {
+            "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent},
+            **({} if change is None else {LAST_GOOD: str(change.good)}),
+        },
+        transactions=[Transaction(tables.application, manifest.epoch)],
     )
-    # Each attempt opens the table again and allows no retry, so the new version follows the handle's version.
-    tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 
 def _way_back(tables: PipelineTables, manifest: Manifest) -> str:

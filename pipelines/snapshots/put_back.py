@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+from deltalake import DeltaTable, Transaction
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.head import list_snapshots
@@ -15,6 +15,7 @@ from tidegate.pipelines.snapshots.set_back import (
     lost_files,
     remedy,
 )
+from tidegate.pipelines.tables.commits import commit, commit_by
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
@@ -32,11 +33,12 @@ def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None =
     Raises:
         Refused: rows would be lost. Then nothing was changed.
     """
+    # The handles are opened before the look for changes, so nothing that somebody commits later is taken back.
+    handles = {table: tables.open(table) for table in PUBLISHED if tables.warehouse.exists(tables.path(table))}
     changes = [
         change
-        for table in PUBLISHED
-        if tables.warehouse.exists(tables.path(table))
-        and (change := find_change(tables, table, needed=needed)) is not None
+        for table, handle in handles.items()
+        if (change := find_change(tables, table, handle.version(), needed)) is not None
     ]
     for change in changes if not give_up else ():
         if not _is_possible(tables, change, needed) or lost_files(tables, change):
@@ -44,7 +46,7 @@ def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None =
                 f"version {change.version} of table {tables.path(change.table)} is a change that tidegate did not "
                 f"make. {remedy(tables, change)}"
             )
-    return [_put_back(tables, change, give_up, needed) for change in changes]
+    return [_put_back(tables, change, handles[change.table], give_up, needed) for change in changes]
 
 
 def _is_possible(tables: PipelineTables, change: Change, needed: int | None) -> bool:
@@ -57,25 +59,22 @@ def _is_possible(tables: PipelineTables, change: Change, needed: int | None) -> 
     return can_publish_again(snapshots, epoch) or (needed is not None and needed <= epoch)
 
 
-def _put_back(tables: PipelineTables, change: Change, give_up: bool, needed: int | None) -> str:
-    handle = tables.open(change.table)
+def _put_back(tables: PipelineTables, change: Change, handle: DeltaTable, give_up: bool, needed: int | None) -> str:
     path = tables.path(change.table)
-    hooks = PostCommitHookProperties(cleanup_expired_logs=False)
     if not _is_possible(tables, change, needed):
         # From now on the rows that the table has are those that it should have.
-        about = CommitProperties(custom_metadata={PUT_BACK: str(handle.version())}, max_commit_retries=0)
-        handle.create_write_transaction(
-            [], "append", handle.schema(), commit_properties=about, post_commithook_properties=hooks
-        )
-        tables.warehouse.make_commit_durable(path, handle.version() + 1)
+        commit(tables.warehouse, handle, [], {PUT_BACK: str(handle.version())})
         return f"table {path} stays as it is: what version {change.version} changed is given up"
     # The table says which epochs it has, so that later ones are published again.
-    about = CommitProperties(
-        custom_metadata={PUT_BACK: str(change.good)},
-        app_transactions=[Transaction(tables.application, epoch_at(tables, change))],
+    commit_by(
+        lambda properties, hooks: handle.restore(
+            change.good, ignore_missing_files=give_up, commit_properties=properties, post_commithook_properties=hooks
+        ),
+        tables.warehouse,
+        handle,
+        {PUT_BACK: str(change.good)},
+        [Transaction(tables.application, epoch_at(tables, change))],
     )
-    handle.restore(change.good, ignore_missing_files=give_up, commit_properties=about, post_commithook_properties=hooks)
-    tables.warehouse.make_commit_durable(path, handle.version())
     return (
         f"table {path} was put back to version {change.good}: version {change.version} was a change that tidegate "
         "did not make"

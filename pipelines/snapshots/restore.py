@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Publish
 from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, remaining
-from tidegate.pipelines.snapshots.head import Snapshot, newest_epochs, published_by
+from tidegate.pipelines.snapshots.head import Snapshot, kept_of, newest_epochs, published_by
 from tidegate.pipelines.snapshots.line import (
     Head,
     epoch_rows,
@@ -40,6 +40,7 @@ from tidegate.pipelines.snapshots.set_back import check_not_set_back
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import epochs, late, rejects, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.table_log import TableLog
 from tidegate.windowing.time import Millis
 
 Schemas = Mapping[str, pa.Schema]
@@ -73,8 +74,12 @@ def restore(
             that), or another driver committed meanwhile.
     """
     losses = Losses(tables, target, give_up)
+    # Opened before all that the restore goes by: the commit fails if a clean-up gave the target up since.
+    handle = tables.open(state.NAME) if tables.exist else None
+    _check_listed(tables, target)
     head = Head.of(tables)
     _make_missing(tables, head, target, schemas, losses)
+    handle = handle or tables.open(state.NAME)
     needed = target.manifest.epoch if target.path == tables.path(state.NAME) else None
     for table in PUBLISHED:
         check_not_set_back(tables, table, needed=needed)
@@ -82,7 +87,6 @@ def restore(
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
     if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):
         return target.manifest
-    handle = tables.open(state.NAME)
     _check_columns(tables, handle, target)
     manifest = _manifest(tables, head, target, now, keep_stale, losses, damaged, lacking)
     losses.settle()
@@ -99,6 +103,16 @@ def restore(
     commit_snapshot(tables, handle, manifest, arrow_schema(handle), [*written, *returning], kept)
     publish(tables, manifest)
     return manifest
+
+
+def _check_listed(tables: PipelineTables, target: Snapshot) -> None:
+    """Refuse a snapshot that a clean-up gave up after it was looked for."""
+    in_state = target.path == tables.path(state.NAME)
+    if in_state and target.version not in kept_of(TableLog(tables, state.NAME)):
+        raise Refused(
+            f"epoch {target.manifest.epoch} of {tables.pipeline} can't be restored: a clean-up removes its snapshot. "
+            f"`tidegate snapshot list {tables.pipeline}` names those that stay"
+        )
 
 
 def _make_missing(

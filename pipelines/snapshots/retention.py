@@ -7,19 +7,24 @@ Savepoints are tables of their own, and the clean-up never touches them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from deltalake import CommitProperties, PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError
-
-from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import QUIET, Manifest
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, required, snapshots_of
+from tidegate.pipelines.snapshots.head import (
+    FENCE,
+    KEPT,
+    Snapshot,
+    kept_of,
+    read_snapshot,
+    required,
+    snapshots_of,
+)
 from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retained import Retention, retained
 from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.compaction import drop_old_epochs
 from tidegate.pipelines.tables.files import epoch_of
 from tidegate.pipelines.tables.only_newest import leave_newest
@@ -89,8 +94,9 @@ def vacuum(
 ) -> Clearing:
     """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
 
-    The caller holds the lease. A fence first makes every driver fail that hangs with uncommitted files. If somebody
-    commits while this clean-up hangs, it stops, so it never removes files of the new head.
+    The caller holds the lease. The files are listed first, and a fence in each table then makes everybody fail who
+    hangs with uncommitted files. The fence says what stays, so nobody goes back to what a clean-up that hangs may
+    still remove.
 
     Args:
         tables: the pipeline's tables.
@@ -106,14 +112,11 @@ def vacuum(
     if dry_run:
         return _decide(tables, required(tables, trusted_head(tables)), retention, now, LogMemory()).clearing
     head = required(tables, recover(tables))
-    fence = _fence(tables)
-
-    def check() -> None:
-        if check_lease is not None:
-            check_lease()
-        _check_head(tables, fence)
-
     decision = _decide(tables, head, retention, now, LogMemory() if memory is None else memory)
+    check = check_lease or (lambda: None)
+    check()
+    at = {table: log.versions[-1] for table, log in decision.logs.items()}
+    _fence(tables, at, decision.since, decision.snapshots)
     # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
     for table in ALL:
         check()
@@ -137,13 +140,15 @@ def keep_newest_only(tables: PipelineTables) -> None:
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = required(tables, recover(tables))
-    fence = _fence(tables)
-    # After the fence, nobody can commit one of these files any more.
+    required(tables, recover(tables))
     listed = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
+    at = {table: tables.look(table).version() for table in ALL}
+    newest = next(entry.version for entry in snapshots_of(TableLog(tables, state.NAME)))
+    since = {**at, state.NAME: newest}
+    # After the fence, nobody can commit one of the listed files any more.
+    _fence(tables, at, since)
     for table in ALL:
-        since = head.version if table == state.NAME else tables.look(table).version()
-        leave_newest(tables, table, since, listed[table], lambda: _check_head(tables, fence))
+        leave_newest(tables, table, since[table], listed[table])
     tables.clear_lease()
 
 
@@ -155,6 +160,9 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
     since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in PUBLISHED}
+    # An earlier clean-up that hangs may still remove what was before.
+    before = kept_of(logs[state.NAME])
+    since = {table: max(version, before.since.get(table, 0)) for table, version in since.items()}
     needed = {table: logs[table].files_since(since[table]) for table in ALL}
     for version in kept:
         if version < since[state.NAME]:
@@ -185,32 +193,22 @@ def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) 
     return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
 
 
-def _fence(tables: PipelineTables) -> int:
-    """Commit without changes, so that no driver can commit files that it wrote before; return the version."""
-    handle = tables.open(state.NAME)
-    planned_at = handle.version()
-    try:
-        handle.create_write_transaction(
-            [],
-            "append",
-            handle.schema(),
-            commit_properties=CommitProperties(custom_metadata={"tidegate_fence": "vacuum"}, max_commit_retries=0),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-        )
-    except CommitFailedError as error:
-        raise Refused(
-            f"another process commits to table state of {tables.pipeline} at this moment: try again"
-        ) from error
-    return planned_at + 1
+def _fence(
+    tables: PipelineTables, at: Mapping[str, int], since: Mapping[str, int], snapshots: Collection[int] = ()
+) -> None:
+    """Commit to each table on top of the version that a clean-up decided by, and record what stays of state.
 
-
-def _check_head(tables: PipelineTables, fence: int) -> None:
-    """Refuse to continue if somebody committed to table state after the fence, and may need files to be removed."""
-    if tables.warehouse.log(tables.path(state.NAME)).info(fence + 1) is not None:
-        raise Refused(
-            f"another process committed to table state of {tables.pipeline} during this clean-up, and may need files "
-            "that it was about to remove. The clean-up stopped, and nothing is lost. Run the command again"
-        )
+    Args:
+        tables: the pipeline's tables.
+        at: by table, the version that the clean-up decided by.
+        since: by table, the version from which on all versions stay.
+        snapshots: versions of table state that stay too.
+    """
+    kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
+    # Table state is the last one: nothing is given up before every table is fenced.
+    for table in (*PUBLISHED, state.NAME):
+        noted = {KEPT: kept} if table == state.NAME else {}
+        commit(tables.warehouse, tables.open(table, at[table]), [], {FENCE: "vacuum", **noted})
 
 
 def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest]:

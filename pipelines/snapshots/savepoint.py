@@ -6,12 +6,14 @@ Any engine reads it, and users can copy its folder elsewhere.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.delta_log import FOLDER as LOG
@@ -20,8 +22,9 @@ from tidegate.pipelines.manifest import DataFile, Manifest
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.snapshots.commit import as_data_file
 from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, newest_commits, snapshot_in
-from tidegate.pipelines.storage import Warehouse, path_of
+from tidegate.pipelines.storage import Warehouse, active_files, path_of
 from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.commits import Outrun, create
 from tidegate.pipelines.tables.files import add_action, check_written
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.windowing.time import Millis
@@ -77,31 +80,24 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
         Refused: a file of the snapshot was removed meanwhile, or a key was forgotten that it may hold.
     """
     path = _path(tables, name)
+    exists = tables.warehouse.exists(path)
+    taken = UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
     if _is_complete(tables, path):
-        raise UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
-    # An interrupted copy left files, and no log entry that lists them.
-    tables.warehouse.delete_folder(path)
-    files = copy_files(tables, snapshot, path, "state", with_manifest=True)
-    handle = DeltaTable.create(
-        path,
-        snapshot.handle.schema(),
-        mode="error",
-        name=f"{tables.pipeline}.{FOLDER}.{name}",
-        description=f"Savepoint of epoch {snapshot.manifest.epoch} of pipeline {tables.pipeline}",
-        storage_options=tables.warehouse.options_of(path),
-    )
+        raise taken
+    if exists:
+        # An older version created the table before it copied the files.
+        tables.warehouse.delete_folder(path)
+    rests = tables.warehouse.names(path)
+    # Another command may be copying under this name: the first to create the table has it.
+    files = copy_files(tables, snapshot, path, f"state-{uuid.uuid4().hex}", with_manifest=True)
     try:
         check_written(tables.warehouse, path, files)
-    except FilesMissing:
-        # A key that was forgotten meanwhile takes incomplete copies with it.
-        _check_nothing_forgotten(tables, snapshot, name)
-        raise
-    handle.create_write_transaction(
-        [add_action(file) for file in files],
-        "append",
-        handle.schema(),
-        commit_properties=CommitProperties(
-            custom_metadata={
+        create(
+            tables.warehouse,
+            path,
+            snapshot.handle.schema(),
+            [add_action(file) for file in files],
+            {
                 "tidegate": {
                     **snapshot.manifest.short(),
                     "savepoint": name,
@@ -114,11 +110,27 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
                     },
                 }
             },
-            max_commit_retries=0,
-        ),
-    )
-    tables.warehouse.make_commit_durable(path, 1)
+            f"{tables.pipeline}.{FOLDER}.{name}",
+        )
+    except Outrun as error:
+        for file in files:
+            tables.warehouse.delete_file(path, file.path)
+        raise taken from error
+    except FilesMissing as error:
+        # The command that had the name first, or `forget`, takes incomplete copies with it.
+        if _is_complete(tables, path):
+            raise taken from error
+        _check_nothing_forgotten(tables, snapshot, name)
+        raise
     _check_nothing_forgotten(tables, snapshot, name)
+    try:
+        # Whoever removed a part of the copy before the table was there did not know of it.
+        check_written(tables.warehouse, path, files)
+    except FilesMissing:
+        tables.warehouse.delete_folder(path)
+        raise
+    for rest in rests:
+        tables.warehouse.delete_file(path, rest)
     return _entry(tables, name)
 
 
@@ -133,7 +145,7 @@ def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str
     kinds = {entry.manifest["epoch"]: entry.manifest["kind"] for entry in list_snapshots(tables)}
     epoch = copied.manifest.epoch
     if epoch not in kinds or any(kind == "forget" and later > epoch for later, kind in kinds.items()):
-        delete_savepoint(tables, name)
+        tables.warehouse.delete_folder(_path(tables, name))
         raise Refused(
             f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key was forgotten that it may "
             f"hold: savepoint {name!r} was not made. Try again"
@@ -217,8 +229,15 @@ def remove_rests(tables: PipelineTables) -> None:
     folder = tables.warehouse.path(tables.pipeline, FOLDER)
     listed = {entry.name for entry in _entries(tables)}
     for name in tables.warehouse.folders(folder):
-        if name not in listed:
-            tables.warehouse.delete_folder(f"{folder}/{name}")
+        if name in listed:
+            continue
+        path = f"{folder}/{name}"
+        if not tables.warehouse.exists(path):
+            # Who is copying into it, or hangs, must not create the table once its files are gone.
+            with suppress(Outrun):
+                create(tables.warehouse, path, tables.look(state.NAME).schema(), [], {}, f"{tables.pipeline}.{name}")
+        if not _is_complete(tables, path):
+            tables.warehouse.delete_folder(path)
 
 
 def copy_files(
@@ -243,9 +262,9 @@ def _path(tables: PipelineTables, name: str) -> str:
 
 
 def _is_complete(tables: PipelineTables, path: str) -> bool:
-    """Return True if a folder holds a table with files. Version 0 has none yet."""
+    """Return True if a folder holds a table with files."""
     try:
-        return tables.warehouse.exists(path) and tables.warehouse.open(path).version() > 0
+        return tables.warehouse.exists(path) and bool(active_files(tables.warehouse.open(path)))
     except DeltaError:
         return False
 

@@ -11,13 +11,9 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
-
-from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, to_millis
@@ -47,7 +43,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
             times, however often this runs. None combines all small files.
 
     Raises:
-        Refused: somebody else commits to the table at the same time.
+        Outrun: somebody else commits to the table at the same time.
     """
     handle = tables.look(table)
     files = active_files(handle)
@@ -63,7 +59,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     check_written(tables.warehouse, path, written)
     adds = [add_action(file, data_change=False) for file in written]
     removes = [remove_action(file, data_change=False) for group in groups for file in group]
-    _commit(tables, table, handle, adds, removes)
+    commit(tables.warehouse, handle, [*adds, *removes], {COMPACTION: table})
     return len(files), len(files) - sum(map(len, groups)) + len(written)
 
 
@@ -80,7 +76,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
         now: the present time, int64 epoch milliseconds.
 
     Raises:
-        Refused: somebody else commits to the table at the same time.
+        Outrun: somebody else commits to the table at the same time.
     """
     handle = tables.look(epochs.NAME)
     gone = []
@@ -90,7 +86,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
             break
         gone.append(file)
     if gone:
-        _commit(tables, epochs.NAME, handle, [], [remove_action(file) for file in gone])
+        commit(tables.warehouse, handle, [remove_action(file) for file in gone], {COMPACTION: epochs.NAME})
     return sum(file["num_records"] for file in gone)
 
 
@@ -122,25 +118,6 @@ def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
     if any(bound is None or not bound.has_min_max for bound in bounds):
         return None
     return to_millis(min(bound.min for bound in bounds)), to_millis(max(bound.max for bound in bounds))
-
-
-def _commit(
-    tables: PipelineTables, table: str, handle: DeltaTable, adds: list[AddAction], removes: list[RemoveAction]
-) -> None:
-    try:
-        handle.create_write_transaction(
-            [*adds, *removes],
-            "append",
-            handle.schema(),
-            commit_properties=CommitProperties(custom_metadata={COMPACTION: table}, max_commit_retries=0),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-        )
-    except CommitFailedError as error:
-        path = tables.path(table)
-        raise Refused(
-            f"another process commits to {path} at this moment; only tidegate may write there. Try again"
-        ) from error
-    tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 
 def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from tidegate.pipelines import delta_log
 from tidegate.pipelines.delta_log import LAST_CHECKPOINT, actions_in, checkpoint_versions, entry_name, entry_versions
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables.commits import is_whole
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 
 FOLDER = "damaged"
@@ -103,12 +104,7 @@ def _names(tables: PipelineTables, table: str) -> set[str]:
 
 
 def _is_whole(entry: bytes) -> bool:
-    """Return True if an entry is complete. The entry of an epoch is complete if it holds its transaction."""
-    if not _are_actions(entry):
-        return False
-    actions = actions_in(entry)
-    is_of_an_epoch = any("tidegate" in action.get("commitInfo", {}) for action in actions)
-    return not is_of_an_epoch or any("txn" in action for action in actions)
+    return _are_actions(entry) and is_whole(actions_in(entry))
 
 
 def _are_actions(entry: bytes) -> bool:

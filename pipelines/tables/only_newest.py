@@ -7,35 +7,27 @@ damaged log entries that were set aside, and parts of files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, version_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 
-_DELETIONS_PER_CHECK = 100
-"""Number of files to delete between two checks that nobody else is at work."""
 
-
-def leave_newest(
-    tables: PipelineTables, table: str, since: int, listed: Iterable[str], check: Callable[[], None] = lambda: None
-) -> None:
+def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
     """Remove the versions of a table before a version, and every file and folder that no later version needs.
 
     Args:
         tables: the pipeline's tables.
         table: folder of the table, such as `results` or `savepoints/NAME`.
         since: the version from which on all versions stay.
-        listed: files in the table's folder that may be removed. Nobody can commit one of them any more.
-        check: raises an error if somebody else may need files that are about to be removed.
+        listed: files in the table's folder before a commit to it, so that nobody can commit one of them any more.
     """
     path, log = tables.path(table), TableLog(tables, table)
     # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
     log.keep((), since)
     needed = log.files_since(since)
-    for number, name in enumerate(sorted(set(listed) - needed)):
-        if number % _DELETIONS_PER_CHECK == 0:
-            check()
+    for name in sorted(set(listed) - needed):
         tables.warehouse.delete_file(path, name)
     for folder in tables.warehouse.folders(path):
         if folder != FOLDER:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, PostCommitHookProperties, Schema
+from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.commits import commit_by
 from tidegate.pipelines.tables.newest import newest
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -154,6 +155,17 @@ class PipelineTables:
             if not self.warehouse.exists(path):
                 raise
 
+    def _add_columns(self, table: str, version: int, added: list[Field]) -> None:
+        handle = self.open(table, version)
+        commit_by(
+            lambda properties, hooks: handle.alter.add_columns(
+                added, commit_properties=properties, post_commithook_properties=hooks
+            ),
+            self.warehouse,
+            handle,
+            {},
+        )
+
     def clear_lease(self) -> None:
         """Delete files that the lease's table replaced more than an hour ago.
 
@@ -171,7 +183,7 @@ class PipelineTables:
         planned; if its driver dies then, the new columns do no harm.
 
         Raises:
-            Refused: a column has another type.
+            Refused: a column has another type, or somebody else commits at the same time.
         """
         widened = False
         for table, schema in schemas.items():
@@ -191,8 +203,8 @@ class PipelineTables:
                 if was is None or kind != was.type:
                     added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))
             if added:
-                hooks = PostCommitHookProperties(cleanup_expired_logs=False)
-                self.open(table).alter.add_columns(added, post_commithook_properties=hooks)
+                # On top of the version whose columns were compared, or not at all.
+                self._add_columns(table, handle.version(), added)
                 widened = True
         return widened
 

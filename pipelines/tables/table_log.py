@@ -33,9 +33,6 @@ from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
-_SPARSE = 1000
-"""Distance between the versions whose checkpoints always stay. Opening a version reads at most so many entries."""
-
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -177,7 +174,8 @@ class TableLog:
         """Keep some versions and all versions from `since` on. No other version can be opened any more.
 
         This writes the checkpoints first and then deletes entries, the newest first. So each listed version can be
-        opened even if this stops halfway.
+        opened even if this stops halfway. Nothing goes that belongs to a version which stays: a clean-up that hangs
+        here for long must not delete the checkpoint by which a later one keeps such a version.
 
         Args:
             versions: older versions that stay.
@@ -196,10 +194,9 @@ class TableLog:
         for version in reversed(self.versions):
             if version < since and version not in alone:
                 self.tables.warehouse.delete_file(self.folder, entry_name(version))
-        needed = {checkpoint_name(version) for version in (*alone, since, head)}
-        for name in sorted(self.names - needed):
-            is_step = (named := version_of(name) or 0) > since and named % _SPARSE == 0
-            if not (is_entry(name) or named > head or is_step):
+        for name in sorted(self.names):
+            version = version_of(name) or 0
+            if version < since and version not in alone and not is_entry(name):
                 self.tables.warehouse.delete_file(self.folder, name)
         self.memory.forget(self.table, {*alone, *range(since, head + 1)})
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.snapshots import publish as publish_step
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.storage import path_of
-from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables import commits, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def test_a_state_commit_that_tries_again_past_another_one_is_noticed(
     def with_retries(**properties: Any) -> CommitProperties:
         return CommitProperties(**{**properties, "max_commit_retries": 15})
 
-    monkeypatch.setattr(snapshot_step, "CommitProperties", with_retries)
+    monkeypatch.setattr(commits, "CommitProperties", with_retries)
     with pytest.raises(Refused, match="has 2 manifests"):
         run_beside(copy_of(runs.begun, tmp_path / "lake"), optimize, (state.NAME,), OPERATED)
 

@@ -32,6 +32,7 @@ from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import Clearing, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.storage import Warehouse, active_files, read_table
+from tidegate.pipelines.tables.commits import Outrun
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 from tidegate.windowing.time import to_millis
@@ -200,22 +201,60 @@ def test_however_far_a_clean_up_came_what_is_listed_can_be_read(
     assert listed(by_hand) == [12, 11, 8, 5, 2]
 
 
-@pytest.mark.parametrize("where", ["before the log", "in the log", "before the files"])
-def test_a_clean_up_that_hangs_over_a_restore_removes_nothing_of_the_head(
-    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, where: str
+def test_a_clean_up_that_hangs_before_its_fence_over_a_restore_is_refused(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its host slept for longer than its lease; elsewhere somebody restored a snapshot that it had given up."""
+    """Its host slept for longer than its lease; elsewhere somebody restored a snapshot that it was to give up."""
     epochs(by_hand, 1, 6)
     kept, given_up = Retention(2, timedelta(0)), find_snapshot(by_hand.tables, "3")
     with monkeypatch.context() as planted:
-        _once(planted, where, lambda: restore(by_hand.tables, given_up, 0) and None)
-        with pytest.raises(Refused, match=r"another process committed to table state .* during this clean-up"):
+        _once(planted, "before the fence", lambda: restore(by_hand.tables, given_up, 0) and None)
+        with pytest.raises(Outrun, match=r"another process committed to .*results after version"):
             clean(by_hand, kept)
     assert by_hand.head().manifest.kind == "restore"
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [1, 2]
     assert len(by_hand.rows("state")) == 2
     clean(by_hand, kept)
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["in the log", "before the files"])
+def test_nobody_goes_back_to_what_a_clean_up_that_hangs_gave_up(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    epochs(by_hand, 1, 6)
+    kept, given_up = Retention(2, timedelta(0)), find_snapshot(by_hand.tables, "3")
+
+    def restored() -> None:
+        assert listed(by_hand) == [6, 5]
+        with pytest.raises(Refused, match="epoch 3 of sessions can't be restored: a clean-up removes its snapshot"):
+            restore(by_hand.tables, given_up, 0)
+
+    with monkeypatch.context() as planted:
+        _once(planted, where, restored)
+        clean(by_hand, kept)
+    assert by_hand.head().manifest.epoch == 6
+    assert sorted(by_hand.rows("results")["total"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def test_a_checkpoint_that_a_later_clean_up_needs_outlives_one_that_hung(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that hung had listed a checkpoint that it did not need, of a version that stays."""
+    epochs(by_hand, 1, 12)
+
+    def later() -> None:
+        epochs(by_hand, 13, 13)
+        vacuum(by_hand.tables, Retention(4, timedelta(0)), to_millis(NIGHT + timedelta(days=1)))
+
+    with monkeypatch.context() as planted:
+        _once(planted, "at a deletion", later)
+        with pytest.raises(Refused, match="late can't be opened"):
+            clean(by_hand, Retention(6, timedelta(0)))
+    assert listed(by_hand) == [13, 12, 11, 10]
+    for entry in list_snapshots(by_hand.tables):
+        snapshot = require_snapshot(by_hand.tables, entry.version)
+        assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
 
 
 def _once(planted: pytest.MonkeyPatch, where: str, act: Callable[[], None]) -> None:
@@ -234,8 +273,10 @@ def _once(planted: pytest.MonkeyPatch, where: str, act: Callable[[], None]) -> N
 
         planted.setattr(owner, name, hung)
 
-    if where == "before the log":
+    if where == "before the fence":
         hang("_decide", retention, before=False)
+    elif where == "at a deletion":
+        hang("delete_file", Warehouse, before=True)
     else:
         hang("keep", TableLog, before=where == "in the log")
 

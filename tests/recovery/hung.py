@@ -1,0 +1,314 @@
+"""Commands that hang in the middle for longer than their lease, while another command runs to its end.
+
+No process is stopped: before or after a mutating operation of the first command, the clock moves on and the second
+command runs, in the same thread. Where the first one was, it goes on with all that it read and wrote before.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableAlterer
+
+from tests.lake import Lake
+from tests.recovery.arrivals import PIPELINE, commit_to, source_of
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.backups.backup import POOL, content_of, list_backups
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run import driver, lease
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.snapshots.head import list_snapshots, require_snapshot
+from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
+from tidegate.pipelines.storage import Warehouse, read_table
+from tidegate.pipelines.tables import commits, quality
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+NAME = PIPELINE.name
+MODULE = "pipelines_that_hang"
+
+TOML = f"""
+warehouse = "warehouse"
+backups = "backups"
+work = "work"
+
+[pipelines.{NAME}]
+object = "{MODULE}:{NAME}"
+start = 2024-03-01
+upkeep_epochs = 2
+retain_snapshots = 3
+retain_days = 0
+"""
+
+CODE = f"from tests.recovery.arrivals import PIPELINE as {NAME}\n"
+
+FORGOTTEN = "user1"
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "stream": ("stream", NAME, "--available-now", "--max-files-per-epoch", "1"),
+    "vacuum": ("vacuum", NAME, "--snapshots", "1", "--days", "0"),
+    "vacuum some": ("vacuum", NAME, "--snapshots", "2", "--days", "0"),
+    "optimize": ("optimize", NAME),
+    "restore": ("restore", NAME, "4"),
+    "restore savepoint": ("restore", NAME, "savepoint:kept"),
+    "forget": ("forget", NAME, FORGOTTEN, "--yes"),
+    "reopen": ("late", "reopen", NAME),
+    "prune": ("late", "prune", NAME, "--days", "0"),
+    "quality": ("quality", NAME),
+    "savepoint": ("savepoint", "create", NAME, "new"),
+    "savepoint delete": ("savepoint", "delete", NAME, "kept"),
+    "backup": ("backup", "create", NAME, "--name", "new"),
+    "backup delete": ("backup", "delete", NAME, "old"),
+    "reset": ("source", "reset", NAME, "--keep-results", "--force"),
+}
+"""Commands that change something. `reset` may read rows twice, so its results are not counted."""
+
+MUTATIONS: tuple[tuple[Any, str], ...] = (
+    *((Warehouse, name) for name in ("write_parquet", "replace_file", "copy_file", "delete_file", "delete_folder")),
+    *((DeltaTable, name) for name in ("create_write_transaction", "create_checkpoint", "restore", "vacuum")),
+    (TableAlterer, "add_columns"),
+    (commits, "create_table_with_add_actions"),
+    (quality, "write_deltalake"),
+)
+
+
+@dataclass
+class Hang:
+    """The place where a command hangs: the n-th of its mutating operations, from 1 on, and what happens meanwhile.
+
+    Args:
+        operation: number of the operation; 0 never hangs, and only counts.
+        after: True hangs after the operation, False before it.
+        meanwhile: runs while the command hangs.
+        count: operations so far.
+        where: the operation at which it hung.
+    """
+
+    operation: int
+    after: bool
+    meanwhile: Callable[[], None]
+    count: int = 0
+    where: str = ""
+    _inside: bool = field(default=False, repr=False)
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Watch the operations within it."""
+        with pytest.MonkeyPatch.context() as planted:
+            for owner, name in MUTATIONS:
+                planted.setattr(owner, name, self._watched(owner, name))
+            yield
+
+    def _watched(self, owner: Any, name: str) -> Callable[..., object]:
+        known = getattr(owner, name)
+
+        def watched(*arguments: Any, **named: Any) -> object:
+            if self._inside:
+                return known(*arguments, **named)
+            self.count += 1
+            hangs = self.count == self.operation
+            if hangs:
+                self.where = f"{name} {[each for each in arguments if isinstance(each, str)]}"
+            if hangs and not self.after:
+                self._hang()
+            answer = known(*arguments, **named)
+            if hangs and self.after:
+                self._hang()
+            return answer
+
+        return watched
+
+    def _hang(self) -> None:
+        self._inside = True
+        try:
+            self.meanwhile()
+        finally:
+            self._inside = False
+
+
+class Shifted:
+    """Stands for the module `time` in the driver's clock, some milliseconds ahead."""
+
+    ahead = 0
+
+    def time_ns(self) -> int:
+        """Return the present time with the shift."""
+        return time.time_ns() + self.ahead * 1_000_000
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@dataclass
+class Hung:
+    """A project whose commands run in this process, without a JVM, by a clock that can be moved on."""
+
+    folder: Path
+    clock: Shifted
+
+    @classmethod
+    @contextmanager
+    def make(cls, folder: Path) -> Iterator[Hung]:
+        """Make a project with epochs, a savepoint, a backup, a check and commits that nobody read yet."""
+        folder.mkdir(parents=True)
+        (folder / "tidegate.toml").write_text(TOML)
+        (folder / f"{MODULE}.py").write_text(CODE)
+        shutil.copytree(source_of(folder.parent / "source", 2).folder / "warehouse", folder / "warehouse")
+        session, hung = NoSpark(), cls(folder, Shifted())
+        with pytest.MonkeyPatch.context() as planted, standing_in(session):
+            planted.setattr("tidegate.pipelines.spark.session.start_session", lambda config, name: session)
+            planted.setattr("tidegate.pipelines.spark.session.stop_session", lambda session: None)
+            planted.setattr("tidegate.pipelines.spark.session.require_spark", lambda *arguments: None)
+            planted.setattr(driver, "_check_session", lambda *arguments, **named: None)
+            planted.setattr(driver, "time", hung.clock)
+            # Who hangs renews nothing.
+            planted.setattr(Lease, "_renew_until_ended", lambda self: None)
+            planted.setattr(lease, "_of_this_process", set[str]())
+            for done in (COMMANDS["stream"], ("savepoint", "create", NAME, "kept"), COMMANDS["quality"]):
+                hung.does(*done)
+            hung.does("backup", "create", NAME, "--name", "old")
+            for number in (4, 5):
+                commit_to(Lake(folder), number)
+            yield hung
+
+    def copy(self, folder: Path) -> Hung:
+        """Return the same project at another place."""
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder, folder)
+        return Hung(folder, self.clock)
+
+    def tidegate(self, *arguments: str) -> tuple[int, str]:
+        """Run a command; return its exit code, and all that it printed."""
+        out, path = io.StringIO(), [*sys.path]
+        sys.modules.pop(MODULE, None)
+        try:
+            with redirect_stdout(out), redirect_stderr(out):
+                code = run([*arguments, "--config", str(self.folder / "tidegate.toml")])
+        finally:
+            sys.path[:] = path
+            sys.modules.pop(MODULE, None)
+        return code, out.getvalue()
+
+    def does(self, *arguments: str) -> None:
+        """Run a command that has to succeed."""
+        code, told = self.tidegate(*arguments)
+        assert code == 0, told
+
+    def operations(self, command: str) -> int:
+        """Return the number of mutating operations of a command."""
+        hang = Hang(0, False, lambda: None)
+        with hang.planted():
+            self.tidegate(*COMMANDS[command])
+        return hang.count
+
+    def faults(self, first: str, second: str, operation: int, after: bool) -> list[str]:
+        """Let a command hang over another one, and return all that is wrong then; the project is of no use any more.
+
+        Args:
+            first: the command that hangs.
+            second: the command that runs to its end meanwhile.
+            operation: number of the mutating operation of the first.
+            after: True hangs after the operation, False before it.
+        """
+        ended = list[tuple[int, str]]()
+
+        def meanwhile() -> None:
+            self.clock.ahead += TIME_TO_LIVE + 1
+            ended.append(self.tidegate(*COMMANDS[second]))
+
+        hang = Hang(operation, after, meanwhile)
+        with hang.planted():
+            code, told = self.tidegate(*COMMANDS[first])
+        found = [f"{first} hung at {hang.where}"]
+        found += [] if _is_told(code, told) else [f"{first} ended with {code}: {told[-400:]}"]
+        found += [f"{second} ended with {code}: {told[-400:]}" for code, told in ended if not _is_told(code, told)]
+        code, told = self.tidegate(*COMMANDS[first])
+        found += [] if _is_told(code, told) else [f"{first} again ended with {code}: {told[-400:]}"]
+        try:
+            found += self.unreadable()
+            if "reset" not in (first, second):
+                found += self.wrong("forget" in (first, second), "prune" in (first, second))
+        except Refused as error:
+            found.append(f"can't be read: {error}")
+        return found if len(found) > 1 else []
+
+    def unreadable(self) -> list[str]:
+        """Return a text for each thing that can't be read: snapshots, savepoints, backups."""
+        tables = Lake(self.folder).tables(PIPELINE)
+        found = [f"savepoint {broken.name}: {broken.reason}" for broken in broken_savepoints(tables)]
+        snapshots = [
+            *(require_snapshot(tables, entry.version) for entry in list_snapshots(tables)),
+            *(read_savepoint(tables, entry.name) for entry in list_savepoints(tables)),
+        ]
+        for snapshot in snapshots:
+            try:
+                read_table(tables.warehouse, snapshot.handle)
+            except Refused as error:
+                found.append(f"epoch {snapshot.manifest.epoch} in {snapshot.path}: {error}")
+        place = PipelineTables(Warehouse(str(self.folder / "backups")), NAME)
+        for backup in list_backups(place):
+            for row in content_of(place, backup.name).to_pylist():
+                pool = place.path(f"{POOL}/{row['table']}")
+                if row["content"] is None and place.warehouse.sizes(pool, [row["name"]])[row["name"]] != row["size"]:
+                    found.append(f"backup {backup.name} lacks {row['table']}/{row['name']}")
+        return found
+
+    def wrong(self, forgot: bool, pruned: bool) -> list[str]:
+        """Compare windows and late rows with the rows of the source, by user and hour, and check them."""
+        code, told = self.tidegate("stream", NAME, "--available-now", "--end-of-input")
+        if code:
+            return [f"the end of input ended with {code}: {told[-400:]}"]
+        tables = Lake(self.folder).tables(PIPELINE)
+        want, got = Counter[tuple[str, datetime]](), Counter[tuple[str, datetime]]()
+        for row in DeltaTable(str(self.folder / "warehouse" / "events")).to_pyarrow_table().to_pylist():
+            if row["user"] is not None and row["at"] is not None:
+                want[row["user"], _hour(row["at"])] += 1
+        for row in _standing(read_table(tables.warehouse, tables.open("results")).to_pylist()):
+            got[row["user"], row["window_start"]] += row["events"]
+        for row in read_table(tables.warehouse, tables.open("late")).to_pylist():
+            if not row["stale"] and row["reopened"] is None:
+                got[row["user"], _hour(row["at"])] += 1
+        found = [
+            f"{key}: {want[key]} rows in the source, {got[key]} in windows and late rows"
+            for key in sorted(want.keys() | got.keys())
+            if not (forgot and key[0] == FORGOTTEN) and (got[key] > want[key] or (got[key] < want[key] and not pruned))
+        ]
+        code, told = self.tidegate(*COMMANDS["quality"])
+        return [*found[:3], *([f"quality ended with {code}: {told[-400:]}"] if code else [])]
+
+
+_NOTHING_TO_DO = ("exists", "no savepoint", "no backup", "is not a snapshot")
+"""Words of commands that find that another one did their work, or took away what they need."""
+
+
+def _is_told(code: int, told: str) -> bool:
+    """Return True if a command did its work, or says by its code and words why not."""
+    if "Give --debug" in told or "Traceback" in told:
+        return False
+    return code in (0, 3, 4) or (code == 2 and any(text in told for text in _NOTHING_TO_DO))
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
+def _standing(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the newest pane of each window that was not retracted."""
+    panes: dict[Any, dict[int, dict[str, dict[str, Any]]]] = {}
+    for row in rows:
+        if not row["stale"]:
+            panes.setdefault((row["user"], row["window_id"]), {}).setdefault(row["pane"], {})[row["op"]] = row
+    newest = (of_window[max(of_window)] for of_window in panes.values())
+    return [pane["+"] for pane in newest if "-" not in pane]

@@ -1,0 +1,107 @@
+"""Pairs of commands: one hangs before or after a mutating operation for longer than its lease, the other works.
+
+Nothing is lost or doubled, everything that is listed can be read, and the exit code says what happened.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.hung import COMMANDS, Hung
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import retention
+from tidegate.pipelines.snapshots.head import Kept
+from tidegate.pipelines.tables import commits, state
+from tidegate.pipelines.tables.commits import CommitProperties, commit
+
+pytestmark = pytest.mark.recovery
+
+DRAWN = 10
+"""Pairs that are tried in each run; each takes one to two seconds."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
+    with Hung.make(tmp_path_factory.mktemp("hung") / "made") as project:
+        yield project
+
+
+@pytest.mark.parametrize("seed", range(DRAWN))
+def test_a_command_that_hangs_over_another_one_loses_and_doubles_nothing(made: Hung, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    first, second = draw.choice([*COMMANDS]), draw.choice([*COMMANDS])
+    operation = draw.randint(1, max(1, made.copy(tmp_path / "counted").operations(first)))
+    assert made.copy(tmp_path / "copy").faults(first, second, operation, draw.random() < 0.5) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("second", COMMANDS)
+@pytest.mark.parametrize("first", COMMANDS)
+def test_wherever_a_command_hangs_over_another_one_nothing_is_lost(
+    made: Hung, tmp_path: Path, first: str, second: str
+) -> None:
+    operations = made.copy(tmp_path / "counted").operations(first)
+    found = {
+        (operation, after): faults
+        for operation in range(1, operations + 1)
+        for after in (False, True)
+        if (faults := made.copy(tmp_path / "copy").faults(first, second, operation, after))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(("first", "second"), [("optimize", "vacuum"), ("vacuum", "restore")])
+def test_this_does_not_rest_on_a_look_at_the_lease(made: Hung, tmp_path: Path, first: str, second: str) -> None:
+    """Its clock may be wrong, or a process may hang right after the look."""
+    operations = made.copy(tmp_path / "counted").operations(first)
+    with pytest.MonkeyPatch.context() as planted:
+        no_lease_is_looked_at(planted)
+        for operation in range(3, min(operations, 12)):
+            assert made.copy(tmp_path / "copy").faults(first, second, operation, False) == []
+
+
+def state_alone_is_fenced(planted: pytest.MonkeyPatch) -> None:
+    def fence(tables: retention.PipelineTables, decision: retention._Decision) -> None:
+        commit(tables.warehouse, tables.open(state.NAME), [], {})
+
+    planted.setattr(retention, "_fence", fence)
+
+
+def commits_are_tried_again(planted: pytest.MonkeyPatch) -> None:
+    def with_retries(**properties: object) -> CommitProperties:
+        return CommitProperties(**{**properties, "max_commit_retries": 15})  # type: ignore[arg-type]
+
+    planted.setattr(commits, "CommitProperties", with_retries)
+
+
+def no_lease_is_looked_at(planted: pytest.MonkeyPatch) -> None:
+    planted.setattr(Lease, "check", lambda self: None)
+
+
+def what_a_clean_up_gave_up_is_gone_back_to(planted: pytest.MonkeyPatch) -> None:
+    no_lease_is_looked_at(planted)
+    planted.setattr(Kept, "__contains__", lambda self, version: True)
+
+
+@pytest.mark.parametrize(
+    ("bug", "first", "second"),
+    [
+        (state_alone_is_fenced, "optimize", "vacuum"),
+        (commits_are_tried_again, "optimize", "vacuum"),
+        (what_a_clean_up_gave_up_is_gone_back_to, "vacuum", "restore"),
+    ],
+)
+def test_without_a_protection_a_command_that_hangs_does_harm(
+    made: Hung, tmp_path: Path, bug: Callable[[pytest.MonkeyPatch], None], first: str, second: str
+) -> None:
+    operations = made.copy(tmp_path / "counted").operations(first)
+    with pytest.MonkeyPatch.context() as planted:
+        bug(planted)
+        assert any(
+            made.copy(tmp_path / "copy").faults(first, second, operation, False)
+            for operation in range(1, operations + 1)
+        )
