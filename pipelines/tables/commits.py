@@ -78,7 +78,10 @@ def commit_by(
     # The operation may move the handle.
     path, version, id_ = path_of(handle), handle.version() + 1, uuid.uuid4().hex
     properties = CommitProperties(
-        custom_metadata={**metadata, COMMIT: {**metadata.get(COMMIT, {}), "id": id_}},
+        custom_metadata={
+            **metadata,
+            COMMIT: {**metadata.get(COMMIT, {}), "id": id_, "transactions": len(transactions)},
+        },
         max_commit_retries=0,
         app_transactions=list(transactions) or None,
     )
@@ -131,10 +134,12 @@ def is_whole(actions: Sequence[Action]) -> bool:
     Older versions did not count the actions of a commit, but each commit of an epoch ended with its transaction.
     """
     info = commit_info(actions)
-    if info.get("operation") in _ENDS_WITH_COLUMNS:
-        return any("metaData" in action for action in actions)
     present = [kind for action in actions for kind in _COUNTED if kind in action]
-    if isinstance(noted := info.get(COMMIT), dict) and "actions" in noted:
+    noted = info.get(COMMIT, {})
+    if info.get("operation") in _ENDS_WITH_COLUMNS:
+        has_columns = any("metaData" in action for action in actions)
+        return has_columns and present.count("txn") >= noted.get("transactions", 0)
+    if "actions" in noted:
         return bool(len(present) == noted["actions"])
     return "tidegate" not in info or "txn" in present
 

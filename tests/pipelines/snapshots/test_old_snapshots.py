@@ -249,7 +249,7 @@ def test_a_checkpoint_that_a_later_clean_up_needs_outlives_one_that_hung(
 
     with monkeypatch.context() as planted:
         _once(planted, "at a deletion", later)
-        with pytest.raises(Refused, match="late can't be opened"):
+        with pytest.raises(Refused, match="can't be opened"):
             clean(by_hand, Retention(6, timedelta(0)))
     assert listed(by_hand) == [13, 12, 11, 10]
     for entry in list_snapshots(by_hand.tables):
