@@ -255,7 +255,7 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the newest clean-up kept of the versions before it. It may hang, and still remove what it did not keep.
+    """Versions that the newest clean-up kept of those before it. It may hang, and still remove what it did not keep.
 
     Args:
         snapshots: versions of table state before those of `since`.

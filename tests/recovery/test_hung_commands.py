@@ -14,7 +14,6 @@ import pytest
 from tests.recovery.hung import COMMANDS, Hung
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import retention
-from tidegate.pipelines.snapshots.head import Kept
 from tidegate.pipelines.tables import commits, state
 from tidegate.pipelines.tables.commits import CommitProperties, commit
 
@@ -54,6 +53,7 @@ def test_wherever_a_command_hangs_over_another_one_nothing_is_lost(
     assert found == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), [("optimize", "vacuum"), ("vacuum", "restore")])
 def test_this_does_not_rest_on_a_look_at_the_lease(made: Hung, tmp_path: Path, first: str, second: str) -> None:
     """Its clock may be wrong, or a process may hang right after the look."""
@@ -82,17 +82,11 @@ def no_lease_is_looked_at(planted: pytest.MonkeyPatch) -> None:
     planted.setattr(Lease, "check", lambda self: None)
 
 
-def what_a_clean_up_gave_up_is_gone_back_to(planted: pytest.MonkeyPatch) -> None:
-    no_lease_is_looked_at(planted)
-    planted.setattr(Kept, "__contains__", lambda self, version: True)
-
-
 @pytest.mark.parametrize(
     ("bug", "first", "second"),
     [
         (state_alone_is_fenced, "optimize", "vacuum"),
         (commits_are_tried_again, "optimize", "vacuum"),
-        (what_a_clean_up_gave_up_is_gone_back_to, "vacuum", "restore"),
     ],
 )
 def test_without_a_protection_a_command_that_hangs_does_harm(
