@@ -87,14 +87,18 @@ def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(
         for alarm in map(json.loads, (airflow.runs.parent / "alarms.jsonl").read_text().splitlines())
         if alarm["run"] == run["dag_run_id"]
     ]
-    assert alarm["exit_code"] == 5
+    assert (alarm["exit_code"], alarm["status"], alarm["severity"]) == (5, "began", "critical")
+    assert alarm["run_url"].startswith(f"{airflow.url}/dags/{DAG}/runs/")
+    assert alarm["docs_url"] == f"{airflow.url}/tidegate/pipelines/sessions/checks/index.html"
+    assert alarm["log_url"].startswith(airflow.url)
+    assert alarm["failed"]
     assert "held back" in alarm["meaning"]
 
 
 @pytest.mark.long
-def test_once_the_table_is_put_back_the_asset_changes_again(airflow: EmbeddedAirflow) -> None:
+def test_once_the_table_is_put_back_the_check_passes_and_the_incident_ends(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, DAG)
     assert states(airflow, run) == {"quality": ("success", 1)}
-    event = events_of(airflow, ASSET)[-1]
-    assert event["source_run_id"] == run["dag_run_id"]
-    assert event["extra"]["quality"] == "passed"
+    assert events_of(airflow, ASSET)[-1]["extra"]["quality"] == "passed"
+    alarms = list(map(json.loads, (airflow.runs.parent / "alarms.jsonl").read_text().splitlines()))
+    assert (alarms[-1]["status"], alarms[-1]["run"]) == ("ended", run["dag_run_id"])

@@ -18,9 +18,8 @@ pytestmark = pytest.mark.airflow
 def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, "sessions__quality", epoch=2)
     assert states(airflow, run) == {"quality": ("success", 1)}
-    events = [
-        event for event in events_of(airflow, "sessions__final_windows") if event["source_run_id"] == run["dag_run_id"]
-    ]
+    # Another module may have told of the same windows, and they are told of once.
+    events = events_of(airflow, "sessions__final_windows")
     # One for readers by day, one for readers of everything.
     assert {event["partition_key"] for event in events} == {None, "2024-03-01T00:00:00"}
     (event,) = [event for event in events if event["partition_key"] is None]
@@ -52,7 +51,7 @@ def test_a_task_that_ended_well_and_is_cleared_is_run_again(airflow: EmbeddedAir
     folder = airflow.runs / "sessions__quality"
     tried = [log.parent.name for log in folder.glob("*/quality/*/log.txt") if log.stat().st_mtime >= began_at(run)]
     assert sorted(tried) == ["1", "2"], "a process of its own"
-    assert len(events_of(airflow, "sessions__final_windows")) == before + 1
+    assert len(events_of(airflow, "sessions__final_windows")) == before, "no window changed since"
 
 
 def began_at(run: dict[str, Any]) -> float:
