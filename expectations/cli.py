@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidegate.extras import require
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
-from tidegate.pipelines.errors import QualityFailed
+from tidegate.pipelines.errors import QualityFailed, UsageError
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
     from tidegate.pipelines.config import PartitionUnit
 
 
-@click.command()
+class _Quality(click.Command):
+    """The check of a pipeline, or `quality acknowledge PIPELINE`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        # A pipeline may have that name; a check of it has options at most.
+        if args[:1] == ["acknowledge"] and len(args) > 1 and (args[1] == "--help" or not args[1].startswith("-")):
+            return acknowledge.make_context(f"{info_name} acknowledge", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=_Quality)
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
 @click.option("--all", "everything", is_flag=True, help="Check every window that stands, and read every file.")
@@ -44,6 +57,8 @@ def quality(
     windows that became final since the newest check that passed, if there are any. If a critical expectation does not
     hold, the command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an
     error of the suite, and ends it with exit code 2.
+
+    `tidegate quality acknowledge PIPELINE --where CONDITION --reason TEXT` lets windows pass that are known to be bad.
     """
     config = screen.config()
     path = config.entry(pipeline).suite
@@ -102,6 +117,9 @@ def quality(
             "success": not run.is_critical,
             "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
             "partitions": None if changed is None else changed.to_dict(),
+            "acknowledged": [
+                {"epoch": number, "where": where, "reason": reason} for number, where, reason in pinned.acknowledged
+            ],
             "docs": run.docs,
             "report": report,
         },
@@ -117,6 +135,41 @@ def quality(
     if run.is_critical:
         failures = "; ".join(check.message for check in run.failed if check.severity == "critical")
         raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {failures}; see {run.docs}")
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--where", required=True, help="SQL condition on columns of the final windows.")
+@click.option("--reason", required=True, help="Why they may pass; it is kept and shown.")
+@with_screen
+def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
+    """Let windows of PIPELINE pass its own suite from now on, although they are bad.
+
+    The suite leaves out the windows that fulfil the condition, as they are now: a window that gets another result is
+    checked again. Only windows that the next check would look at can be acknowledged.
+    """
+    config = screen.config()
+    config.entry(pipeline)
+    require("an acknowledgement", "great_expectations", "pandas", extra="quality")
+    from tidegate.expectations.pinned import pin
+    from tidegate.expectations.unexpected_rows import matches
+    from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.tables import quality as outcomes
+
+    tables = screen.tables(pipeline)
+    pinned = pin(tables, load_pipeline(config, pipeline))
+    windows = pinned.fresh
+    count = int(matches(where, windows).sum()) if len(windows) else 0
+    if not count:
+        raise UsageError(
+            f"--where {where!r}: none of the {len(windows)} windows that the suite of {pipeline} looks at next fulfils "
+            f"it. `tidegate quality {pipeline}` names those that fail"
+        )
+    outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
+    screen.show(
+        {"pipeline": pipeline, "epoch": pinned.manifest.epoch, "where": where, "reason": reason, "windows": count},
+        f"{count} windows of {pipeline} are acknowledged as of epoch {pinned.manifest.epoch}: checks pass over them",
+    )
 
 
 def _new_windows(pinned: Pinned) -> str:

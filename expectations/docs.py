@@ -69,6 +69,7 @@ def write_page(
         watermark=show_millis(manifest.watermark),
         from_epoch=None if proof is None else proof.epoch,
         suites=suites,
+        acknowledged=pinned.acknowledged,
     )
     folder = docs_folder(manifest.pipeline)
     artifacts.write(f"{folder}/{name}", text.encode())

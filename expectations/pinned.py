@@ -36,11 +36,12 @@ from tidegate.expectations.tables_read import (
     state_batches,
     with_one_id,
 )
+from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables import quality, results
 from tidegate.pipelines.tables.epochs import DEPARTED, SHAPE
 from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.keys import are_in
@@ -71,6 +72,7 @@ class Pinned:
         ledger: counters of the epochs beside the numbers of rows in the tables.
         restored: checksums of the newest restore, and of the snapshot that it went back to.
         proves: the proof for the next check, if this one passes.
+        acknowledged: epoch, condition and reason of each acknowledgement.
     """
 
     tables: PipelineTables
@@ -87,6 +89,7 @@ class Pinned:
     ledger: pd.DataFrame
     restored: pd.DataFrame
     proves: Proof
+    acknowledged: tuple[tuple[int, str, str], ...] = ()
 
     @property
     def shape(self) -> WindowShape | None:
@@ -110,7 +113,10 @@ class Pinned:
 
     @property
     def fresh(self) -> pd.DataFrame:
-        """Return the windows that became final since the newest check that passed, a row each, in one part."""
+        """Return the windows that became final since the newest check that passed, a row each, in one part.
+
+        Windows that somebody acknowledged are left out, until they get another result.
+        """
         parts = [
             fresh_windows(
                 final_windows(rows, self.manifest),
@@ -120,7 +126,11 @@ class Pinned:
             )
             for rows in self.slices
         ]
-        return _frame(pa.concat_tables(parts), self.key)
+        windows = _frame(pa.concat_tables(parts), self.key)
+        for epoch, where, _ in self.acknowledged:
+            if len(windows):
+                windows = windows[~(matches(where, windows) & (windows["epoch"] <= epoch))].reset_index(drop=True)
+        return windows
 
     @property
     def no_rows(self) -> pd.DataFrame:
@@ -210,6 +220,7 @@ def pin(
         files=scope.files,
         ledger=frame_of([*entries, *of_snapshot]),
         restored=restored(tables, scope.new_epochs),
+        acknowledged=tuple(quality.acknowledged(tables)),
         proves=Proof(
             epoch=manifest.epoch,
             versions=scope.pinned.versions,

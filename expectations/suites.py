@@ -56,10 +56,11 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
         TableSuite("state", pinned.state, tuple(_state(pinned))),
         TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
-    if pipeline_suite is not None and pinned.fresh_windows:
+    fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
+    if fresh is not None and len(fresh):
         # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
         copies = tuple(expectation.copy(deep=True) for expectation in pipeline_suite.expectations)
-        own = TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (pinned.fresh,), copies, is_own=True)
+        own = TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (fresh,), copies, is_own=True)
         # It goes first, so that an error of the suite itself ends the check before anything is judged.
         checked.insert(0, own)
     return [suite for suite in checked if suite.expectations]

@@ -19,6 +19,8 @@ from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.query_metric_provider import QueryMetricProvider
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
+from tidegate.pipelines.errors import UsageError
+
 _BATCH: Final = "batch"
 """Name of the table that `{batch}` stands for."""
 
@@ -34,6 +36,24 @@ def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
         found = pa.table(engine.execute(query.format(batch=_BATCH)).read_all())
     selected: pd.DataFrame = found.to_pandas(date_as_object=False)
     return selected
+
+
+_PLACE: Final = "tidegate:place"
+
+
+def matches(where: str, rows: pd.DataFrame) -> pd.Series:
+    """Mark the rows that an SQL condition is true for.
+
+    Raises:
+        UsageError: it is no condition on these columns.
+    """
+    placed = rows.assign(**{_PLACE: range(len(rows))})
+    condition = where.replace("{", "{{").replace("}", "}}")
+    try:
+        found = select(f'SELECT "{_PLACE}" FROM {{batch}} WHERE ({condition})', placed)[_PLACE]
+    except Exception as error:
+        raise UsageError(f"the condition {where!r} can't be evaluated on the final windows: {error}") from error
+    return pd.Series(placed[_PLACE].isin(found).to_numpy(bool), index=rows.index)
 
 
 class _Rows(TableMetricProvider):

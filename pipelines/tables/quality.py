@@ -7,6 +7,7 @@ combines the small files and removes outcomes that are too old.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -21,6 +22,7 @@ from deltalake.transaction import RemoveAction
 
 from tidegate.pipelines.delta_log import FOLDER, actions_in
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
 from tidegate.pipelines.tables.files import add_action, remove_action, statistics, write_file
@@ -46,6 +48,10 @@ EXAMPLES = pa.list_(pa.struct([("key", pa.string()), ("window", pa.string()), ("
 
 MOST_EXAMPLES = 20
 """Number of rows that an outcome shows."""
+
+ACKNOWLEDGED = "acknowledged"
+"""Value of `suite` in a row that is no outcome: somebody acknowledged windows, with `where` and `reason` as JSON in
+`observed`, where an erasure finds a key that they name."""
 
 SCHEMA = pa.schema(
     [
@@ -213,8 +219,10 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
         return False
     rows = read_table(tables.warehouse, handle)
     young = pc.greater_equal(rows["checked_at"], pa.scalar(from_millis(oldest)).cast(TIMESTAMP))
-    needed = [check for check in (_newest_check(rows), _newest_passed_check(rows)) if check is not None]
-    kept = rows.filter(pc.or_(young, pc.is_in(rows["check_id"], value_set=pa.array(needed, pa.string()))))
+    checks = _of_checks(rows)
+    needed = [check for check in (_newest_check(checks), _newest_passed_check(checks)) if check is not None]
+    is_needed = pc.is_in(rows["check_id"], value_set=pa.array(needed, pa.string()))
+    kept = rows.filter(pc.or_(pc.or_(young, is_needed), pc.equal(rows["suite"], ACKNOWLEDGED)))
     try:
         # What a check appends meanwhile stays: only the files of this version go.
         write_deltalake(handle, kept.sort_by("checked_at"), mode="overwrite")
@@ -223,6 +231,40 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
         return False
     tables.open(NAME).vacuum(dry_run=False, full=True)
     return True
+
+
+def acknowledge(
+    tables: PipelineTables, manifest: Manifest, where: str, reason: str, windows: int, now: datetime
+) -> None:
+    """Keep that somebody acknowledged the windows that fulfil a condition, as they are in the epoch of a manifest."""
+    observed = json.dumps({"where": where, "reason": reason}, ensure_ascii=False)
+    row = QualityRow(
+        check_id=uuid.uuid4().hex,
+        checked_at=now,
+        timeline=manifest.timeline,
+        epoch=manifest.epoch,
+        suite=ACKNOWLEDGED,
+        expectation="acknowledge",
+        about="",
+        severity="info",
+        success=True,
+        observed=observed,
+        rows=windows,
+        results_version=tables.open("results").version(),
+        state_version=tables.open("state").version(),
+    )
+    append(tables, [row])
+
+
+def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:
+    """Return epoch, condition and reason of each acknowledgement, the newest first."""
+    rows = read(tables, checks=False)
+    found = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
+    return [(int(epoch), str(given["where"]), str(given["reason"])) for epoch, given in found]
+
+
+def _of_checks(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.not_equal(rows["suite"], ACKNOWLEDGED))
 
 
 def _newest_check(rows: pa.Table) -> str | None:
@@ -313,11 +355,16 @@ def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:
     return "" if observation and any(text in observation for text in texts) else observation
 
 
-def read(tables: PipelineTables, columns: list[str] | None = None) -> pa.Table:
-    """Return all rows, with all columns or some, the newest check first; empty if nothing was ever checked."""
+def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bool = True) -> pa.Table:
+    """Return all outcomes, with all columns or some, the newest check first; empty if nothing was ever checked.
+
+    `checks=False` returns the acknowledgements instead.
+    """
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
-    rows = read_table(tables.warehouse, tables.warehouse.open(tables.path(NAME)), columns)
+    handle = tables.warehouse.open(tables.path(NAME))
+    where = pc.field("suite") != ACKNOWLEDGED if checks else pc.field("suite") == ACKNOWLEDGED
+    rows = read_table(tables.warehouse, handle, columns, where)
     return rows.sort_by([("checked_at", "descending")])
 
 
@@ -333,7 +380,8 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.warehouse.open(tables.path(NAME))
-    where = None if epoch is None else pc.field("epoch") == epoch
+    is_check = pc.field("suite") != ACKNOWLEDGED
+    where = is_check if epoch is None else is_check & (pc.field("epoch") == epoch)
     files, schema = _newest_first(active_files(handle), epoch), arrow_schema(handle)
     rows = schema.empty_table()
     for file in files:

@@ -1,0 +1,70 @@
+"""Windows that somebody acknowledged pass the pipeline's own suite, until they get another result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.expectations.quality_lake import hour_lake
+from tests.expectations.test_failed_expectation import checked, project
+from tests.expectations.test_own_suite import suite_of
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.tables import quality
+
+FEW = suite_of("gxe.ExpectColumnValuesToBeBetween(column='events', max_value=3)")
+
+
+def acknowledged(folder: Path, where: str, *options: str) -> int:
+    config = ["--config", str(folder / "tidegate.toml")]
+    return run(
+        ["quality", "acknowledge", "hours", "--where", where, "--reason", "a sensor was doubled", *config, *options]
+    )
+
+
+def test_acknowledged_windows_pass_and_the_reason_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = project(hour_lake(), tmp_path, FEW)
+    assert checked(tmp_path) == 5
+    capsys.readouterr()
+    assert acknowledged(tmp_path, "\"user\" = 'a' AND events = 4", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["windows"] == 1
+    assert quality.state_of(quality.newest(tables)) == "failed", "an acknowledgement is no check"
+    assert checked(tmp_path, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["quality"], answer["acknowledged"][0]["reason"]) == ("passed", "a sensor was doubled")
+    assert answer["checks"][0]["rows"] == 2, "the other windows are checked"
+    pages = (tmp_path / ".work" / "quality" / "hours").glob("check-*.html")
+    assert any("a sensor was doubled" in page.read_text() for page in pages)
+
+
+def test_a_window_with_another_result_is_checked_again(tmp_path: Path) -> None:
+    lake = hour_lake()
+    tables = project(lake, tmp_path, FEW)
+    assert acknowledged(tmp_path, "events > 0") == 0
+    found = pin(tables, lake.pipeline)
+    assert len(found.fresh) == 0
+    earlier = tuple((epoch - 1, where, reason) for epoch, where, reason in found.acknowledged)
+    fresh = replace(found, acknowledged=earlier).fresh
+    assert fresh["epoch"].tolist() == [2], "what a later epoch wrote was not acknowledged"
+
+
+@pytest.mark.parametrize(
+    ("where", "said"), [("events > 1000", "none of the 3 windows"), ("evnts > 1", "evnts"), ("events >", "can't be")]
+)
+def test_a_condition_that_acknowledges_nothing_is_refused(
+    where: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = project(hour_lake(), tmp_path, FEW)
+    assert acknowledged(tmp_path, where) == 2
+    assert said in capsys.readouterr().err
+    assert quality.acknowledged(tables) == []
+
+
+def test_an_acknowledgement_that_names_a_key_is_forgotten_with_it(tmp_path: Path) -> None:
+    tables = project(hour_lake(), tmp_path, FEW)
+    assert acknowledged(tmp_path, "\"user\" = 'a'") == 0
+    quality.forget_examples(tables, ["a"])
+    assert quality.acknowledged(tables) == []
