@@ -97,16 +97,11 @@ def quality(
         from tidegate.pipelines.report.page import write_report
 
         report = write_report(config, pipeline, run.epoch)
-    rows = [
-        (
-            "holds" if check.success else "FAILS",
-            check.severity,
-            check.suite,
-            f"{check.expectation}{check.subject}",
-            check.observed,
-        )
-        for check in run.checks
+    failed = [
+        ("FAILS", check.severity, check.suite, f"{check.expectation}{check.subject}", check.observed)
+        for check in run.failed
     ]
+    holds = f"{len(run.checks) - len(failed)} of {len(run.checks)} expectations hold"
     screen.show(
         {
             **_of_snapshot(pinned),
@@ -123,11 +118,8 @@ def quality(
             "docs": run.docs,
             "report": report,
         },
-        table(
-            f"{pipeline}, epoch {run.epoch}: {_new_windows(pinned)}, {run.state}",
-            ("", "severity", "rows", "expectation", "observed"),
-            rows,
-        ),
+        f"{pipeline}, epoch {run.epoch}: {_new_windows(pinned)}, {run.state}; {holds}",
+        *((table("", ("", "severity", "rows", "expectation", "observed"), failed),) if failed else ()),
         *(() if changed is None else (f"changed partitions: {changed}",)),
         f"Data Docs: {run.docs}",
         *(() if report is None else (f"Run report: {report}",)),

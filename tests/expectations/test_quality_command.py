@@ -78,6 +78,15 @@ def test_a_critical_error_ends_with_code_5_and_names_what_broke(
     assert quality.state_of(quality.newest(tables)) == "failed"
 
 
+def test_a_check_that_passes_says_so_in_two_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project(session_lake(), tmp_path)
+    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("sessions, epoch 2: 3 windows became final, passed; ")
+    assert "expectations hold" in first
+    assert second.startswith("Data Docs: ")
+
+
 def test_a_warning_marks_the_run_and_does_not_end_it(tmp_path: Path) -> None:
     lake = session_lake(order="arrival")
     lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
