@@ -54,13 +54,13 @@ def tables(airflow: EmbeddedAirflow) -> PipelineTables:
     ("plant", "caught"),
     [
         # Without Airflow, tests/expectations plants each of them in every run.
-        pytest.param(a_pane_twice, "expect_compound_columns_to_be_unique (panes)", marks=pytest.mark.long),
+        pytest.param(a_pane_twice, "panes: expect_compound_columns_to_be_unique", marks=pytest.mark.long),
         pytest.param(
-            a_session_that_overlaps_another, "expect_sessions_to_lie_apart (final windows)", marks=pytest.mark.long
+            a_session_that_overlaps_another, "final windows: expect_sessions_to_lie_apart", marks=pytest.mark.long
         ),
-        (a_lost_row, "expect_column_pair_values_to_be_equal (ledger)"),
-        pytest.param(a_changed_result, "expect_files_to_be_of_our_commits (files)", marks=pytest.mark.long),
-        pytest.param(a_row_that_was_never_published, "expect_epochs_to_be_of_the_line (lines)", marks=pytest.mark.long),
+        (a_lost_row, "ledger: expect_column_pair_values_to_be_equal"),
+        pytest.param(a_changed_result, "files: expect_files_to_be_of_our_commits", marks=pytest.mark.long),
+        pytest.param(a_row_that_was_never_published, "lines: expect_epochs_to_be_of_the_line", marks=pytest.mark.long),
     ],
 )
 def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(
