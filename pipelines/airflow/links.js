@@ -9,10 +9,19 @@ window.tidegate = {
     history.pushState(null, "", href);
     dispatchEvent(new PopStateEvent("popstate"));
     if (!form) return;
+    this.when("[data-testid=trigger-dag-button]", (button) => button.click());
+    // Airflow's form takes no values from an address, and React hears of a value only by an event.
+    for (const [name, value] of Object.entries(form))
+      this.when(`#element_${name}`, (input) => {
+        Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, value);
+        input.dispatchEvent(new Event("input", { bubbles: true }));
+      });
+  },
+  when(selector, act) {
     const until = Date.now() + 15000;
     const timer = setInterval(() => {
-      const button = document.querySelector("[data-testid=trigger-dag-button]");
-      if (button || Date.now() > until) { clearInterval(timer); button?.click(); }
+      const found = document.querySelector(selector);
+      if (found || Date.now() > until) { clearInterval(timer); if (found) act(found); }
     }, 100);
   },
 };

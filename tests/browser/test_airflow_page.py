@@ -129,13 +129,20 @@ def test_savepoints_and_quality_appear_as_they_come(
 def test_restart_opens_the_trigger_form_of_the_stream(
     embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]
 ) -> None:
-    embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Restart").click()
+    embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Restart…").click()
     form = page.get_by_role("dialog")
     expect(form).to_contain_text("Trigger Dag - sessions__stream", timeout=20_000)
     for title in ("Start from", "Parallelism", "Stop the stream that runs now"):
         expect(form).to_contain_text(title)
     keep(page, "restart-form")
     assert re.search("/dags/sessions__stream$", page.url)
+
+
+def test_restart_at_a_snapshot_fills_the_form_with_its_epoch(embedded: FrameLocator, page: Page) -> None:
+    row = embedded.locator("[data-table=snapshots] tr").nth(1)
+    epoch = row.locator("td").first.inner_text()
+    row.get_by_role("link", name="restart", exact=True).click()
+    expect(page.locator("#element_restore")).to_have_value(epoch, timeout=20_000)
 
 
 def test_links_lead_to_the_dags(embedded: FrameLocator, page: Page) -> None:
