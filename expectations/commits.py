@@ -205,14 +205,14 @@ class _Trail:
         """Yield every file that the table has or should have."""
         active = {file["path"]: file for file in active_files(handle)}
         # One listing finds a file that is gone, however many the table has.
-        there = self.tables.warehouse.names(self.tables.path(self.table))
+        sizes = self.tables.warehouse.names(self.tables.path(self.table))
         for path in sorted(active.keys() | self.expected.keys()):
             if path not in self.expected:
                 yield FollowedFile(self.table, path, UNKNOWN, self.blamed.get(path, ""))
             elif path not in active:
                 yield FollowedFile(self.table, path, LOST, self.blamed.get(path, ""))
             else:
-                yield self._looked_at(active[path], there, read=read_all or path in self.new)
+                yield self._looked_at(active[path], sizes, read=read_all or path in self.new)
         yield from (file for file in self.rewritten if file.file in active)
 
     def _is_ours(self, actions: list[Action], adds: dict[str, Any], moves: bool) -> bool:
@@ -240,19 +240,19 @@ class _Trail:
         recorded = _recorded(action)
         return recorded if recorded is not None else self._read_checksum(path)
 
-    def _looked_at(self, file: dict[str, Any], there: dict[str, int], read: bool) -> FollowedFile:
+    def _looked_at(self, file: dict[str, Any], sizes: dict[str, int], read: bool) -> FollowedFile:
         """Return a file that is expected and listed, with its fault."""
         path, size = file["path"], file["size_bytes"]
-        if path not in there:
+        if path not in sizes:
             return FollowedFile(self.table, path, UNREADABLE, "the file is not there")
-        is_as_long = there[path] == size
+        is_as_long = sizes[path] == size
         fault = by = ""
         if read or not is_as_long:
             recorded = _recorded(self.expected[path])
             try:
                 # Pages have checksums of their own, so reading finds damage even in a file whose commit recorded none.
-                found = self._read_checksum(path)
-                fault = "" if recorded == found or (recorded is None and is_as_long) else CHANGED
+                checksum = self._read_checksum(path)
+                fault = "" if recorded == checksum or (recorded is None and is_as_long) else CHANGED
             except (OSError, pa.ArrowException) as error:
                 fault, by = UNREADABLE, str(error)
         return FollowedFile(self.table, path, fault, by)

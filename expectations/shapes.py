@@ -39,11 +39,11 @@ class Shapes:
     @property
     def grids(self) -> list[list[int]]:
         """Return epoch, size, slide and offset of each shape with windows of a fixed size."""
-        found = []
+        grids = []
         for epoch, shape in self.since:
             if shape.size is not None and shape.slide is not None:
-                found.append([epoch, shape.size, shape.slide, shape.offset])
-        return found
+                grids.append([epoch, shape.size, shape.slide, shape.offset])
+        return grids
 
     @property
     def gaps(self) -> list[list[int]]:
@@ -78,11 +78,11 @@ def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
     """
     if present is None:
         return None
-    found: list[ShapeSince] = []
+    shapes: list[ShapeSince] = []
     rows = epochs.sort_by("epoch").to_pylist() if SHAPE in epochs.column_names else []
     for row in rows:
-        if row[SHAPE] is not None and (not found or found[-1].shape != Shape(**row[SHAPE])):
-            found.append(ShapeSince(row["epoch"] if found else 0, Shape(**row[SHAPE])))
-    if not found:
-        found = [ShapeSince(0, present.kept)]
-    return Shapes(tuple(found), present.by(found[-1].shape))
+        if row[SHAPE] is not None and (not shapes or shapes[-1].shape != Shape(**row[SHAPE])):
+            shapes.append(ShapeSince(row["epoch"] if shapes else 0, Shape(**row[SHAPE])))
+    if not shapes:
+        shapes = [ShapeSince(0, present.kept)]
+    return Shapes(tuple(shapes), present.by(shapes[-1].shape))

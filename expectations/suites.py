@@ -60,9 +60,9 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     if fresh is not None and len(fresh):
         # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
         copies = tuple(expectation.copy(deep=True) for expectation in pipeline_suite.expectations)
-        own = TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (fresh,), copies, is_own=True)
+        new_windows = TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (fresh,), copies, is_own=True)
         # It goes first, so that an error of the suite itself ends the check before anything is judged.
-        checked.insert(0, own)
+        checked.insert(0, new_windows)
     return [suite for suite in checked if suite.expectations]
 
 

@@ -33,8 +33,8 @@ def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         write_deltalake(folder, table.cast(pa.schema(fields)))
         engine = QueryBuilder().register(_BATCH, DeltaTable(folder))
-        found = pa.table(engine.execute(query.format(batch=_BATCH)).read_all())
-    selected: pd.DataFrame = found.to_pandas(date_as_object=False)
+        answer = pa.table(engine.execute(query.format(batch=_BATCH)).read_all())
+    selected: pd.DataFrame = answer.to_pandas(date_as_object=False)
     return selected
 
 
@@ -50,10 +50,10 @@ def matches(where: str, rows: pd.DataFrame) -> pd.Series:
     placed = rows.assign(**{_PLACE: range(len(rows))})
     condition = where.replace("{", "{{").replace("}", "}}")
     try:
-        found = select(f'SELECT "{_PLACE}" FROM {{batch}} WHERE ({condition})', placed)[_PLACE]
+        places = select(f'SELECT "{_PLACE}" FROM {{batch}} WHERE ({condition})', placed)[_PLACE]
     except Exception as error:
         raise UsageError(f"the condition {where!r} can't be evaluated on the final windows: {error}") from error
-    return pd.Series(placed[_PLACE].isin(found).to_numpy(bool), index=rows.index)
+    return pd.Series(placed[_PLACE].isin(places).to_numpy(bool), index=rows.index)
 
 
 class _Rows(TableMetricProvider):

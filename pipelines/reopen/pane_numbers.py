@@ -15,7 +15,7 @@ from tidegate.windowing.state.rows import StateRow
 Window: TypeAlias = tuple[Any, int]
 """A key as in memory, and the id of a window of it. The windows of other keys may have the same id."""
 
-NO_WINDOWS = pa.table({"pane": pa.array([], pa.int64())})
+NO_WINDOWS = pa.table({"pane": pa.chunked_array([], pa.int64())})
 
 
 def windows_of(job: ShardJob, rows: pa.Table) -> Iterator[Window]:

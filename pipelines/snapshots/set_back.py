@@ -204,7 +204,8 @@ def _holds_epoch(tables: PipelineTables, table: str, newest: int, restored: int,
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
     """Return the commit of the newest epoch (or of a later repair) and the commits after it, the oldest first."""
     log, entries = TableLog(tables, table), list[LogEntry]()
-    last = log.versions[-1] if newest is None else newest
+    # A table without a log is gone, and whoever opens it says so.
+    last = (log.versions[-1] if log.versions else -1) if newest is None else newest
     for version in range(last, max(last - _LOOKED_AT, -1), -1):
         if (entry := log.entry(version)) is None:
             break

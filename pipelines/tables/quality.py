@@ -259,8 +259,8 @@ def acknowledge(
 def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:
     """Return epoch, condition and reason of each acknowledgement, the newest first."""
     rows = read(tables, checks=False)
-    found = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
-    return [(int(epoch), str(given["where"]), str(given["reason"])) for epoch, given in found]
+    given = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
+    return [(int(epoch), str(text["where"]), str(text["reason"])) for epoch, text in given]
 
 
 def _of_checks(rows: pa.Table) -> pa.Table:

@@ -206,8 +206,7 @@ def test_who_asks_a_stream_to_reopen_needs_no_spark(
         assert run([*command, "--patience=0"]) == LeaseHeld.exit_code
         assert run(command[:3]) == UsageError.exit_code
     assert "needs the package pyspark" in capsys.readouterr().err
-    assert run(command) == UsageError.exit_code
-    assert "tidegate[spark]" in capsys.readouterr().out
+    assert run(command) == 0, "no late rows, so Spark isn't started"
 
 
 def _read_a_bucket() -> object:

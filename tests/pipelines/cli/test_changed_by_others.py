@@ -1,4 +1,4 @@
-"""What a refusal or a warning names after others changed rows of a published table is done, and nothing is lost."""
+"""Remedies that a refusal or a warning names after others changed rows of a published table: nothing is lost."""
 
 from __future__ import annotations
 
