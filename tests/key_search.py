@@ -10,6 +10,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.tables.key_texts import KeyTexts, texts_of_key
+
+
+def texts(*parts: str) -> KeyTexts:
+    """Return how a key of texts may be written."""
+    return texts_of_key(tuple(map(pa.scalar, parts)), parts)
+
 
 def files_with(key: str, *folders: Path) -> list[str]:
     """Return every file whose name or content has the key, as paths relative to their folder."""

@@ -13,8 +13,10 @@ from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import Forgotten
 from tidegate.pipelines.snapshots.forget import forget as run
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.keys import NULL
+from tidegate.pipelines.storage import Warehouse, arrow_schema
+from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.pipelines.tables.key_texts import texts_of_key
+from tidegate.pipelines.tables.keys import NULL, key_of_texts
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _SAVEPOINT = "savepoint "
@@ -37,14 +39,16 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
 
     tables = screen.tables(pipeline)
     value = load_pipeline(screen.config(), pipeline)
-    find_snapshot(tables, "latest")
+    head = find_snapshot(tables, "latest")
+    schema = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
+    texts = texts_of_key(key_of_texts(schema, key), key)
     if not yes:
         _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
     with Lease(tables, "forget", system_clock):
         check_read_before_forgetting(tables, value)
         forgotten = run(tables, value, key, system_clock())
         held = forgotten.epoch is not None
-        files = FilesOfRuns(screen.config(), pipeline, key).erase(only_if_named=not held)
+        files = FilesOfRuns(screen.config(), pipeline, texts).erase(only_if_named=not held)
     savepoints = [name.removeprefix(_SAVEPOINT) for name in forgotten.rows if name.startswith(_SAVEPOINT)]
     backups = _backups(screen, pipeline)
     title = f"erased by epoch {forgotten.epoch} of {pipeline}" if held else f"nothing of {pipeline} was changed"

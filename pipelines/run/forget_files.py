@@ -7,7 +7,6 @@ that go as well. Alarms and Spark's logs belong to several pipelines, so only li
 from __future__ import annotations
 
 import html
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.run.work_folder import logs_of_ended_sparks, remove_checkpoints
 from tidegate.pipelines.stores.artifacts import ALARMS, ArtifactsInFolder, artifacts_of, docs_folder, report_name
-from tidegate.pipelines.tables.keys import NULL
+from tidegate.pipelines.tables.key_texts import KeyTexts, names_key
 
 if TYPE_CHECKING:
     from tidegate.pipelines.config import Config
@@ -33,12 +32,12 @@ class FilesOfRuns:
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        key: texts of the key columns' values.
+        key: how the key is written.
     """
 
     config: Config
     pipeline: str
-    key: Sequence[str]
+    key: KeyTexts
 
     def erase(self, only_if_named: bool, now: float | None = None) -> int:
         """Remove what may have the key, and return the number of files.
@@ -99,9 +98,5 @@ class FilesOfRuns:
         return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._has(line)]
 
     def _has(self, content: bytes | None) -> bool:
-        """Return True if a text has every part of the key but nulls, as it is or as JSON, Python or HTML write it."""
-        shown = html.unescape((content or b"").decode(errors="replace"))
-        texts = [text for text in self.key if text != NULL]
-        return bool(texts) and all(
-            any(form in shown for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1])) for text in texts
-        )
+        """Return True if a text has every part of the key, as it is or as HTML writes it."""
+        return names_key(html.unescape((content or b"").decode(errors="replace")), self.key)

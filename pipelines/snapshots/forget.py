@@ -28,10 +28,11 @@ from tidegate.pipelines.snapshots.retention import keep_newest_only
 from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint, remove_rests
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import late, quality, rejects, results, state
+from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.pipelines.tables.key_texts import texts_of_key
 from tidegate.pipelines.tables.keys import (
     Key,
     are_of_key,
@@ -39,10 +40,10 @@ from tidegate.pipelines.tables.keys import (
     group_of,
     key_of_texts,
     mark_of_forgotten,
-    texts_in_data,
 )
 from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
+from tidegate.pipelines.tables.quality_forgets import forget_examples
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
@@ -77,7 +78,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     value = key_of_texts(key_, key)
-    shown = texts_in_data(value, key)
+    shown = texts_of_key(value, key)
     _check_key_columns(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
@@ -90,7 +91,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     rows = _published_rows(tables, head, value)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
     if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, value).are_left:
-        quality.forget_examples(tables, shown, only_if_named=True)
+        forget_examples(tables, shown, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
@@ -103,7 +104,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         rest = _without(tables, snapshot, value, "state-forget")
         _rewrite_savepoint(tables, entry.name, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, value, rest))
         rows[f"savepoint {entry.name}"] = rest.gone
-    quality.forget_examples(tables, shown)
+    forget_examples(tables, shown)
     keep_newest_only(tables)
     return Forgotten(manifest.epoch, rows)
 

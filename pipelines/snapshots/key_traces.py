@@ -154,8 +154,9 @@ def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key
 
 def _is_same(column: KeySchema, text: str, value: pa.Scalar) -> bool:
     """Return True if a text stands for a value of a key column. The partition of nulls is named after no value."""
-    if not value.is_valid or text == value.as_py():
-        return bool(value.is_valid)
+    if not value.is_valid or isinstance(value.as_py(), str):
+        # Another text may be one that the command line reads as this one.
+        return bool(value.is_valid and text == value.as_py())
     try:
         (named,) = key_of_texts(column, (text,))
     except UsageError:

@@ -16,7 +16,8 @@ from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 COMPACTION = "tidegate_compaction"
 """Name of the field, in the metadata of commits that move rows to other files or remove old epochs, with the table."""
@@ -106,18 +107,23 @@ def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Mi
 
 def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
     """Return the first and the last start of an epoch in a file; None if its Parquet statistics don't have them."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     filesystem, root = tables.warehouse.filesystem(tables.path(epochs.NAME))
     with filesystem.open_input_file(f"{root}/{name}" if root else name) as opened:
-        metadata = pq.ParquetFile(opened).metadata
+        file = pq.ParquetFile(opened)
+        metadata, schema = file.metadata, file.schema_arrow
     if "started_at" not in metadata.schema.names:
         return None
     index = metadata.schema.names.index("started_at")
     bounds = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
     if any(bound is None or not bound.has_min_max for bound in bounds):
         return None
-    return to_millis(min(bound.min for bound in bounds)), to_millis(max(bound.max for bound in bounds))
+    # As raw numbers, because Python's datetimes end with the year 9999.
+    raw = [value for bound in bounds for value in (bound.min_raw, bound.max_raw)]
+    started = epoch_millis(pa.chunked_array([pa.array([min(raw), max(raw)]).cast(schema.field("started_at").type)]))
+    return started[0].as_py(), started[1].as_py()
 
 
 def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[dict[str, Any]]]:

@@ -31,12 +31,16 @@ NULL = r"\N"
 
 _NULL = "null"
 """Text that stands for a null too, in columns of which it is no value."""
-_MORE_BACKSLASHES = re.compile(r"\\{2,}N")
+_HEX = r"x((?:[0-9a-fA-F]{2})+)"
+_BYTES = re.compile(rf"\\{_HEX}")
+_MORE_BACKSLASHES = re.compile(rf"\\{{2,}}(N|{_HEX})")
 _SALT_BYTES = 16
 
 
 def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
     r"""Return a key from the texts of its parts. `\N` is a null, and `\\N` the text `\N`.
+
+    In columns of text and bytes, `\x00ff` are two bytes: a shell can't give each of them as they are.
 
     Raises:
         UsageError: the texts are no key of these columns.
@@ -45,12 +49,6 @@ def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
         names = ", ".join(schema.names) or "none"
         raise UsageError(f"the key has the columns {names}: give one value for each, in order")
     return tuple(map(_value_of_text, schema.names, schema.types, texts))
-
-
-def texts_in_data(key: Key, texts: Sequence[str]) -> list[str]:
-    """Return the parts of a key as data shows them: without those that are null, and texts as they are."""
-    shown = zip(texts, (part.as_py() for part in key), strict=True)
-    return [value if isinstance(value, str) else text for text, value in shown if value is not None]
 
 
 def group_of(schema: KeySchema, key: Key, max_parallelism: int) -> int:
@@ -172,11 +170,11 @@ def _value_of_text(name: str, kind: pa.DataType, text: str) -> pa.Scalar:
     may_be_any_text = not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind)
     if text == NULL or (text == _NULL and not may_be_any_text):
         return pa.scalar(None, kind)
-    if _MORE_BACKSLASHES.fullmatch(text):
-        text = text[1:]
     try:
-        return _parsed(text, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if may_be_any_text and (hexadecimal := _BYTES.fullmatch(text)):
+            return pa.scalar(bytes.fromhex(hexadecimal[1])).cast(kind)
+        return _parsed(text[1:] if _MORE_BACKSLASHES.fullmatch(text) else text, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError) as error:
         raise UsageError(
             f"{text!r} is not a value of key column {name!r}, which has type {name_of(kind)}{_example(kind)}"
         ) from error
@@ -207,4 +205,4 @@ def _example(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         whole = kind.precision - kind.scale
         return f": give a number with at most {whole} digits before the decimal point and {kind.scale} after it"
-    return ""
+    return r": give characters of UTF-8, or bytes as hexadecimal digits after \x, such as \x00ff"

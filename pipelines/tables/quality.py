@@ -20,13 +20,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import RemoveAction
 
-from tidegate.pipelines.delta_log import FOLDER, actions_in
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
-from tidegate.pipelines.tables.files import add_action, remove_action, statistics, write_file
-from tidegate.pipelines.tables.only_newest import leave_newest
+from tidegate.pipelines.tables.files import add_action, statistics, write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, from_millis
 
@@ -38,11 +36,8 @@ _ENOUGH = 20
 _ATTEMPTS = 50
 """Number of tries to commit, if other checks commit at the same moments."""
 
-_DESCRIBED = ("timeline", "epoch", "checked_at")
+_DESCRIBED = ("timeline", "epoch", "checked_at", "number")
 """Columns with bounds in the log, by which readers find the newest check."""
-
-EXAMPLE = ", such as "
-"""Text in `observed` before an example, in rows that an older tidegate wrote; `examples` has them now."""
 
 EXAMPLES = pa.list_(pa.struct([("key", pa.string()), ("window", pa.string()), ("value", pa.string())]))
 
@@ -76,6 +71,7 @@ SCHEMA = pa.schema(
         column("failing", pa.int64(), "how many rows break it; null if it is not about single rows"),
         column("observed_number", pa.float64(), "what was seen, if it is a number and not about single rows"),
         column("examples", EXAMPLES, "up to 20 of the rows that break it: key, window and values as text"),
+        column("number", pa.int64(), "of the commit that kept it: a later one is newer, whatever the clocks said"),
     ]
 )
 
@@ -154,23 +150,24 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
         Refused: other commits to the table come in between each time.
     """
     tables.create_one(NAME, SCHEMA, {})
-    outcomes = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
+    outcomes = [asdict(row) for row in rows]
 
     def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
         check()
-        return outcomes, []
+        number = handle.version() + 1
+        return pa.Table.from_pylist([{**row, "number": number} for row in outcomes], schema=SCHEMA), []
 
     # The table of an older tidegate has fewer columns. Another check may add them at the same moment.
     with suppress(CommitFailedError):
         tables.widen({NAME: SCHEMA})
-    _change(tables, change)
+    commit_change(tables, change)
 
 
 Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAction]]]
 """Returns the rows to add to a version of the table, and the files to remove from it."""
 
 
-def _change(tables: PipelineTables, change: Change) -> int:
+def commit_change(tables: PipelineTables, change: Change) -> int:
     """Commit a change that is made from the newest version, and return the new version; repeat after other commits.
 
     Raises:
@@ -267,92 +264,21 @@ def _of_checks(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.not_equal(rows["suite"], ACKNOWLEDGED))
 
 
+def _order(rows: pa.Table) -> list[tuple[str, str]]:
+    """Return the columns by which the newest check is the first. Older ones have no number."""
+    return [(name, "descending") for name in ("number", "checked_at") if name in rows.column_names]
+
+
 def _newest_check(rows: pa.Table) -> str | None:
-    return rows.sort_by([("checked_at", "descending")])["check_id"][0].as_py() if len(rows) else None
+    return rows.sort_by(_order(rows))["check_id"][0].as_py() if len(rows) else None
 
 
 def _newest_passed_check(rows: pa.Table) -> str | None:
-    checks = rows.group_by(["check_id", "checked_at"]).aggregate([]).sort_by([("checked_at", "descending")])
-    for check in checks["check_id"].to_pylist():
+    checks = dict.fromkeys(rows.sort_by(_order(rows))["check_id"].to_pylist())
+    for check in checks:
         if state_of(rows.filter(pc.equal(rows["check_id"], check))) != "failed":
             return str(check)
     return None
-
-
-def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named: bool = False) -> None:
-    """Remove the examples of all checks, in the files too, also of checks that were killed.
-
-    An observation that contains one of the texts even without its example becomes empty.
-
-    Args:
-        tables: the pipeline's tables.
-        texts: texts of the parts of a key.
-        only_if_named: True leaves the table as it is unless a file contains all of the texts.
-
-    Raises:
-        Refused: other commits to the table come in between each time.
-    """
-    if not tables.warehouse.exists(tables.path(NAME)) or (only_if_named and not _are_named(tables, texts)):
-        return
-    listed: list[str] = []
-
-    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
-        # A check that wrote one of these files before can't commit it after this change.
-        listed[:] = tables.warehouse.names(tables.path(NAME))
-        rows = read_table(tables.warehouse, handle)
-        kept = [_without_example(seen, texts) for seen in rows["observed"].to_pylist()]
-        cleaned = rows.set_column(
-            rows.schema.get_field_index("observed"), rows.schema.field("observed"), pa.array(kept, pa.string())
-        )
-        if "examples" in rows.column_names:
-            field = rows.schema.field("examples")
-            nothing = pa.nulls(len(rows), field.type)
-            cleaned = cleaned.set_column(rows.schema.get_field_index("examples"), field, nothing)
-        if cleaned.equals(rows):
-            return None, []
-        return cleaned, [remove_action(file) for file in active_files(handle)]
-
-    # The statistics in old log entries contain the smallest and the largest text of a file.
-    leave_newest(tables, NAME, _change(tables, change), listed)
-
-
-def _are_named(tables: PipelineTables, texts: Sequence[str]) -> bool:
-    """Return True if a file has all of the texts in an observation or an example, or can't be read."""
-    path = tables.path(NAME)
-    log = f"{path}/{FOLDER}"
-    files = [(folder, name) for folder in (path, log) for name in tables.warehouse.names(folder)]
-    return any(_contains(_shown(tables, folder, name), texts) for folder, name in files)
-
-
-def _shown(tables: PipelineTables, folder: str, name: str) -> str | None:
-    """Return observations and examples in a file of the table or of its log; None if the file can't be read."""
-    import pyarrow.parquet as pq
-
-    filesystem, root = tables.warehouse.filesystem(folder)
-    with filesystem.open_input_file(f"{root}/{name}" if root else name) as file:
-        try:
-            if name.endswith(".parquet"):
-                opened = pq.ParquetFile(file)
-                # Statistics in a log have the smallest and the largest text.
-                columns = {"observed", "examples", "add"} & {*opened.schema_arrow.names}
-                return str(opened.read(sorted(columns)).to_pylist())
-            return "".join(json.dumps(action["add"]) for action in actions_in(file.read()) if "add" in action)
-        except (pa.ArrowException, OSError, ValueError):
-            return None
-
-
-def _contains(shown: str | None, texts: Sequence[str]) -> bool:
-    # A log has texts as JSON within JSON, and a value in Parquet is shown as Python shows it.
-    plain = None if shown is None else shown.replace("\\", "")
-    return plain is None or all(
-        any(form.replace("\\", "") in plain for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1]))
-        for text in texts
-    )
-
-
-def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:
-    observation = None if seen is None else seen.partition(EXAMPLE)[0]
-    return "" if observation and any(text in observation for text in texts) else observation
 
 
 def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bool = True) -> pa.Table:
@@ -364,8 +290,10 @@ def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bo
         return SCHEMA.empty_table()
     handle = tables.warehouse.open(tables.path(NAME))
     where = pc.field("suite") != ACKNOWLEDGED if checks else pc.field("suite") == ACKNOWLEDGED
+    if columns is not None:
+        columns = [name for name in (*columns, "number") if name != "number" or name in arrow_schema(handle).names]
     rows = read_table(tables.warehouse, handle, columns, where)
-    return rows.sort_by([("checked_at", "descending")])
+    return rows.sort_by(_order(rows))
 
 
 def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
@@ -396,7 +324,9 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
 def _newest_first(files: list[dict[str, Any]], epoch: int | None) -> list[dict[str, Any]]:
     """Return the files that may hold checks of an epoch, ordered by their newest check, the newest first."""
     may_hold = [file for file in files if epoch is None or _may_hold(file, "epoch", epoch)]
-    return sorted(may_hold, key=lambda file: str(file.get("max.checked_at") or "~"), reverse=True)
+    return sorted(
+        may_hold, key=lambda file: (file.get("max.number") or -1, str(file.get("max.checked_at") or "~")), reverse=True
+    )
 
 
 def _may_hold(file: dict[str, Any], column: str, value: int) -> bool:
@@ -406,6 +336,9 @@ def _may_hold(file: dict[str, Any], column: str, value: int) -> bool:
 
 def _checked_before(file: dict[str, Any], rows: pa.Table) -> bool:
     """Return True if every check in a file is older than the check of these rows."""
+    if "number" in rows.column_names and (number := rows["number"][0].as_py()) is not None:
+        last = file.get("max.number")
+        return bool(last < number if last is not None else file.get("null_count.number") == file["num_records"])
     last = file.get("max.checked_at")
     return last is not None and bool(last < rows["checked_at"][0].as_py())
 
@@ -413,8 +346,8 @@ def _checked_before(file: dict[str, Any], rows: pa.Table) -> bool:
 def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
     """Return the newest of these epochs whose newest check found nothing critical; None if there is none."""
     rows = read(tables, ["epoch", "check_id", "checked_at", "severity", "success"])
-    checks = rows.group_by(["epoch", "check_id", "checked_at"]).aggregate([]).sort_by("checked_at").to_pylist()
-    newest = {check["epoch"]: check["check_id"] for check in checks}
+    checks = zip(rows["epoch"].to_pylist(), rows["check_id"].to_pylist(), strict=True)
+    newest = dict(reversed([*checks]))
     for epoch in sorted(newest.keys() & set(epochs), reverse=True):
         if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed":
             return int(epoch)

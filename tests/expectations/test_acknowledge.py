@@ -6,14 +6,26 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_failed_expectation import checked, project
 from tests.expectations.test_own_suite import suite_of
+from tests.key_search import files_with, texts
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.key_texts import texts_of_key
+from tidegate.pipelines.tables.quality_forgets import forget_examples
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> ByHand:
+    return ByHand(tmp_path)
+
 
 FEW = suite_of("gxe.ExpectColumnValuesToBeBetween(column='events', max_value=3)")
 
@@ -66,5 +78,29 @@ def test_a_condition_that_acknowledges_nothing_is_refused(
 def test_an_acknowledgement_that_names_a_key_is_forgotten_with_it(tmp_path: Path) -> None:
     tables = project(hour_lake(), tmp_path, FEW)
     assert acknowledged(tmp_path, "\"user\" = 'a'") == 0
-    quality.forget_examples(tables, ["a"])
+    forget_examples(tables, texts("a"))
     assert quality.acknowledged(tables) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "stays"), [("O'Brien", False), ('a"b', False), ("Brie", True), ("", True), ("z", True)]
+)
+def test_a_forgotten_key_voids_the_acknowledgements_that_name_it_and_no_other(
+    tmp_path: Path, by_hand: ByHand, key: str, stays: bool
+) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    where = """"user" IN ('O''Brien', 'a"b') AND value > 1"""
+    quality.acknowledge(by_hand.tables, by_hand.head().manifest, where, "known, such as others", 1, at("10:00"))
+    forget_examples(by_hand.tables, texts(key))
+    assert quality.acknowledged(by_hand.tables) == ([(1, where, "known, such as others")] if stays else [])
+    assert stays or not files_with("Brien", Path(by_hand.tables.path(quality.NAME)))
+
+
+def test_a_forgotten_number_voids_what_names_it_and_not_what_has_its_digits(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    for where in ("user = 1", "user = 12 AND window_start >= '2011-11-11'"):
+        quality.acknowledge(by_hand.tables, by_hand.head().manifest, where, "known", 1, at("10:00"))
+    forget_examples(by_hand.tables, texts_of_key((pa.scalar(1),), ("1",)))
+    assert [where for _, where, _ in quality.acknowledged(by_hand.tables)] == [
+        "user = 12 AND window_start >= '2011-11-11'"
+    ]

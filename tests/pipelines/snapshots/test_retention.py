@@ -251,8 +251,10 @@ def test_times_that_are_ahead_give_way_to_the_next_commit() -> None:
     assert not_ahead([], 50) == []
 
 
-def test_one_epoch_whose_clock_was_ahead_does_not_keep_old_epochs(by_hand: ByHand) -> None:
-    for number, started_at in enumerate((1_000, 10**13, 3_000, 4_000), 1):
+@pytest.mark.parametrize("ahead", [10**13, 300_000_000_000_000])
+def test_one_epoch_whose_clock_was_ahead_does_not_keep_old_epochs(by_hand: ByHand, ahead: int) -> None:
+    """The second one is beyond the year 9999."""
+    for number, started_at in enumerate((1_000, ahead, 3_000, 4_000), 1):
         planned = by_hand.planned([("ann", at(f"{number:02d}:00"), 1)], at(f"{number:02d}:00"))
         plan = replace(planned.plan, started_at=started_at)
         publish(by_hand.tables, by_hand.committed(replace(planned, plan=plan)))

@@ -31,6 +31,7 @@ MOMENT = datetime(2024, 3, 1, 6, tzinfo=UTC)
         (pa.string(), "Köln", "Köln"),
         (pa.string(), "null", "null"),
         (pa.binary(), "ab", b"ab"),
+        (pa.binary(), r"\x00ff", b"\x00\xff"),
     ],
     ids=str,
 )
@@ -56,10 +57,23 @@ def test_null_is_a_null_too_where_it_is_no_value(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [(r"\N", None), (r"\\N", r"\N"), (r"\\\N", r"\\N"), ("null", "null"), (r"\n", r"\n"), (r"a\N", r"a\N"), ("", "")],
+    [
+        *(
+            (r"\N", None),
+            (r"\\N", r"\N"),
+            (r"\\\N", r"\\N"),
+            ("null", "null"),
+            (r"\n", r"\n"),
+            (r"a\N", r"a\N"),
+            ("", ""),
+        ),
+        *((r"\x610062", "a\0b"), (r"\x00", "\0"), (r"\\x00", r"\x00"), (r"\x0", r"\x0"), (r"\x", r"\x"), ("a", "a")),
+        *(("e\u0301", "e\u0301"), ("\u00e9", "\u00e9"), (r"\xc3a9", "\u00e9")),
+    ],
 )
 def test_each_text_of_a_column_can_be_named_and_is_told_from_a_null(text: str, value: str | None) -> None:
-    rows = pa.table({"branch": pa.array([None, "null", r"\N", r"\\N", r"\n", r"a\N", "", "None"])})
+    texts = [None, "null", r"\N", r"\\N", r"\n", r"a\N", "", "None", "a\0b", "a", "\0", r"\x00", r"\x0", r"\x"]
+    rows = pa.table({"branch": pa.array([*texts, "e\u0301", "\u00e9"])})
     assert rows_of_key(rows, ("branch",), (text,))["branch"].to_pylist() == [value]
 
 
@@ -77,6 +91,9 @@ def test_every_column_of_a_key_counts() -> None:
         (pa.timestamp("us", "UTC"), "soon", "such as 2024-03-01T06:00:00Z; without a zone it is in UTC"),
         (pa.timestamp("us"), "2024-03-01T06:00:00Z", "give a date-time, such as 2024-03-01T06:00:00"),
         (pa.bool_(), "yes", "give true or false"),
+        (pa.string(), "\udcff", r"or bytes as hexadecimal digits after \x, such as \x00ff"),
+        (pa.string(), r"\xff", r"or bytes as hexadecimal digits after \x, such as \x00ff"),
+        (pa.binary(), "\udcff", r"or bytes as hexadecimal digits after \x, such as \x00ff"),
         (pa.decimal128(10, 2), "1,5", "at most 8 digits before the decimal point and 2 after it"),
         (pa.decimal128(10, 2), "1.555", "at most 8 digits before the decimal point and 2 after it"),
         (pa.decimal128(10, 2), "123456789012", "at most 8 digits before the decimal point and 2 after it"),

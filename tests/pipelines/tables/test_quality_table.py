@@ -16,9 +16,9 @@ from tidegate.windowing.time import to_millis
 FIRST = at("00:00")
 
 
-def check(by_hand: ByHand, number: int, epoch: int | None = None, success: bool = True) -> None:
-    """A check of two expectations, so many days after the first one."""
-    moment = FIRST + timedelta(days=number)
+def check(by_hand: ByHand, number: int, epoch: int | None = None, success: bool = True, days: float = 0) -> None:
+    """A check of two expectations, so many days after the first one, and more by a clock that is wrong."""
+    moment = FIRST + timedelta(days=number + days)
     rows = [
         QualityRow(
             f"check-{number}", moment, 1, epoch or number, "final", kind, "", "critical", success, "seen", 1, 1, 1
@@ -89,3 +89,26 @@ def test_the_newest_check_is_read_from_one_file(by_hand: ByHand, monkeypatch: py
     assert quality.newest(by_hand.tables, epoch=2)["check_id"].to_pylist() == ["check-2", "check-2"]
     assert len(read) == 2
     assert len(quality.newest(by_hand.tables, epoch=5)) == 0
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_a_check_whose_clock_was_wrong_is_as_new_as_its_commit(by_hand: ByHand, days: int) -> None:
+    for number in range(1, 31):
+        check(by_hand, number, epoch=9, success=number not in (1, 8), days=days if number in (1, 8) else 0)
+        assert quality.newest(by_hand.tables)["check_id"].to_pylist() == [f"check-{number}"] * 2
+        assert quality.newest(by_hand.tables, epoch=9)["check_id"].to_pylist() == [f"check-{number}"] * 2
+        assert quality.newest_passed(by_hand.tables, [9]) == (None if number in (1, 8) else 9)
+        tidied(by_hand, days=20)
+    assert "check-30" in checks(by_hand)
+
+
+def test_checks_of_an_older_tidegate_are_ordered_by_their_clocks(by_hand: ByHand) -> None:
+    schema = quality.SCHEMA.remove(quality.SCHEMA.get_field_index("number"))
+    with pytest.MonkeyPatch.context() as older:
+        older.setattr(quality, "SCHEMA", schema)
+        for number in (2, 1):
+            check(by_hand, number)
+    assert "number" not in quality.read(by_hand.tables).column_names
+    assert quality.newest(by_hand.tables)["check_id"].to_pylist() == ["check-2"] * 2
+    check(by_hand, 0)
+    assert quality.newest(by_hand.tables)["check_id"].to_pylist() == ["check-0"] * 2
