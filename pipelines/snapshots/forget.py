@@ -38,6 +38,8 @@ from tidegate.pipelines.tables.keys import (
     are_of_key,
     digest_of,
     group_of,
+    hash_of,
+    is_forgotten,
     key_of_texts,
     mark_of_forgotten,
 )
@@ -178,20 +180,29 @@ def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key,
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
     next_panes = tuple(item for item in manifest.next_panes if not is_of(item, schema, key))
-    publish = {table: _without_digest(work, digest_of(key)) for table, work in manifest.publish.items()}
+    publish = {table: _without_names(work, schema, key) for table, work in manifest.publish.items()}
     return manifest.model_copy(
         update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes, "publish": publish}
     )
 
 
-def _without_digest(work: Publish, digest: str) -> Publish:
-    """Return the changes of a table without late rows of a key that were reopened: they are gone."""
+def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
+    """Return the changes of a table without what names a key: its late rows that were reopened are gone."""
+    # Only an older tidegate named keys by their hashes.
+    digest, hashed = digest_of(key), hash_of(schema, key)
     reopened = tuple(
-        each.model_copy(update={"spans": tuple(span for span in each.spans if span[0] != digest)})
+        each.model_copy(
+            update={
+                "spans": tuple(span for span in each.spans if span[0] != digest),
+                "also": tuple(span for span in each.also if span[0] != hashed),
+            }
+        )
         for each in work.reopened
-        if each.digest != digest
+        if each.digest != digest and each.key != hashed
     )
-    return work.model_copy(update={"reopened": reopened})
+    forgotten = tuple(mark for mark in work.forgotten if not is_forgotten(key, mark))
+    hashes = tuple(each for each in work.forget_keys if each != hashed)
+    return work.model_copy(update={"reopened": reopened, "forgotten": forgotten, "forget_keys": hashes})
 
 
 def _manifest(erased: Manifest, mark: str, now: Millis) -> Manifest:

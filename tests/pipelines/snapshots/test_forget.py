@@ -10,7 +10,7 @@ import pytest
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Manifest, PartitionWatermark, Publish
+from tidegate.pipelines.manifest import Manifest, PartitionWatermark, Publish, Reopening
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import forget as step
 from tidegate.pipelines.snapshots import savepoint as savepoints
@@ -22,8 +22,10 @@ from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.key_groups import key_hashes, key_schema
+from tidegate.pipelines.tables.keys import hash_of, key_of_texts
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.tables.quality import QualityRow
 
@@ -278,6 +280,36 @@ def test_the_manifest_names_a_digest_of_its_own_and_never_the_key(by_hand: ByHan
         assert "zoe" not in manifest.model_dump_json()
         by_hand.epoch(("zoe", at("11:10"), 1), watermark=at("11:00"))
     assert len(marks) == len(set(marks)) == 2, "the digest of a key that anybody may guess is never the same"
+
+
+def test_a_savepoint_of_an_erasure_names_the_key_only_until_it_is_erased_again(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    create_savepoint(by_hand.tables, by_hand.head(), "after", 1)
+    assert read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten
+    for number in (12, 13):
+        by_hand.epoch(("ann", at(f"{number}:10"), 1), watermark=at(f"{number}:20"))
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(snapshots=1, age=0), by_hand.head().manifest.started_at)
+    assert erase(by_hand, "ann").epoch is not None
+    assert read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten, "of another key"
+    assert erase(by_hand, "zoe").epoch is not None
+    assert not read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten
+
+
+def test_the_hashes_by_which_an_older_tidegate_named_a_key_go(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    schema = key_schema(arrow_schema(by_hand.head().handle), ("user",))
+    zoe, ann = (hash_of(schema, key_of_texts(schema, (text,))) for text in ("zoe", "ann"))
+    reopened = (
+        Reopening(epoch=1, key=zoe),
+        Reopening(epoch=2, key=ann, also=((zoe, 1, 2), (ann, 1, 2))),
+        Reopening(epoch=3),
+    )
+    work = Publish(forget_keys=(zoe, ann), reopened=reopened)
+    rest = step._without_names(work, schema, key_of_texts(schema, ("zoe",)))
+    kept = (Reopening(epoch=2, key=ann, also=((ann, 1, 2),)), Reopening(epoch=3))
+    assert rest == Publish(forget_keys=(ann,), reopened=kept)
 
 
 def test_an_erasure_that_an_older_tidegate_committed_is_published(by_hand: ByHand) -> None:
