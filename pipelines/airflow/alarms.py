@@ -24,7 +24,7 @@ from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
-from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of
+from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of, incidents_name
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
@@ -164,7 +164,7 @@ def what_failed(alarm: dict[str, Any]) -> list[str]:
 
 def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
     """Return the open incidents of a pipeline by name, each with the time of its first failure."""
-    content = artifacts_of(config).read(_file_of(pipeline))
+    content = artifacts_of(config).read(incidents_name(pipeline))
     return {} if content is None else dict(json.loads(content))
 
 
@@ -184,11 +184,7 @@ def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
             return json.dumps({name: at for name, at in present.items() if name not in went} | came).encode()
 
         if came or went:
-            artifacts_of(config).change(_file_of(pipeline), change)
-
-
-def _file_of(pipeline: str) -> str:
-    return f"incidents/{pipeline}.json"
+            artifacts_of(config).change(incidents_name(pipeline), change)
 
 
 def meaning(exit_code: int | None) -> str | None:

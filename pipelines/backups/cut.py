@@ -30,7 +30,7 @@ from tidegate.pipelines.tables import quality, state
 from tidegate.pipelines.tables.files import epoch_of
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
-_SIDECARS = "_sidecars"
+SIDECARS = "_sidecars"
 """Folder in a log with parts of checkpoints of Delta's second format."""
 
 
@@ -149,8 +149,8 @@ def _log_names(tables: PipelineTables, name: str) -> set[str]:
     folder = f"{tables.path(name)}/{FOLDER}"
     entries = {each for each in tables.warehouse.names(folder) if version_of(each) is not None}
     second_format = any(".checkpoint." in each and not each.endswith(".checkpoint.parquet") for each in entries)
-    sidecars = tables.warehouse.names(f"{folder}/{_SIDECARS}") if second_format else {}
-    return entries | {f"{_SIDECARS}/{each}" for each in sidecars}
+    sidecars = tables.warehouse.names(f"{folder}/{SIDECARS}") if second_format else {}
+    return entries | {f"{SIDECARS}/{each}" for each in sidecars}
 
 
 def _check_opens(path: str, names: Collection[str], version: int) -> None:

@@ -33,6 +33,7 @@ _COMMANDS = {
     "late": "tidegate.pipelines.cli.late:late",
     "lineage": "tidegate.pipelines.cli.lineage:lineage",
     "optimize": "tidegate.pipelines.cli.vacuum:optimize",
+    "rename": "tidegate.pipelines.cli.rename:rename",
     "report": "tidegate.pipelines.cli.report:report",
     "restore": "tidegate.pipelines.cli.restore:restore",
     "results": "tidegate.pipelines.cli.results:results",

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.run.work_folder import logs_of_ended_sparks, remove_checkpoints
-from tidegate.pipelines.stores.artifacts import ALARMS, ArtifactsInFolder, artifacts_of, docs_folder, report_name
+from tidegate.pipelines.stores.artifacts import (
+    ALARMS,
+    ArtifactsInFolder,
+    artifacts_of,
+    docs_folder,
+    incidents_name,
+    report_name,
+)
 from tidegate.pipelines.tables.key_texts import KeyTexts, names_key
 
 if TYPE_CHECKING:
@@ -60,6 +67,25 @@ class FilesOfRuns:
             file.unlink(missing_ok=True)
         remove_checkpoints(self.config.work_folder, self.pipeline)
         return len(names) + len(files) + self._erase_alarms(artifacts)
+
+    def remove(self, now: float | None = None) -> int:
+        """Remove all files that are the pipeline's alone, and return their number; lines about it in journals stay.
+
+        Args:
+            now: seconds since 1970; None takes the present.
+
+        Raises:
+            UsageError: the credentials of the artifacts' object store can't be had.
+        """
+        artifacts = artifacts_of(self.config)
+        now = time.time() if now is None else now
+        names, files = [*self._names(artifacts, now)], [*self._files(now)]
+        for name in (*names, incidents_name(self.pipeline)):
+            artifacts.delete(name)
+        for file in files:
+            file.unlink(missing_ok=True)
+        remove_checkpoints(self.config.work_folder, self.pipeline)
+        return len(names) + len(files)
 
     def _names(self, artifacts: Artifacts, now: float) -> Iterator[str]:
         """Yield the artifacts of the pipeline, without those of a run at work."""

@@ -246,3 +246,8 @@ def report_name(pipeline: str, epoch: int) -> str:
 def docs_folder(pipeline: str) -> str:
     """Return the folder of the pages of a pipeline's checks."""
     return f"quality/{pipeline}"
+
+
+def incidents_name(pipeline: str) -> str:
+    """Return the name of the file with a pipeline's open incidents."""
+    return f"incidents/{pipeline}.json"

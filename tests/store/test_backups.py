@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lake import Lake
 from tests.recovery import arrivals
-from tests.recovery.arrivals import PIPELINE, differences, outcome, source_of
+from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, source_of
 from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tests.store.test_commits import run_until_done
+from tidegate.pipelines.backups import renamed
 from tidegate.pipelines.backups.backup import create_backup, find_backup
+from tidegate.pipelines.backups.cut import cut_now
+from tidegate.pipelines.backups.renamed import copy_tables, finish, remove_tables
 from tidegate.pipelines.backups.restored import restore_backup
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -36,6 +41,33 @@ def test_tables_in_a_bucket_come_back_object_by_object(
     assert not tables.exist
     restore_backup(tables, place, made)
     assert objects(server, bucket) == before
+
+
+def test_a_pipeline_in_a_bucket_is_renamed_within_it(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the command was killed before the copy was compared, and again before the old tables were removed."""
+    lake = begun(server, proxy, bucket, source_of(tmp_path / "disk", commits=0), tmp_path, epoch=1)
+    old, pipeline = lake.tables(PIPELINE), replace(PIPELINE, name="hours_by_user")
+    new, before = lake.tables(pipeline), outcome(lake)
+    with monkeypatch.context() as planted:
+        planted.setattr(renamed, "cut_now", lambda tables: raises() if tables == new else cut_now(tables))
+        with pytest.raises(Crash):
+            copy_tables(old, new)
+    with monkeypatch.context() as planted:
+        planted.setattr(Warehouse, "delete_folder", lambda warehouse, path: raises())
+        with pytest.raises(Crash):
+            remove_tables(old)
+    copy_tables(old, new)
+    remove_tables(old)
+    finish(old, new)
+    assert differences(outcome(lake, pipeline), before) == {}
+    assert not [name for name in objects(server, bucket) if f"/{PIPELINE.name}/" in name or "renamed.json" in name]
+    arrivals.run(NoSpark(), lake, pipeline=pipeline)
+
+
+def raises() -> Any:
+    raise Crash
 
 
 @pytest.mark.long

@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from tests.lake import Lake
@@ -192,6 +194,38 @@ def test_an_interrupted_restore_is_continued_and_no_command_takes_it_for_complet
         restore_backup(tables, place, made)
     run(NoSpark(), lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
+
+
+def test_no_command_takes_half_a_log_with_checkpoints_for_all_of_it(
+    runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean-up left a checkpoint in place of the oldest entries, and older snapshots before a gap."""
+    tables = lake.tables(PIPELINE)
+    run(NoSpark(), lake)
+    create_savepoint(tables, find_snapshot(tables, "latest"), "kept", lake.clock())
+    restore(tables, find_snapshot(tables, "3"), lake.clock())
+    vacuum(tables, Retention(2, timedelta(0)), lake.clock())
+    made, before = back_up(lake, place), [entry.epoch for entry in list_snapshots(tables)]
+    entries = len(content_of(place, made.name, ["content"]).drop_null())
+    of_state = content_of(place, made.name).filter(pc.field("table") == state.NAME)["content"].drop_null()
+    put = Warehouse.replace_file
+    for number in range(entries - len(of_state), entries):
+        lose_tables(lake)
+        written: list[str] = []
+
+        def put_until(*file: Any, number: int = number, written: list[str] = written) -> None:
+            if len(written) == number:
+                raise Crash
+            written.append(file[2])
+            put(*file)
+
+        with monkeypatch.context() as planted:
+            planted.setattr(Warehouse, "replace_file", put_until)
+            with pytest.raises(Crash):
+                restore_backup(tables, place, made)
+        assert not tables.exist or _opens_not(tables) or [entry.epoch for entry in list_snapshots(tables)] == before
+        restore_backup(tables, place, made)
+    assert [entry.epoch for entry in list_snapshots(tables)] == before
 
 
 def _opens_not(tables: PipelineTables) -> bool:
