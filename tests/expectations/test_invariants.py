@@ -24,6 +24,8 @@ from tests.expectations.quality_lake import (
 )
 from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
+from tests.lake import session_pipeline
+from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.invariants.panes import ExpectPanesToBeDense
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.restored import COLUMNS
@@ -31,6 +33,7 @@ from tidegate.expectations.suites import suites
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.results import latest
 
 MINUTE = timedelta(minutes=1)
 
@@ -143,7 +146,7 @@ def a_session_that_touches_another(lake: QualityLake) -> None:
 
 
 def a_session_inside_another(lake: QualityLake) -> None:
-    lake.panes.append(pane("a", "10:05", "10:35", epoch=2))
+    lake.panes.append(pane("a", "10:05", "10:35", epoch=2, watermark=at("12:30")))
 
 
 def a_session_shorter_than_the_gap(lake: QualityLake) -> None:
@@ -239,6 +242,20 @@ def test_in_arrival_order_no_session_lies_inside_another_all_the_same(tmp_path: 
     lake = session_lake(order="arrival")
     a_session_inside_another(lake)
     assert ("final windows", "expect_no_session_inside_another") in broken(lake, tmp_path)
+
+
+@pytest.mark.parametrize("lateness", [0, 20])
+def test_an_open_session_may_grow_over_one_that_is_closed(tmp_path: Path, lateness: int) -> None:
+    """Drawn lives found it: each element is on time, and the check failed for ever."""
+    by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=timedelta(minutes=lateness)))
+    passed = at("10:45") + lateness * MINUTE
+    by_hand.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 1), watermark=passed)
+    for minutes in (30 + lateness // 4, 5, -10):
+        by_hand.epoch(("ann", at("10:00") + minutes * MINUTE, 1), watermark=passed)
+    by_hand.epoch(watermark=at("12:00"))
+    found = [(row["window_start"], row["events"]) for row in latest(by_hand.rows("results"), ("user",)).to_pylist()]
+    assert sorted(found) == [(at("09:50"), 3), (at("10:00"), 2)]
+    assert not broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
 
 
 # Of those that wait only b's: what could tell that one of a's is gone is not final yet.
