@@ -115,12 +115,12 @@ def of_interval(
         source: the input.
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
-        after: manifest of the parent; None for a first run.
+        after: a snapshot; rows that its line rejected because their time was ahead are rejected again.
     """
     inside = of_version(source, source.log.head, after, interval.start, interval.end)
     if recent is None:
         # A first run reports the unusable rows of all files, whatever their times are; one look counts them, too.
-        whole = of_version(source, source.log.head, None)
+        whole = of_version(source, source.log.head, after)
         every = whole.of(replace(part, since=interval.start, until=interval.end) for part in whole.parts)
         seen = source.measure(every, with_times=False)
         return IntervalParts(

@@ -53,7 +53,10 @@ def plan_interval(
             return recent
         return input_.commits(input_.position_of(after).version)
 
-    sliced = [of_interval(input_, interval, since_parent(input_), after) for input_ in source.inputs]
+    # A first interval that the same code runs again rejects what it rejected before, also after OPTIMIZE.
+    is_again = after is None and head is not None and head.manifest.fingerprint == bound.fingerprint
+    rejected_by = head.manifest if head is not None and is_again else after
+    sliced = [of_interval(input_, interval, since_parent(input_), rejected_by) for input_ in source.inputs]
     counts = sum((part.counts for part in sliced), SliceCounts())
     stragglers = [part for input_ in sliced for part in input_.before]
     # An element at the end of the interval may still join a session that ends there.
