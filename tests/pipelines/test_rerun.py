@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from tests.lake import DAY0, Lake, at, session_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
@@ -18,14 +21,14 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
-from tidegate.pipelines.run.intervals import parse_moment
+from tidegate.pipelines.run.intervals import cut, parse_moment
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint
-from tidegate.windowing.time import to_millis
+from tidegate.windowing.time import from_millis, to_millis
 
 pytestmark = pytest.mark.slow
 
@@ -195,3 +198,31 @@ def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Pa
         with pytest.raises(Refused, match=r"it runs as a stream.*`tidegate stream sessions --restore none`") as refused:
             ran(lake, 0)
     assert "Go back" not in str(refused.value)
+
+
+def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp_path: Path) -> None:
+    """Drawn lives found it: a row whose time was ahead of its commit was taken in by `--again` after OPTIMIZE."""
+    pipeline, lake = session_pipeline(), Lake(tmp_path)
+    now = from_millis(lake.clock())
+    for minutes in (-30, 61):
+        lake.append(("ann", now + timedelta(minutes=minutes), minutes))
+    start, end = now - timedelta(hours=1), now + timedelta(hours=3)
+
+    def rejected(**options: bool) -> list[int]:
+        with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+            list(backfill(driver, cut(start, end, None), **options))
+        return lake.rows(pipeline, "rejects").filter(~pc.field("stale"))["value"].to_pylist()
+
+    assert rejected() == [61]
+    DeltaTable(lake.path("events")).optimize.compact()
+    # The file that OPTIMIZE wrote is an hour younger.
+    (entry,) = Path(lake.path("events"), "_delta_log").glob(f"{2:020d}.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["modificationTime"] += 3_600_000
+    entry.write_text("\n".join(map(json.dumps, actions)) + "\n")
+    assert rejected(again=True) == [61]
+    assert lake.latest(pipeline)["total"].to_pylist() == [-30]
+    pipeline = session_pipeline(max_ahead=timedelta(minutes=59))
+    assert rejected(again=True) == [], "other code judges anew"
