@@ -106,7 +106,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "timeline": manifest.timeline,
         "kind": manifest.kind,
         "watermark": manifest.watermark if is_known else None,
-        "lag": now - manifest.watermark if is_known else None,
+        "lag": now - manifest.watermark if is_known and not manifest.ends_by_clock else None,
         "counters": dict(manifest.counters),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
         "snapshots": [_snapshot(tables, entry, reports) for entry in list_snapshots(tables, SNAPSHOTS)],

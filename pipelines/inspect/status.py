@@ -29,6 +29,7 @@ class PipelineStatus:
         processing_time: clock of the epoch.
         counters: counters of the epoch.
         stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
+        final_through: time up to which its windows are final: the watermark, or the clock where it ends the windows.
     """
 
     pipeline: str
@@ -40,18 +41,19 @@ class PipelineStatus:
     processing_time: int | None = None
     counters: dict[str, int] | None = None
     stale: tuple[tuple[int, int], ...] = ()
+    final_through: int | None = None
 
     def is_newer_than(self, epoch: int) -> bool:
         """Return True if something was computed after an epoch; a restore only goes back and computes nothing."""
         return self.epoch > epoch and self.kind != "restore"
 
     def lag(self, now: datetime) -> float | None:
-        """Return the seconds by which the watermark lies behind a moment; None while there is no watermark."""
-        return None if self.watermark is None else now.timestamp() - self.watermark / 1000
+        """Return the seconds by which final windows lie behind a moment; None while there is no watermark."""
+        return None if self.final_through is None else now.timestamp() - self.final_through / 1000
 
     def is_past(self, moment: datetime) -> bool:
-        """Return True if the watermark has reached a moment, so that no element before it is on time any more."""
-        return self.watermark is not None and self.watermark >= int(moment.timestamp() * 1000) - 1
+        """Return True if windows that end by a moment are final: no element of theirs is on time any more."""
+        return self.final_through is not None and self.final_through >= int(moment.timestamp() * 1000) - 1
 
 
 def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
@@ -68,7 +70,7 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
     from pathlib import Path
 
     from tidegate.pipelines.snapshots.head import read_snapshot
-    from tidegate.pipelines.snapshots.published import newest_published, settled_watermark
+    from tidegate.pipelines.snapshots.published import final_through, newest_published, settled_watermark
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
     from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -81,7 +83,7 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
     if head is None or snapshot is None:
         return PipelineStatus(pipeline)
     manifest = snapshot.manifest
-    watermark = settled_watermark(snapshot, head)
+    watermark, through = settled_watermark(snapshot, head), final_through(snapshot, head)
     return PipelineStatus(
         pipeline,
         manifest.timeline,
@@ -92,4 +94,5 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
         min(manifest.processing_time, MAX_TIMESTAMP),
         dict(manifest.counters),
         tuple((item.start, item.end) for item in manifest.stale),
+        through if through > MIN_TIMESTAMP else None,
     )

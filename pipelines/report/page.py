@@ -60,11 +60,13 @@ def render(run: RunReport, now: datetime | None = None) -> str:
     environment.filters["moment"] = _moment
     manifest = run.manifest
     row = run.epoch
-    behind = lag(row)
+    # Where the clock ends the windows, the watermark says nothing of them.
+    behind = None if manifest.ends_by_clock else lag(row)
     return environment.get_template("page.html").render(
         run=run,
         epoch=row,
-        watermark=show_millis(manifest.watermark),
+        time="Clock" if manifest.ends_by_clock else "Watermark",
+        reached=show_millis(manifest.final_through),
         lag="-" if behind is None else show_duration(behind),
         interval=_interval(run),
         counters=[

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tidegate.pipelines.report.run import RunReport
 from tidegate.pipelines.tables.counters import FILTERED, FIRED, RETRACTED
-from tidegate.windowing.time import Millis, to_millis, unit_of
+from tidegate.windowing.time import Millis, from_millis, to_millis, unit_of
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6f9f", "#e08a1e", "#a7b0b8", "#c0392b", "#3d8f5f"
 
@@ -43,10 +43,14 @@ _STYLE: dict[Any, Any] = {
 
 def plots(run: RunReport) -> dict[str, str]:
     """Return the plots as SVG by title, in the order of the page; a plot without data is left out."""
-    rows = run.epochs[-_EPOCHS:]
+    rows, by_clock = run.epochs[-_EPOCHS:], run.manifest.ends_by_clock
     drawings: list[tuple[str, bool, Callable[[Axes], None]]] = [
         ("Watermark", any(row["watermark"] for row in rows), lambda axes: _watermark(axes, rows)),
-        ("Watermark lag behind the clock", any(lag(row) is not None for row in rows), lambda axes: _lag(axes, rows)),
+        (
+            "Watermark lag behind the clock",
+            not by_clock and any(lag(row) is not None for row in rows),
+            lambda axes: _lag(axes, rows),
+        ),
         ("Events by what became of them", True, lambda axes: _events(axes, rows)),
         ("Windows fired by timing", True, lambda axes: _fired(axes, rows)),
         ("Open windows by key group", True, lambda axes: _key_groups(axes, run.open_by_key_group)),
@@ -54,8 +58,8 @@ def plots(run: RunReport) -> dict[str, str]:
     ]
     drawn = {title: _draw(draw) for title, has_data, draw in drawings if has_data}
     if run.timeline:
-        watermark = run.epoch["watermark"]
-        drawn[f"Windows of {run.key}"] = _draw(lambda axes: _timeline(axes, run, watermark))
+        reached = from_millis(run.manifest.final_through) if by_clock else run.epoch["watermark"]
+        drawn[f"Windows of {run.key}"] = _draw(lambda axes: _timeline(axes, run, reached))
     return drawn
 
 
@@ -151,7 +155,7 @@ def _lengths(axes: Axes, lengths: Sequence[Millis]) -> None:
     axes.set_ylabel("windows, logarithmic")
 
 
-def _timeline(axes: Axes, run: RunReport, watermark: datetime | None) -> None:
+def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
     """Draw windows as bars, in enough lanes that no bar hides another."""
     ends: list[Millis] = []
     for session in run.timeline:
@@ -167,8 +171,8 @@ def _timeline(axes: Axes, run: RunReport, watermark: datetime | None) -> None:
             edgecolor=ORANGE if session.is_open else "white",
             linewidth=1 if session.is_open else 0.5,
         )
-    if watermark is not None:
-        axes.axvline(_days(to_millis(watermark)), color=RED, linewidth=1)
+    if reached is not None:
+        axes.axvline(_days(to_millis(reached)), color=RED, linewidth=1)
     _show_dates(axes.xaxis)
     axes.set_ylim(-1.2 if len(ends) == 1 else -0.6, max(len(ends), 2) - 0.4)
     axes.set_yticks([])

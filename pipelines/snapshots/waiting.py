@@ -67,7 +67,8 @@ class Waiting:
         fired: number of panes that the window has emitted.
         next_event_time_timer: time that the watermark has to reach.
         next_processing_time_timer: time that the clock has to reach.
-        missing: milliseconds from the watermark to `next_event_time_timer`.
+        missing: milliseconds from the watermark to `next_event_time_timer`, or, if the clock ends the windows, from the
+            clock to the moment that fires the window.
         lateness_left: milliseconds for which the window still accepts late elements; None before the watermark passes
             its end.
         reason: explanation in words, with the way to continue.
@@ -169,9 +170,11 @@ def _waiting(
     held = () if HELD in names else row.get(HELD) or ()
     event_timer = min((*(row["event_time_timers"] or ()), *held), default=None)
     clock_timer = min(row["processing_time_timers"] or (), default=None)
-    missing = None if event_timer is None else max(0, event_timer - manifest.watermark)
+    through = manifest.final_through
+    due = clock_timer if manifest.ends_by_clock else event_timer
+    missing = None if due is None else max(0, due - through)
     fired = int(row["pane"])
-    passed = end is not None and end - 1 <= manifest.watermark
+    passed = not manifest.ends_by_clock and end is not None and end - 1 <= through
     left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
     if row["namespace"] == BUCKET and event_timer is not None:
         reason = f"a {row['side']} element: kept until the watermark is {show_millis(event_timer)}; {blocked}"
@@ -179,14 +182,16 @@ def _waiting(
         reason = f"its function gets an element when the watermark reaches {show_millis(event_timer)}; {blocked}"
     elif passed and fired:
         reason = f"it has fired, and accepts late elements until the watermark is {show_millis(event_timer)}"
-    elif event_timer is not None and missing == 0:
+    elif due is not None and missing == 0:
         reason = "it is due: the next epoch fires it"
     elif event_timer is not None and manifest.watermark == MIN_TIMESTAMP:
         reason = f"no event has moved the watermark yet; {blocked}"
     elif event_timer is not None:
         reason = f"the watermark must reach {show_millis(event_timer)}; {blocked}"
     elif clock_timer is not None:
-        reason = f"it fires by the clock, in the first epoch from {show_millis(clock_timer)} on"
+        # The clock has to pass the timer of a window that it ends.
+        moment = clock_timer + 1 if manifest.ends_by_clock else clock_timer
+        reason = f"it fires by the clock, in the first epoch from {show_millis(moment)} on"
     elif row["namespace"] == KEY:
         reason = "its function has set no timer: only further elements can give a result"
     else:

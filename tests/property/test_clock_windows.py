@@ -6,6 +6,8 @@ Commits come at any millisecond of a window, its first and its last included, an
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +36,8 @@ from tidegate.windowing import (
     WatermarkStrategy,
     Windows,
 )
+from tidegate.windowing.assigners import MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.windows import Merge, TimeWindow
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64())])
 STEPS = st.lists(
@@ -130,3 +134,68 @@ def test_no_cut_changes_panes_and_no_window_opens_twice(
         if shape[1] is None and accumulation is not Accumulation.DISCARDING:
             copies = 2 if shape[0] == SlidingProcessingTimeWindows.of(10, 5) else 1
             assert sum(row["n"] for row in harness.latest()) == rows * copies
+
+
+@dataclass(frozen=True)
+class Back(WindowAssigner):
+    """Ten milliseconds from so long before the clock as an element says."""
+
+    def assign_windows(self, element: Any, timestamp: Any, ctx: Any) -> Sequence[TimeWindow]:
+        start = ctx.current_processing_time - element["back"]
+        return [TimeWindow(start, start + 10)]
+
+    def get_default_trigger(self) -> ProcessingTimeTrigger:
+        return ProcessingTimeTrigger()
+
+    @property
+    def is_event_time(self) -> bool:
+        return False
+
+
+class Joined(Back, MergingWindowAssigner):
+    """As `Back`, and windows that touch merge."""
+
+
+class Ended(Joined):
+    """As `Joined`, but a merge ends as early as one of its windows."""
+
+    def merge_windows(self, windows: Collection[TimeWindow]) -> list[Merge]:
+        return [
+            Merge(TimeWindow(merge.result.start, min(window.end for window in merge.sources)), merge.sources)
+            for merge in super().merge_windows(windows)
+        ]
+
+
+BACK = pa.schema([*SCHEMA, ("back", pa.int64())])
+
+
+def played(assigner: WindowAssigner, *commits: tuple[int, int]) -> PipelineHarness:
+    """Return a stream of elements, each the clock of its commit and how far it looks back."""
+    made = harness_of((TumblingProcessingTimeWindows.of(10), None), Accumulation.ACCUMULATING)
+    compute = replace(made.bound.pipeline.compute, assigner=assigner)
+    harness = PipelineHarness(replace(made.bound.pipeline, compute=compute), BACK)
+    for clock, back in commits:
+        harness.commit([{"user": "a", "at": 5, "back": back}], at=clock)
+        harness.run()
+    harness.pass_time(commits[-1][0] + 100)
+    assert harness.counters["on_time"] + harness.counters["late"] == len(commits)
+    assert not harness.state()
+    return harness
+
+
+def taken(harness: PipelineHarness) -> tuple[list[tuple[int, int]], list[str]]:
+    """Return pane and count of each window, and the reasons of late rows."""
+    panes = sorted((row["pane"], row["n"]) for row in harness.results())
+    return panes, [row["reason"] for row in harness.late()]
+
+
+def test_a_window_of_an_assigner_of_ones_own_that_the_clock_has_passed_takes_no_element() -> None:
+    assert taken(played(Back(), (1_000, 0), (1_009, 9))) == ([(0, 2)], []), "its last millisecond is in it"
+    assert taken(played(Back(), (1_000, 0), (1_010, 10))) == ([(0, 1)], ["windows_passed"])
+    assert taken(played(Back(), (1_000, 11))) == ([], ["windows_passed"]), "nor is it opened"
+
+
+def test_a_merge_that_ends_behind_the_clock_gives_a_late_row() -> None:
+    assert taken(played(Joined(), (1_000, 0), (1_009, 12))) == ([(0, 2)], []), "its last millisecond is in it"
+    assert taken(played(Joined(), (1_000, 0), (1_010, 12))) == ([(0, 1)], ["windows_passed"])
+    assert taken(played(Ended(), (1_000, 0), (1_005, 14))) == ([(0, 1)], ["merged_window_late"])

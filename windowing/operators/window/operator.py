@@ -291,6 +291,9 @@ class WindowOperator:
 
     def _merges_behind_time(self, addition: Addition) -> bool:
         now = self._context.current_watermark if self._event_time else self._context.current_processing_time
+        if self._account_for_all and self._ends_by_clock:
+            # A window is open until the clock has passed its last millisecond.
+            now -= 1
         for merge in addition.merges:
             if merge.result.max_timestamp + self._lateness <= now:
                 if self._account_for_all:
