@@ -1,4 +1,4 @@
-"""Where the clock ends the windows, sensors, `tidegate why` and the page go by the clock, wherever the watermark is."""
+"""Windows that the clock ends: sensors, `tidegate why` and the page go by the clock, wherever the watermark is."""
 
 from __future__ import annotations
 
