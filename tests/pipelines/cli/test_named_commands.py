@@ -50,6 +50,8 @@ def missing(command: str) -> list[str]:
         if inner is None:
             return [words[0]]
         found, words = inner, words[1:]
+    # A command may have one of its own under a word that is an argument elsewhere, as `quality acknowledge`.
+    found = found.make_context(command, list(words), resilient_parsing=True).command
     options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
     return sorted(given - options - {"--help"})
@@ -65,4 +67,5 @@ def test_a_command_that_a_message_names_exists_with_its_options(file: str, comma
 def test_a_command_that_does_not_exist_is_found() -> None:
     assert missing("restor p latest") == ["restor"]
     assert missing("restore p latest --give-up") == ["--give-up"]
+    assert missing("quality acknowledge p --reasons x") == ["--reasons"]
     assert len(named()) > 60

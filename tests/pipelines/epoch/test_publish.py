@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deltalake.exceptions import CommitFailedError
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
@@ -12,6 +11,7 @@ from tidegate.pipelines.manifest import Manifest, StaleInterval
 from tidegate.pipelines.snapshots import publish as step
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish, publish_table
+from tidegate.pipelines.tables.commits import Outrun
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
@@ -78,7 +78,7 @@ def test_a_publish_that_never_gets_through_says_what_to_stop(by_hand: ByHand, mo
     manifest = fired(by_hand)
 
     def always(*arguments: object) -> None:
-        raise CommitFailedError("met another")
+        raise Outrun("met another")
 
     monkeypatch.setattr(step, "_commit", always)
     with pytest.raises(Refused, match=r"epoch 2 can't be published to .*results.*stop the other writer"):
