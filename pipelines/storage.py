@@ -231,10 +231,12 @@ class Warehouse:
         """Copy a file from one table's folder to another's.
 
         Raises:
-            Refused: the file does not exist, is a symbolic link, or its name leads out of the folder.
+            Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads out
+                of the folder.
         """
         _check_in_folder(source, name)
-        self._check_no_link(f"{source}/{name}")
+        for path in (f"{source}/{name}", f"{target}/{as_name}"):
+            self._check_no_link(path)
         reading, read_root = self.filesystem(source)
         writing, write_root = self.filesystem(target)
         original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"

@@ -84,8 +84,8 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
     taken = UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
     if _is_complete(tables, path):
         raise taken
-    if exists:
-        # An older version created the table before it copied the files.
+    if exists or name in tables.warehouse.links(path.rpartition("/")[0]):
+        # An older version created the table before it copied the files; of a link, only the link goes.
         tables.warehouse.delete_folder(path)
     rests = tables.warehouse.names(path)
     # Another command may be copying under this name: the first to create the table has it.
