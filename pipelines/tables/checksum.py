@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
+from tidegate.pipelines.tables.far_times import values_of
 from tidegate.windowing.columnar.hashing import hash_values
 
 UInt64s = npt.NDArray[np.uint64]
@@ -142,4 +143,4 @@ def _numbers(column: pa.Array) -> UInt64s | None:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return column
-    return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+    return pa.array([None if value is None else repr(value) for value in values_of(column)], pa.string())

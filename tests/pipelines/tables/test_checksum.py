@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines.tables.checksum import add_up, checksum_of, hashes_of_rows
+from tidegate.pipelines.tables.far_times import MICROS
 
 ROWS = 40_000
 
@@ -63,3 +64,11 @@ def test_every_value_counts(rows: pa.Table, name: str) -> None:
     values = rows[name].combine_chunks()
     other = values.take(pa.array([*range(ROWS - 1), None], pa.int64()))
     assert checksum_of(rows.set_column(place, name, other)) != checksum_of(rows)
+
+
+def test_times_that_python_lacks_count_row_by_row() -> None:
+    moments = pa.array([0, MICROS[1], MICROS[1] + 1, None], pa.timestamp("us", tz="UTC"))
+    rows = pa.table({"value": pa.StructArray.from_arrays([moments], ["at"])})
+    one_by_one = [checksum_of(rows.slice(place, 1)) for place in range(rows.num_rows)]
+    assert len(set(one_by_one)) == rows.num_rows
+    assert add_up(one_by_one) == checksum_of(rows)
