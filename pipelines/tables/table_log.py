@@ -260,7 +260,7 @@ class TableLog:
         except ValueError as error:
             raise Refused(
                 f"entry {entry_name(version)} in the log of table {self.tables.path(self.table)} is damaged ({error}). "
-                f"Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` sets it aside, and goes "
+                f"Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` sets it aside and goes "
                 "on"
             ) from error
 

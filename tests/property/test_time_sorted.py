@@ -231,7 +231,7 @@ EQUAL_ROWS_OF_BOTH_INPUTS = [
     Commit("left", [row(2)], True, 1),
     Commit("left", [row(0)], True, 1),
 ]
-"""Of the rows of time 0, only the one on the left is late."""
+"""The left row of time 0 is late, and its equal on the right is not."""
 
 
 @FUNCTIONS
