@@ -258,6 +258,27 @@ class Warehouse:
                 f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
             ) from error
 
+    def move_file(self, path: str, name: str, target: str, as_name: str) -> bool:
+        """Move a file within the warehouse, over any file of that name; return False if it is missing.
+
+        Raises:
+            Refused: a symbolic link in a path leads to another folder.
+        """
+        for folder in (path, target):
+            self._check_no_link(folder)
+        filesystem, root = self.filesystem(path)
+        _, target_root = self.filesystem(target)
+        if self.sizes(path, [name])[name] is None:
+            return False
+        if isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.create_dir(target_root, recursive=True)
+            filesystem.move(f"{root}/{name}", f"{target_root}/{as_name}")
+        else:
+            # A store has no rename.
+            self.copy_file(path, name, target, as_name)
+            self.delete_file(path, name)
+        return True
+
     def delete_file(self, path: str, name: str) -> None:
         """Remove a file from a table's folder; no version of the table may list it any more.
 

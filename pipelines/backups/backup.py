@@ -15,7 +15,7 @@ from importlib.metadata import version
 import pyarrow as pa
 
 from tidegate.pipelines.backups.cut import Cut, CutMoved, TableCut, cut_now
-from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -144,15 +144,25 @@ def find_backup(place: PipelineTables, name: str) -> Backup:
     raise UsageError(f"no backup {name!r} of {place.pipeline} in {place.warehouse.uri}; its backups: {names}")
 
 
-def delete_backups(place: PipelineTables, names: Iterable[str]) -> int:
+def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Callable[[], None] = lambda: None) -> int:
     """Remove backups, and the files of the pool that no other backup has; return the number of those files.
 
     The caller holds the lease of the place.
+
+    Args:
+        place: the pipeline in the place of its backups.
+        names: names of the backups.
+        check_lease: raises LeaseHeld if another command has the lease of the place.
+
+    Raises:
+        LeaseHeld: this command hung while another one worked in the place.
     """
     for name in names:
+        check_lease()
         place.warehouse.delete_file(place.path(BACKUPS), f"{name}.json")
     left = _names(place)
     for file in place.warehouse.names(place.path(BACKUPS)):
+        check_lease()
         # The list of files of a backup that was removed now, or whose command was killed.
         if file.removesuffix(".json").removesuffix(".parquet") not in left:
             place.warehouse.delete_file(place.path(BACKUPS), file)
@@ -163,9 +173,23 @@ def delete_backups(place: PipelineTables, names: Iterable[str]) -> int:
     for folder in _pool_folders(place):
         for file in place.warehouse.names(place.path(f"{POOL}/{folder}")):
             if (folder, file) not in needed:
-                place.warehouse.delete_file(place.path(f"{POOL}/{folder}"), file)
+                check_lease()
+                _remove(place, f"{POOL}/{folder}", file, check_lease)
                 gone += 1
     return gone
+
+
+def _remove(place: PipelineTables, folder: str, file: str, check_lease: Callable[[], None]) -> None:
+    """Remove a file of the pool, unless this command hung: then a new backup may rely on the file."""
+    path, aside = place.path(folder), f"{file}.removed"
+    if not place.warehouse.move_file(path, file, path, aside):
+        return
+    try:
+        check_lease()
+    except LeaseHeld:
+        place.warehouse.move_file(path, aside, path, file)
+        raise
+    place.warehouse.delete_file(path, aside)
 
 
 def content_of(place: PipelineTables, name: str, columns: Iterable[str] = CONTENT.names) -> pa.Table:
@@ -211,9 +235,10 @@ def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: s
 
     From now on none does, because the backup is described.
     """
+    listed = f"{name}.parquet" in place.warehouse.names(place.path(BACKUPS))
     for table in cut.tables:
         present = place.warehouse.names(place.path(f"{POOL}/{table.name}"))
-        if any(present.get(file) != size for file, size in table.files.items()):
+        if not listed or any(present.get(file) != size for file, size in table.files.items()):
             place.warehouse.delete_file(place.path(BACKUPS), f"{name}.json")
             raise TidegateError(
                 f"another command removed files of backup {name!r} of {tables.pipeline} while this one hung: no backup "

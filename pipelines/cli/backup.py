@@ -55,7 +55,7 @@ def create(screen: Screen, pipeline: str, name: str | None, keep: int | None) ->
         old = [each.name for each in list_backups(place)[keep:]] if keep else []
         if old:
             lease.check()
-            delete_backups(place, old)
+            delete_backups(place, old, lease.check)
     screen.show(
         {**asdict(copy), "copied": copied, "deleted": old},
         f"backup {copy.name} of {pipeline}: epoch {copy.epoch}, {copy.size} bytes, {copied} of them copied now, in "
@@ -107,10 +107,10 @@ def delete(screen: Screen, pipeline: str, name: str) -> None:
     An interrupted removal is continued by the same command.
     """
     _, place = _both(screen, pipeline)
-    with Lease(place, "backup delete", system_clock):
+    with Lease(place, "backup delete", system_clock) as lease:
         is_left = name in (*(each.name for each in list_backups(place)), "latest")
         deleted = find_backup(place, name).name if is_left else name
-        gone = delete_backups(place, [deleted] if is_left else [])
+        gone = delete_backups(place, [deleted] if is_left else [], lease.check)
         if not (is_left or gone):
             find_backup(place, name)
     screen.show(

@@ -52,8 +52,8 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
     if not tables.exist:
         # Without tables the command can only fail, and it should fail before it makes a table for its lease.
         find_snapshot(tables, target)
-    with Lease(tables, "restore", system_clock):
-        set_aside = set_aside_damaged(tables)
+    with Lease(tables, "restore", system_clock) as lease:
+        set_aside = set_aside_damaged(tables, lease.check)
         snapshot = find_snapshot(tables, target)
         # A savepoint may be another pipeline's, with numbers of its own.
         needed = None if target.startswith(SAVEPOINT) else snapshot.manifest.epoch

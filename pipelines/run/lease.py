@@ -338,7 +338,10 @@ def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
 
 
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
-    """Commit a row on top of the version of a handle; return False if another commit came first."""
+    """Commit a row on top of the version of a handle; return False if another commit came first.
+
+    This is not `commit`, which leaves old entries to retention: here Delta removes those that are older than an hour.
+    """
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
     file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
     version = handle.version()
@@ -351,13 +354,15 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
             actions, "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
         )
     except CommitFailedError as error:
-        if tables.warehouse.open(tables.path(LEASE)).version() <= version:
+        newest_one = tables.warehouse.open(tables.path(LEASE))
+        if newest_one.version() <= version:
             # Nobody else committed, so the next attempt would end like this one.
             raise Refused(
                 f"the lease of pipeline {tables.pipeline!r} can't be written: something that is no log entry stands at "
                 f"{tables.path(LEASE)}/{FOLDER}/{entry_name(version + 1)}. Remove it"
             ) from error
-        return False
+        # A store may do a commit whose answer is lost on the way; it is repeated then, and refused as one that exists.
+        return _read(tables, newest_one) == row
     if handle.version() % _COMMITS_PER_CLEANING == 0:
         # A stream renews its lease for months: without this its folder would grow by a file each time.
         tables.clear_lease()

@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import Snapshot, newest_commits, required
+from tidegate.pipelines.snapshots.head import Snapshot, newest_record, required
 from tidegate.pipelines.snapshots.key_traces import KeyTraces, is_of, partitions_of
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
@@ -227,8 +227,7 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
 def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
     """Commit the remaining state to a savepoint, and delete all that its newest version does not need."""
     table = f"{SAVEPOINTS}/{name}"
-    entries = newest_commits(tables.warehouse, snapshot.handle, snapshot.handle.version() + 1)
-    record = next(entry["tidegate"] for entry in entries if "tidegate" in entry)
+    record = newest_record(tables.warehouse, snapshot.handle)["tidegate"]
     added, removes = list[DataFile](), list[RemoveAction]()
     if rest.gone or erased != snapshot.manifest:
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))

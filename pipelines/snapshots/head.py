@@ -28,9 +28,6 @@ FENCE = "tidegate_fence"
 KEPT = "tidegate_kept"
 """Name of the field of such a commit's metadata, in table state, that holds `Kept`."""
 
-_COMMITS_OF_OTHERS = 5
-"""Newest commits to table state among which its newest snapshot is looked for. The others are fences of a vacuum."""
-
 _CHANGED = "Only tidegate may change it: restore the table from before that change"
 
 
@@ -94,24 +91,25 @@ def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None
 
     The result is None if an older tidegate committed that snapshot: it did not record them.
     """
-    for commit in newest_commits(warehouse, handle, _COMMITS_OF_OTHERS):
-        if isinstance(commit.get("tidegate"), dict):
-            return _published_by(commit)
-    return None
+    return _published_by(newest_record(warehouse, handle))
 
 
-def newest_commits(warehouse: Warehouse, handle: DeltaTable, most: int) -> Iterator[dict[str, Any]]:
-    """Yield the descriptions of a table's newest commits, the newest first.
+def newest_record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
+    """Return the description of the newest commit, up to a handle's version, that names its epoch; empty if none does.
 
-    Delta's own history reads all of them at once, where mostly one is needed, and is empty on an object store if the
-    first folder of the path has a colon.
+    Between it and the handle are only commits without an epoch, such as the fences of clean-ups. Delta's own history
+    reads all commits at once, where mostly one is needed, and is empty on an object store if the first folder of the
+    path has a colon.
     """
     log = warehouse.log(path_of(handle))
-    for version in range(handle.version(), max(-1, handle.version() - most), -1):
+    for version in range(handle.version(), -1, -1):
         try:
-            yield commit_info(log.actions(version))
+            info = commit_info(log.actions(version))
         except FileNotFoundError:
-            return
+            break
+        if isinstance(info.get("tidegate"), dict):
+            return info
+    return {}
 
 
 def _published_by(commit: dict[str, Any]) -> PublishedBy | None:

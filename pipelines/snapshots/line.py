@@ -21,8 +21,8 @@ from tidegate.pipelines.snapshots.head import (
     Snapshot,
     SnapshotEntry,
     list_snapshots,
-    newest_commits,
     newest_epochs,
+    newest_record,
     read_snapshot,
 )
 from tidegate.pipelines.snapshots.losses import Losses
@@ -312,8 +312,8 @@ class _Ancestry:
         records = [entry.manifest for entry in entries.values()]
         for table in PUBLISHED:
             if tables.warehouse.exists(tables.path(table)):
-                commits = (commit.get("tidegate") for commit in newest_commits(tables.warehouse, tables.look(table), 1))
-                records += [commit for commit in commits if isinstance(commit, dict) and "parent" in commit]
+                record = newest_record(tables.warehouse, tables.look(table)).get("tidegate", {})
+                records += [record] if "parent" in record else []
         # The later record of an epoch wins, so the logs count more than table epochs.
         records = [*_epoch_rows(tables), *records]
         return cls(

@@ -116,7 +116,9 @@ def vacuum(
     check = check_lease or (lambda: None)
     check()
     at = {table: log.versions[-1] for table, log in decision.logs.items()}
-    _fence(tables, at, decision.since, decision.snapshots)
+    # An idle table gets no commit, so that its log does not grow by one in each upkeep of a stream.
+    cleared = [table for table in PUBLISHED if decision.clearing.files[table]]
+    _fence(tables, at, cleared, decision.since, decision.snapshots)
     # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
     for table in ALL:
         check()
@@ -146,7 +148,7 @@ def keep_newest_only(tables: PipelineTables) -> None:
     newest = next(entry.version for entry in snapshots_of(TableLog(tables, state.NAME)))
     since = {**at, state.NAME: newest}
     # After the fence, nobody can commit one of the listed files any more.
-    _fence(tables, at, since)
+    _fence(tables, at, PUBLISHED, since)
     for table in ALL:
         leave_newest(tables, table, since[table], listed[table])
     tables.clear_lease()
@@ -194,19 +196,24 @@ def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) 
 
 
 def _fence(
-    tables: PipelineTables, at: Mapping[str, int], since: Mapping[str, int], snapshots: Collection[int] = ()
+    tables: PipelineTables,
+    at: Mapping[str, int],
+    cleared: Sequence[str],
+    since: Mapping[str, int],
+    snapshots: Collection[int] = (),
 ) -> None:
-    """Commit to each table on top of the version that a clean-up decided by, and record what stays of state.
+    """Commit to tables on top of the version that a clean-up decided by, and record what stays of state.
 
     Args:
         tables: the pipeline's tables.
         at: by table, the version that the clean-up decided by.
+        cleared: published tables that lose files. Table state always gets a commit.
         since: by table, the version from which on all versions stay.
         snapshots: versions of table state that stay too.
     """
     kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
     # Table state is the last one: nothing is given up before every table is fenced.
-    for table in (*PUBLISHED, state.NAME):
+    for table in (*cleared, state.NAME):
         noted = {KEPT: kept} if table == state.NAME else {}
         commit(tables.warehouse, tables.open(table, at[table]), [], {FENCE: "vacuum", **noted})
 

@@ -21,7 +21,7 @@ from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, Usag
 from tidegate.pipelines.manifest import DataFile, Manifest
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.snapshots.commit import as_data_file
-from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, newest_commits, snapshot_in
+from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, newest_record, snapshot_in
 from tidegate.pipelines.storage import Warehouse, active_files, path_of
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.commits import Outrun, create
@@ -278,10 +278,8 @@ def _open(tables: PipelineTables, path: str) -> Snapshot:
 
 def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     """Return the metadata that `create_savepoint` wrote into the commit of a savepoint."""
-    commits = newest_commits(warehouse, handle, handle.version() + 1)
-    records = (commit["tidegate"] for commit in commits if isinstance(commit.get("tidegate"), dict))
-    record: dict[str, Any] | None = next(records, None)
-    if record is None or not {"created_at", "table_id", "schemas"} <= record.keys():
+    record: dict[str, Any] = newest_record(warehouse, handle).get("tidegate", {})
+    if not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
             f"savepoint {path_of(handle)} has no record of the place where it was made: its log was changed. Copy the "
             "whole folder again, or delete it"

@@ -27,6 +27,8 @@ _COUNTED = ("add", "remove", "txn")
 _ENDS_WITH_COLUMNS = ("ADD COLUMN", "RESTORE")
 """Operations of deltalake whose entries end with the columns of the table."""
 
+_CREATES = "CREATE TABLE"
+
 
 class Outrun(Refused):
     """Somebody else committed to the table after the handle was opened."""
@@ -136,8 +138,10 @@ def is_whole(actions: Sequence[Action]) -> bool:
     info = commit_info(actions)
     present = [kind for action in actions for kind in _COUNTED if kind in action]
     noted = info.get(COMMIT, {})
+    has_columns = any("metaData" in action for action in actions)
+    if info.get("operation") == _CREATES and not has_columns:
+        return False
     if info.get("operation") in _ENDS_WITH_COLUMNS:
-        has_columns = any("metaData" in action for action in actions)
         return has_columns and present.count("txn") >= noted.get("transactions", 0)
     if "actions" in noted:
         return bool(len(present) == noted["actions"])

@@ -7,6 +7,8 @@ looks into.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines import delta_log
@@ -18,21 +20,27 @@ from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 FOLDER = "damaged"
 
 
-def set_aside_damaged(tables: PipelineTables) -> list[str]:
+def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> list[str]:
     """Move damaged entries, and the entries after them, out of the logs of tables that can't be opened.
 
     The caller holds the lease, and brings the tables into agreement afterwards.
+
+    Args:
+        tables: the pipeline's tables.
+        check_lease: raises LeaseHeld if another driver has taken the lease.
 
     Returns:
         A sentence for each changed table; empty if every table opens.
 
     Raises:
-        Refused: a table can't be opened even without these entries.
+        Refused: a table can't be opened even without these entries, or another command mended it at the same time.
+        LeaseHeld: this command hung while another one worked.
     """
-    return [sentence for table in ALL if (sentence := _set_aside(tables, table)) is not None]
+    return [sentence for table in ALL if (sentence := set_aside(tables, table, check_lease)) is not None]
 
 
-def _set_aside(tables: PipelineTables, table: str) -> str | None:
+def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None] = lambda: None) -> str | None:
+    """Do the same for one table; None if it opens."""
     path = tables.path(table)
     log, moved = f"{path}/{delta_log.FOLDER}", list[str]()
     while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
@@ -44,10 +52,18 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
                 "what to do"
             )
         # The newest entry moves first, so the log has no gap even if this stops halfway.
-        for name in reversed(damaged):
-            tables.warehouse.copy_file(log, name, f"{log}/{FOLDER}", name)
-            tables.warehouse.delete_file(log, name)
-        moved += damaged
+        for name, content in reversed(damaged.items()):
+            check_lease()
+            if not tables.warehouse.move_file(log, name, f"{log}/{FOLDER}", name):
+                continue
+            moved.append(name)
+            if tables.warehouse.log(path).read(f"{FOLDER}/{name}") != content:
+                # This command hung, and another one mended the log and went on: this entry is one of its.
+                tables.warehouse.move_file(f"{log}/{FOLDER}", name, log, name)
+                raise Refused(
+                    f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
+                    "changed there: run it again"
+                )
     if not moved:
         return None
     return f"{len(moved)} files of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(moved)}"
@@ -71,7 +87,7 @@ def _opens(tables: PipelineTables, table: str) -> bool:
     return True
 
 
-def _newest_checkpoint(tables: PipelineTables, table: str) -> list[str]:
+def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
     """Return the files of the newest checkpoint if the table can do without it; else nothing.
 
     It can if all entries since the checkpoint before it, or since version 0, exist.
@@ -79,24 +95,25 @@ def _newest_checkpoint(tables: PipelineTables, table: str) -> list[str]:
     names = _names(tables, table)
     checkpoints = checkpoint_versions(names)
     if not checkpoints:
-        return []
+        return {}
     before = checkpoints[-2] if len(checkpoints) > 1 else -1
     if not all(entry_name(version) in names for version in range(before + 1, checkpoints[-1] + 1)):
-        return []
+        return {}
     newest = {name for name in names if checkpoint_versions([name]) == checkpoints[-1:]}
-    return sorted(newest | ({LAST_CHECKPOINT} & names))
+    log = tables.warehouse.log(tables.path(table))
+    return {name: log.read(name) for name in sorted(newest | ({LAST_CHECKPOINT} & names))}
 
 
-def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
-    """Return the entries from the first damaged one on, in order; empty if no entry is damaged."""
+def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
+    """Return the entries from the first damaged one on, in order, with their content; empty if none is damaged."""
     names = _names(tables, table)
     log, versions = tables.warehouse.log(tables.path(table)), entry_versions(names)
     since = max(checkpoint_versions(names), default=-1)
     for number, version in enumerate(versions):
         # Delta does not read entries up to the newest checkpoint.
         if version > since and not _is_whole(log.read(entry_name(version))):
-            return [entry_name(version) for version in versions[number:]]
-    return []
+            return {name: log.read(name) for name in map(entry_name, versions[number:])}
+    return {}
 
 
 def _names(tables: PipelineTables, table: str) -> set[str]:

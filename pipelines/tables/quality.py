@@ -7,6 +7,7 @@ combines the small files and removes outcomes that are too old.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,17 +17,20 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
-from tidegate.pipelines.tables.files import add_action, statistics, write_file
+from tidegate.pipelines.tables.commits import Outrun, commit
+from tidegate.pipelines.tables.damaged_log import set_aside
+from tidegate.pipelines.tables.files import add_action, remove_action, statistics, write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, from_millis
+
+_log = logging.getLogger(__name__)
 
 NAME = "quality"
 
@@ -149,6 +153,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
     Raises:
         Refused: other commits to the table come in between each time.
     """
+    mend(tables)
     tables.create_one(NAME, SCHEMA, {})
     outcomes = [asdict(row) for row in rows]
 
@@ -158,9 +163,15 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
         return pa.Table.from_pylist([{**row, "number": number} for row in outcomes], schema=SCHEMA), []
 
     # The table of an older tidegate has fewer columns. Another check may add them at the same moment.
-    with suppress(CommitFailedError):
+    with suppress(Outrun):
         tables.widen({NAME: SCHEMA})
     commit_change(tables, change)
+
+
+def mend(tables: PipelineTables) -> None:
+    """Set damaged entries of the log aside. No epoch depends on this table, so nobody has to be asked."""
+    if (told := set_aside(tables, NAME)) is not None:
+        _log.warning("%s", told)
 
 
 Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAction]]]
@@ -184,18 +195,11 @@ def commit_change(tables: PipelineTables, change: Change) -> int:
             stats = json.dumps(statistics(added, _DESCRIBED))
             adds = [add_action(file.model_copy(update={"stats": stats}))]
         try:
-            handle.create_write_transaction(
-                [*adds, *removes],
-                "append",
-                handle.schema(),
-                commit_properties=CommitProperties(max_commit_retries=0),
-                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-            )
-        except CommitFailedError:
+            commit(tables.warehouse, handle, [*adds, *removes], {})
+        except Outrun:
             if file is not None:
                 tables.warehouse.delete_file(path, file.path)
             continue
-        tables.warehouse.make_commit_durable(path, version)
         return version
     raise Refused(
         f"other checks of {tables.pipeline} commit to table {path} each time that this command tries to: run it again"
@@ -211,23 +215,24 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
         tables: the pipeline's tables.
         oldest: moment before which checks are removed, int64 epoch milliseconds.
     """
-    handle = tables.open(NAME)
-    if len(active_files(handle)) < _ENOUGH:
+    if len(active_files(tables.open(NAME))) < _ENOUGH:
         return False
-    rows = read_table(tables.warehouse, handle)
+
+    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+        kept = _without_old(read_table(tables.warehouse, handle), oldest)
+        return kept.sort_by("checked_at"), [remove_action(file) for file in active_files(handle)]
+
+    commit_change(tables, change)
+    tables.open(NAME).vacuum(dry_run=False, full=True)
+    return True
+
+
+def _without_old(rows: pa.Table, oldest: Millis) -> pa.Table:
     young = pc.greater_equal(rows["checked_at"], pa.scalar(from_millis(oldest)).cast(TIMESTAMP))
     checks = _of_checks(rows)
     needed = [check for check in (_newest_check(checks), _newest_passed_check(checks)) if check is not None]
     is_needed = pc.is_in(rows["check_id"], value_set=pa.array(needed, pa.string()))
-    kept = rows.filter(pc.or_(pc.or_(young, is_needed), pc.equal(rows["suite"], ACKNOWLEDGED)))
-    try:
-        # What a check appends meanwhile stays: only the files of this version go.
-        write_deltalake(handle, kept.sort_by("checked_at"), mode="overwrite")
-    except CommitFailedError:
-        # Another check does the same at this moment.
-        return False
-    tables.open(NAME).vacuum(dry_run=False, full=True)
-    return True
+    return rows.filter(pc.or_(pc.or_(young, is_needed), pc.equal(rows["suite"], ACKNOWLEDGED)))
 
 
 def acknowledge(

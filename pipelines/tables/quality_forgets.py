@@ -39,6 +39,7 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
     """
     if not tables.warehouse.exists(tables.path(quality.NAME)) or (only_if_named and not _are_named(tables, key)):
         return
+    quality.mend(tables)
     listed: list[str] = []
 
     def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:

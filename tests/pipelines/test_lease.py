@@ -6,9 +6,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -264,6 +265,46 @@ def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: Pipelin
     with Lease(tables, "stream", clock) as lease:
         lease.check()
     assert unlock(tables, clock.now) is None
+
+
+def test_an_unlock_whose_answer_is_lost_says_whose_lease_it_took(
+    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    held_by(tables, clock, host="elsewhere", process=7)
+    write = DeltaTable.create_write_transaction
+
+    def lose(handle: DeltaTable, *arguments: Any, **named: Any) -> None:
+        write(handle, *arguments, **named)
+        raise CommitFailedError("Failed to commit transaction: 0")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(DeltaTable, "create_write_transaction", lose)
+        assert "process 7 on elsewhere" in str(unlock(tables, clock.now))
+    assert unlock(tables, clock.now) is None
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda place: place.symlink_to("/nowhere/x")])
+def test_what_stands_at_the_next_entry_of_the_lease_ends_the_command_and_goes_by_the_words_of_its_error(
+    tables: PipelineTables, make: Callable[[Path], object]
+) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock):
+        pass
+    log = Path(tables.path("lease"), "_delta_log")
+    place = log / f"{len([*log.glob('*.json')]):020d}.json"
+    make(place)
+    files = len([*log.parent.glob("*.parquet")])
+    with pytest.raises(Refused) as refused, Lease(tables, "stream", clock):
+        pytest.fail("it is held")
+    assert len([*log.parent.glob("*.parquet")]) <= files + 1
+    if f"{place}. Remove it" in str(refused.value):
+        place.rmdir() if place.is_dir() else place.unlink()
+    else:
+        assert "`tidegate unlock duty` removes it" in str(refused.value)
+        assert unlock(tables, clock.now) is not None
+    with Lease(tables, "stream", clock) as lease:
+        lease.check()
 
 
 def test_a_driver_at_work_on_this_host_keeps_its_lease_from_an_unlock(tables: PipelineTables) -> None:

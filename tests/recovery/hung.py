@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.snapshots.head import list_snapshots, require_snapshot
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
 from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables import commits, quality
+from tidegate.pipelines.tables import commits
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 NAME = PIPELINE.name
@@ -58,6 +58,7 @@ FORGOTTEN = "user1"
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "stream": ("stream", NAME, "--available-now", "--max-files-per-epoch", "1"),
+    "backfill": ("backfill", NAME, "--start", "2024-03-01", "--end", "2024-03-02"),
     "vacuum": ("vacuum", NAME, "--snapshots", "1", "--days", "0"),
     "vacuum some": ("vacuum", NAME, "--snapshots", "2", "--days", "0"),
     "optimize": ("optimize", NAME),
@@ -72,15 +73,22 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "backup": ("backup", "create", NAME, "--name", "new"),
     "backup delete": ("backup", "delete", NAME, "old"),
     "reset": ("source", "reset", NAME, "--keep-results", "--force"),
+    "unlock": ("unlock", NAME),
 }
-"""Commands that change something. `reset` may read rows twice, so its results are not counted."""
+"""Commands that change something. `reset` may read rows twice, so its results are not counted.
+
+`unlock` is run as on another host, right away, where the others run after the lease of the first one ended; the next
+command of the pipeline comes after it.
+"""
 
 MUTATIONS: tuple[tuple[Any, str], ...] = (
-    *((Warehouse, name) for name in ("write_parquet", "replace_file", "copy_file", "delete_file", "delete_folder")),
+    *(
+        (Warehouse, name)
+        for name in ("write_parquet", "replace_file", "copy_file", "move_file", "delete_file", "delete_folder")
+    ),
     *((DeltaTable, name) for name in ("create_write_transaction", "create_checkpoint", "restore", "vacuum")),
     (TableAlterer, "add_columns"),
     (commits, "create_table_with_add_actions"),
-    (quality, "write_deltalake"),
 )
 
 
@@ -206,8 +214,16 @@ class Hung:
         code, told = self.tidegate(*arguments)
         assert code == 0, told
 
+    def is_held_elsewhere(self) -> None:
+        """Let a driver on another host hold the lease."""
+        other = Lease(Lake(self.folder).tables(PIPELINE), "stream", lambda: self.clock.time_ns() // 1_000_000)
+        other.row = replace(other.row, host="elsewhere")
+        other.renew()
+
     def operations(self, command: str) -> int:
         """Return the number of mutating operations of a command."""
+        if command == "unlock":
+            self.is_held_elsewhere()
         hang = Hang(0, False, lambda: None)
         with hang.planted():
             self.tidegate(*COMMANDS[command])
@@ -225,9 +241,17 @@ class Hung:
         ended = list[tuple[int, str]]()
 
         def meanwhile() -> None:
+            if second == "unlock":
+                with pytest.MonkeyPatch.context() as planted:
+                    planted.setattr(lease, "this_host", lambda: "elsewhere")
+                    ended.append(self.tidegate(*COMMANDS[second]))
+                ended.append(self.tidegate(*COMMANDS["vacuum"]))
+                return
             self.clock.ahead += TIME_TO_LIVE + 1
             ended.append(self.tidegate(*COMMANDS[second]))
 
+        if first == "unlock":
+            self.is_held_elsewhere()
         hang = Hang(operation, after, meanwhile)
         with hang.planted():
             code, told = self.tidegate(*COMMANDS[first])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours, sessions
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as commit_step
 from tidegate.pipelines.snapshots import recovery
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -27,7 +29,7 @@ from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.tables.table_log import shorten_log
 
 pytestmark = pytest.mark.recovery
@@ -220,6 +222,34 @@ def test_a_state_commit_says_what_each_table_holds_then(by_hand: ByHand) -> None
     } == told.after
 
 
+def cleaned(by_hand: ByHand) -> None:
+    with Lease(by_hand.tables, "vacuum", lambda: NOW):
+        vacuum(by_hand.tables, Retention(9, timedelta(9)), NOW)
+
+
+def test_no_number_of_clean_ups_hides_what_each_table_holds(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    log = Path(by_hand.tables.path("results"), "_delta_log")
+    shutil.copytree(log, by_hand.folder / "before")
+    hours(by_hand, 10)
+    for _ in range(7):
+        cleaned(by_hand)
+    told = recovery.published_by(by_hand.warehouse, by_hand.head().handle)
+    assert told is not None
+    assert told.after["results"] == 3
+    shutil.rmtree(log)
+    shutil.copytree(by_hand.folder / "before", log)
+    hours(by_hand, 11)
+    assert sessions(by_hand) == [8, 9, 10]
+
+
+def test_an_idle_table_gets_no_commit_from_clean_ups(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    before = {table: by_hand.tables.open(table).version() for table in PUBLISHED}
+    cleaned(by_hand)
+    assert {table: by_hand.tables.open(table).version() for table in PUBLISHED} == before
+
+
 def test_only_logs_that_can_not_be_read_are_touched(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9)
     assert set_aside_damaged(by_hand.tables) == []
@@ -257,6 +287,42 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_ha
     back_to(by_hand, "latest")
     hours(by_hand, 19)
     assert sessions(by_hand) == [*range(8, 19)]
+
+
+@pytest.mark.parametrize("table", ALL)
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_table_whose_first_entry_is_cut_is_made_anew(by_hand: ByHand, table: str, kept: int) -> None:
+    planned = by_hand.planned([("ann", at("08:00"), 8)], at("08:00"))
+    by_hand.tables.create(planned.plan.bound.table_schemas)
+    entry = entries(by_hand, table)[0]
+    entry.write_bytes(b"".join(entry.read_bytes().splitlines(keepends=True)[:kept]))
+    with pytest.raises(Refused, match=r"is cut.*`tidegate restore sessions latest` sets it aside"):
+        recover(by_hand.tables)
+    assert len(set_aside_damaged(by_hand.tables)) == 1
+    hours(by_hand, 8, 9)
+    assert sessions(by_hand) == [8]
+
+
+def test_who_hangs_while_it_sets_entries_aside_takes_none_that_another_command_wrote_since(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours(by_hand, 8, 9, 10)
+    cut(by_hand, "results")
+    known, hung = Warehouse.move_file, list[bool]()
+
+    def move_file(self: Warehouse, *names: str) -> bool:
+        if not hung:
+            hung.append(True)
+            back_to(by_hand, "latest")
+            hours(by_hand, 11)
+        return known(self, *names)
+
+    monkeypatch.setattr(Warehouse, "move_file", move_file)
+    with pytest.raises(Refused, match=r"another command wrote entry 0+3\.json .* run it again"):
+        set_aside_damaged(by_hand.tables)
+    assert set_aside_damaged(by_hand.tables) == []
+    hours(by_hand, 12)
+    assert sessions(by_hand) == [8, 9, 10, 11]
 
 
 def test_a_log_that_nothing_can_mend_counts_as_gone_once_it_is_moved_away(by_hand: ByHand) -> None:

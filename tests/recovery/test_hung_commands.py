@@ -65,7 +65,7 @@ def test_this_does_not_rest_on_a_look_at_the_lease(made: Hung, tmp_path: Path, f
 
 
 def state_alone_is_fenced(planted: pytest.MonkeyPatch) -> None:
-    def fence(tables: retention.PipelineTables, decision: retention._Decision) -> None:
+    def fence(tables: retention.PipelineTables, *decided: object) -> None:
         commit(tables.warehouse, tables.open(state.NAME), [], {})
 
     planted.setattr(retention, "_fence", fence)

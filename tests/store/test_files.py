@@ -214,3 +214,13 @@ def test_a_server_that_tests_start_keeps_a_condition(server: S3Server, bucket: s
     store.put("a", b"1", mode="create")
     with pytest.raises(AlreadyExistsError):
         store.put("a", b"2", mode="create")
+
+
+def test_a_file_is_moved_over_another_and_one_that_is_missing_is_told(warehouse: Warehouse) -> None:
+    folder, aside = warehouse.path("t"), warehouse.path("t", "aside")
+    warehouse.replace_file(folder, "a", b"new")
+    warehouse.replace_file(aside, "b", b"old")
+    assert warehouse.move_file(folder, "a", aside, "b")
+    assert (warehouse.names(folder), warehouse.read_text(aside, "b")) == ({}, "new")
+    assert not warehouse.move_file(folder, "a", aside, "b")
+    assert warehouse.read_text(aside, "b") == "new"

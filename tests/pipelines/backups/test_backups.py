@@ -130,6 +130,35 @@ def test_a_file_is_copied_once_and_removed_with_the_last_backup_that_has_it(
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_who_hangs_while_it_deletes_a_backup_takes_no_file_of_a_new_one(
+    runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Before or after it moves a file of the pool, between two looks at its lease."""
+    back_up(lake, place)
+    known, hung = Warehouse.move_file, list[bool]()
+
+    def move_file(self: Warehouse, *names: str) -> bool:
+        if hung:
+            return known(self, *names)
+        hung.append(True)
+        moved = known(self, *names) if after else None
+        back_up(lake, place, "new")
+        return known(self, *names) if moved is None else moved
+
+    def check_lease() -> None:
+        if hung:
+            raise LeaseHeld("another command has it")
+
+    monkeypatch.setattr(Warehouse, "move_file", move_file)
+    with pytest.raises(LeaseHeld):
+        delete_backups(place, ["first"], check_lease)
+    lose_tables(lake)
+    restore_backup(lake.tables(PIPELINE), place, find_backup(place, "new"))
+    run(NoSpark(), lake)
+    assert differences(outcome(lake), outcome(runs.ended)) == {}
+
+
 def test_a_clean_up_that_removes_files_meanwhile_leads_to_a_new_cut(
     lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

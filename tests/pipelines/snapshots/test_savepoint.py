@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import savepoint as step
 from tidegate.pipelines.snapshots.contents import state_rows
@@ -201,3 +202,41 @@ def test_one_that_can_not_be_read_hides_no_other_and_can_be_deleted(by_hand: ByH
     for name in ("cut", "emptied"):
         delete_savepoint(by_hand.tables, name)
     assert broken_savepoints(by_hand.tables) == []
+
+
+def test_one_whose_log_entry_is_cut_at_the_end_of_a_line_is_not_taken_for_whole(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    create_savepoint(by_hand.tables, by_hand.head(), "kept", NOW)
+    (entry,) = Path(by_hand.tables.path("savepoints/kept"), "_delta_log").glob("*.json")
+    lines = entry.read_bytes().splitlines(keepends=True)
+    for end in range(1, len(lines)):
+        entry.write_bytes(b"".join(lines[:end]))
+        with pytest.raises(TidegateError):
+            read_savepoint(by_hand.tables, "kept")
+    entry.write_bytes(b"".join(lines))
+    assert len(read_savepoint(by_hand.tables, "kept").files) > 0
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_of_two_that_make_one_of_a_name_at_once_the_first_has_it(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """The second one copies its files before the first, or after it."""
+    two_epochs(by_hand)
+    known, both = step.copy_files, list[bool]()
+
+    def copy_files(tables: Any, snapshot: Any, path: str, prefix: str, with_manifest: bool) -> Any:
+        if both:
+            return known(tables, snapshot, path, prefix, with_manifest)
+        both.append(True)
+        files = known(tables, snapshot, path, prefix, with_manifest) if after else None
+        create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+        return known(tables, snapshot, path, prefix, with_manifest) if files is None else files
+
+    monkeypatch.setattr(step, "copy_files", copy_files)
+    with pytest.raises(UsageError, match="savepoint 'a' of sessions exists"):
+        create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    made = read_savepoint(by_hand.tables, "a")
+    assert state_rows(by_hand.warehouse, made).equals(state_rows(by_hand.warehouse, by_hand.head()))
+    files = {file["path"] for file in (*made.files, *made.manifest_files)}
+    assert {*by_hand.warehouse.names(by_hand.tables.path("savepoints/a"))} == files

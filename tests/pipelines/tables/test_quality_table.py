@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.key_search import texts
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.storage import Warehouse, active_files
 from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.quality import QualityRow
+from tidegate.pipelines.tables.quality_forgets import forget_examples
 from tidegate.windowing.time import to_millis
 
 FIRST = at("00:00")
@@ -57,20 +62,50 @@ def test_the_newest_check_and_the_newest_that_passed_stay(by_hand: ByHand) -> No
     assert quality.state_of(quality.newest(by_hand.tables)) == "failed"
 
 
-def test_of_two_that_tidy_at_once_one_does_it(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+def over_another(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Let the next commit hang until another command has ended."""
+    known, hung = quality.commit, list[bool]()
+
+    def overtaken(*arguments: Any) -> None:
+        if not hung:
+            hung.append(True)
+            other()
+        known(*arguments)
+
+    monkeypatch.setattr(quality, "commit", overtaken)
+
+
+def test_of_two_that_tidy_at_once_the_later_begins_anew(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1, 21):
         check(by_hand, number)
-    known, both = quality.write_deltalake, []
+    over_another(monkeypatch, lambda: tidied(by_hand, days=10))
+    assert tidied(by_hand, days=15)
+    assert checks(by_hand) == [f"check-{number}" for number in range(15, 21)]
 
-    def overtaken(*arguments: object, **named: object) -> None:
-        if not both:
-            both.append(True)
-            assert tidied(by_hand, days=10)
-        known(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(quality, "write_deltalake", overtaken)
-    assert not tidied(by_hand, days=15)
-    assert checks(by_hand) == [f"check-{number}" for number in range(10, 21)]
+def test_who_hangs_while_it_tidies_loses_nothing_to_an_erasure_that_changes_no_row(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The erasure removes the files that no version lists, such as the one that is not committed yet."""
+    for number in range(1, 21):
+        check(by_hand, number)
+    forget_examples(by_hand.tables, texts("ann"))
+    over_another(monkeypatch, lambda: forget_examples(by_hand.tables, texts("ann")))
+    assert tidied(by_hand, days=0)
+    assert checks(by_hand) == [f"check-{number}" for number in range(1, 21)]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 12])
+def test_a_cut_entry_of_a_tidying_is_set_aside_and_no_outcome_is_there_twice(by_hand: ByHand, kept: int) -> None:
+    for number in range(1, 21):
+        check(by_hand, number)
+    assert tidied(by_hand, days=0)
+    entry = max(Path(by_hand.tables.path(quality.NAME), "_delta_log").glob("*.json"))
+    lines = entry.read_bytes().splitlines(keepends=True)
+    assert kept < len(lines)
+    entry.write_bytes(b"".join(lines[:kept]))
+    check(by_hand, 21)
+    assert len(quality.read(by_hand.tables)) == 2 * 21
 
 
 def test_the_newest_check_is_read_from_one_file(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
