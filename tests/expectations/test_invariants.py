@@ -34,6 +34,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.results import latest
+from tidegate.windowing import Accumulation, ContinuousEventTimeTrigger, Count, EventTimeSessionWindows, Windows
 
 MINUTE = timedelta(minutes=1)
 
@@ -255,6 +256,27 @@ def test_an_open_session_may_grow_over_one_that_is_closed(tmp_path: Path, latene
     by_hand.epoch(watermark=at("12:00"))
     found = [(row["window_start"], row["events"]) for row in latest(by_hand.rows("results"), ("user",)).to_pylist()]
     assert sorted(found) == [(at("09:50"), 3), (at("10:00"), 2)]
+    assert not broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
+
+
+@pytest.mark.parametrize("accumulation", [Accumulation.ACCUMULATING, Accumulation.RETRACTING])
+def test_a_timer_that_a_late_merge_sets_in_the_past_fires_no_pane_on_time(
+    tmp_path: Path, accumulation: Accumulation
+) -> None:
+    """Drawn lives found it: the merged session fired late, and then again on time, and the check failed for ever."""
+    windows = Windows(
+        EventTimeSessionWindows.with_gap(25 * MINUTE),
+        ContinuousEventTimeTrigger.of(30 * MINUTE),
+        allowed_lateness=10 * MINUTE,
+        accumulation=accumulation,
+        aggregate={"events": Count()},
+    )
+    by_hand = ByHand(tmp_path, session_pipeline(compute=windows))
+    by_hand.epoch(("ann", at("11:16"), 1), watermark=at("11:46"))
+    by_hand.epoch(("ann", at("10:59"), 1), watermark=at("11:50"))
+    panes = [row for row in by_hand.rows("results").to_pylist() if row["op"] == "+"]
+    timings = [row["timing"] for row in sorted(panes, key=lambda row: row["pane"])]
+    assert timings == ["early", "on_time", "late", "late"]
     assert not broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
 
 

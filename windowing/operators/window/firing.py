@@ -76,13 +76,16 @@ class Firing:
         plain = self._plain and cell.missing is None
         values = self._contents.values(cell.contents) if plain else self._results(slot, cell)
         identity = cell.identity or window
+        is_late = False
         if cell.emitted:
+            # A merge may set a timer at an end that has passed; the window has fired late then.
+            is_late = any(pane.timing is Timing.LATE and pane.window == window for pane in cell.emitted)
             self._retract_panes(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
         if not values:
             return
         cell.identity = identity
         end = window.max_timestamp
-        timing = self._timing(end, timer, event_timer)
+        timing = Timing.LATE if is_late else self._timing(end, timer, event_timer)
         pane, watermark = cell.pane, self._context.current_watermark
         for value in values:
             self._output.append(
