@@ -41,6 +41,8 @@ class Mark:
         epoch: newest epoch whose rows count.
         watermark: watermark of the epoch, int64 epoch milliseconds.
         first, last: starts of the first and the last partition that they were ever told of; None for none.
+        held: starts of the partitions that changed and were held back because windows in them fail.
+        unit: length of these partitions.
     """
 
     table: str
@@ -49,13 +51,16 @@ class Mark:
     watermark: Millis
     first: Millis | None = None
     last: Millis | None = None
+    held: tuple[Millis, ...] = ()
+    unit: PartitionUnit | None = None
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
         """Read the JSON of a mark; None if it has other fields, as one of another version of tidegate may."""
         try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError):
+            given = json.loads(text)
+            return cls(**given | {"held": tuple(given.get("held", ()))})
+        except (AttributeError, TypeError, ValueError):
             return None
 
     @property
@@ -63,7 +68,17 @@ class Mark:
         """Return the epoch and the watermark."""
         return Until(self.epoch, self.watermark)
 
-    def to_dict(self) -> dict[str, str | int | None]:
+    def held_by(self, unit: PartitionUnit) -> Ints:
+        """Return the partitions of another length in which those that were held back lie."""
+        kind, old = f"datetime64[{UNITS[unit]}]", UNITS[self.unit or unit]
+        starts = np.array(self.held, "datetime64[ms]").astype(f"datetime64[{old}]")
+        lasts = (starts + 1).astype("datetime64[ms]") - 1
+        spans = [
+            np.arange(first.astype(kind), last.astype(kind) + 1) for first, last in zip(starts, lasts, strict=True)
+        ]
+        return np.unique(np.concatenate([np.empty(0, kind), *spans]))
+
+    def to_dict(self) -> dict[str, Any]:
         """Return the mark as plain values."""
         return asdict(self)
 
@@ -76,40 +91,54 @@ class Changed:
         unit: length of a partition.
         starts: their starts, in order, as numpy's times of that unit.
         mark: the results that the readers know after they were told of these.
-        is_any: True if any final window changed; windows without bounds belong to no partition.
+        is_any: True if there is something to tell: a final window changed that is not held back. Windows without
+            bounds belong to no partition.
+        held: starts of the partitions that also changed, or were held back before, and in which windows fail.
     """
 
     unit: PartitionUnit
     starts: Ints
     mark: Mark
     is_any: bool
+    held: Ints
 
     @property
-    def keys(self) -> list[str]:
-        """Return the keys of the partitions: their starts, as Airflow's own partition mappers read them."""
-        return [str(text) for text in np.datetime_as_string(self.starts, unit="s")]
+    def are_few(self) -> bool:
+        """Return True if an event can name them all."""
+        return len(self.starts) + len(self.held) <= MOST_KEYS
 
     def __str__(self) -> str:
-        if not len(self.starts):
+        held = f"; held back: {self._span(self.held)}" if len(self.held) else ""
+        return f"{self._span(self.starts)}{held}"
+
+    def _span(self, starts: Ints) -> str:
+        if not len(starts):
             return "none"
-        first, last = np.datetime_as_string(self.starts[[0, -1]], unit="s")
-        return f"{len(self.starts)} by {self.unit}, from {first} to {last}"
+        first, last = _keys(starts[[0, -1]])
+        return f"{len(starts)} by {self.unit}, from {first} to {last}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the partitions as plain values. If there are too many to name, `keys` is None."""
-        ends = np.datetime_as_string(self.starts[[0, -1]], unit="s").tolist() if len(self.starts) else [None, None]
+        ends = _keys(self.starts[[0, -1]]) if len(self.starts) else [None, None]
         return {
             "unit": self.unit,
             "is_any": self.is_any,
             "count": len(self.starts),
             "first": ends[0],
             "last": ends[1],
-            "keys": self.keys if len(self.starts) <= MOST_KEYS else None,
+            "keys": _keys(self.starts) if self.are_few else None,
+            "held": len(self.held),
+            "held_keys": _keys(self.held) if self.are_few else None,
             "mark": self.mark.to_dict(),
         }
 
 
-def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) -> Changed:
+def _keys(starts: Ints) -> list[str]:
+    """Return the keys of partitions: their starts, as Airflow's own partition mappers read them."""
+    return [str(text) for text in np.datetime_as_string(starts, unit="s")]
+
+
+def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, failing: Ints | None = None) -> Changed:
     """Return the partitions whose final windows changed.
 
     Windows without bounds belong to no partition. If rows were taken away since, and the files that had them are gone,
@@ -119,12 +148,14 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) 
         pinned: the tables as of the epoch that the readers are to be told of.
         unit: length of a partition.
         since: the results that they know; None if they know none, and then every partition counts.
+        failing: starts of windows that fail, as numpy's times; their partitions are held back. Those that were held
+            back before count as changed now if no window in them fails any more.
     """
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
     mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)
-    if since is not None and since.table == mark.table and since.epoch >= mark.epoch:
+    if since is not None and since.table == mark.table and since.epoch > mark.epoch:
         # A check of an older epoch: its readers know more already.
-        return Changed(unit, _starts(np.empty(0, np.int64), unit), since, is_any=False)
+        return Changed(unit, _starts(np.empty(0, np.int64), unit), since, False, since.held_by(unit))
     starts: Ints | None = None
     is_any = True
     with suppress(Refused):
@@ -136,10 +167,18 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) 
         present = _starts(differing(read_differences(pinned, unit, None, None), pinned.shape)[0], unit)
         span = np.concatenate([present, earlier_starts])
         starts = np.arange(span.min(), span.max() + 1) if len(span) else span
+    if since is not None:
+        starts = np.union1d(starts, since.held_by(unit))
+    bad = np.empty(0, "datetime64[ms]") if failing is None else failing
+    is_held = np.isin(starts, bad.astype(starts.dtype))
+    starts, held = starts[~is_held], starts[is_held]
     named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
     if len(named):
         mark = replace(mark, first=int(named.min()), last=int(named.max()))
-    return Changed(unit, starts, mark, is_any)
+    if len(held):
+        mark = replace(mark, held=tuple(held.astype("datetime64[ms]").astype(np.int64).tolist()), unit=unit)
+    # An event without a partition is about all of them, so it waits for those that are held back.
+    return Changed(unit, starts, mark, len(starts) > 0 or (is_any and not len(held)), held)
 
 
 def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:

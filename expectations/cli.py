@@ -91,7 +91,13 @@ def quality(
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean(config, now)
     readers_know = None if since is None else Mark.parse(since)
-    changed = None if unit is None or run.is_critical else changed_partitions(pinned, unit, readers_know)
+    changed = None
+    if unit is not None and (
+        not run.is_critical or (config.entry(pipeline).hold == "partitions" and run.names_windows)
+    ):
+        changed = changed_partitions(pinned, unit, readers_know, run.failing)
+        # Partitions that are too many to be named can't be held back one by one.
+        changed = changed if changed.are_few or not run.is_critical else None
     report = None
     if with_report:
         from tidegate.pipelines.report.page import write_report
@@ -106,9 +112,10 @@ def quality(
         {
             **_of_snapshot(pinned),
             "windows": pinned.fresh_windows,
-            "results_changed": pinned.has_changed,
             "looked_from": None if pinned.scope.proof is None else pinned.scope.proof.epoch,
+            "check_id": run.checks[0].check_id if run.checks else None,
             "quality": run.state,
+            "expectations": {"checked": len(run.checks), "hold": len(run.checks) - len(failed)},
             "success": not run.is_critical,
             "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
             "partitions": None if changed is None else changed.to_dict(),
@@ -125,8 +132,8 @@ def quality(
         *(() if report is None else (f"Run report: {report}",)),
     )
     if run.is_critical:
-        failures = "; ".join(check.message for check in run.failed if check.severity == "critical")
-        raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {failures}; see {run.docs}")
+        held = "" if changed is None else f"; partitions that may be read: {changed}"
+        raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {run.failures}; see {run.docs}{held}")
 
 
 @click.command()
@@ -138,7 +145,7 @@ def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
     """Let windows of PIPELINE pass its own suite from now on, although they are bad.
 
     The suite leaves out the windows that fulfil the condition, as they are now: a window that gets another result is
-    checked again. Only windows that the next check would look at can be acknowledged.
+    checked again.
     """
     config = screen.config()
     config.entry(pipeline)
@@ -149,13 +156,16 @@ def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
     from tidegate.pipelines.tables import quality as outcomes
 
     tables = screen.tables(pipeline)
-    pinned = pin(tables, load_pipeline(config, pipeline))
-    windows = pinned.fresh
-    count = int(matches(where, windows).sum()) if len(windows) else 0
-    if not count:
+    # Most bad windows are new; others only `quality --all` looks at, and all windows are many.
+    for everything in (False, True):
+        pinned = pin(tables, load_pipeline(config, pipeline), everything=everything)
+        windows = pinned.fresh
+        if count := int(matches(where, windows).sum()) if len(windows) else 0:
+            break
+    else:
         raise UsageError(
-            f"--where {where!r}: none of the {len(windows)} windows that the suite of {pipeline} looks at next fulfils "
-            f"it. `tidegate quality {pipeline}` names those that fail"
+            f"--where {where!r}: none of the {len(windows)} final windows of {pipeline} that are not acknowledged yet "
+            f"fulfils it. `tidegate quality {pipeline} --all` names those that fail"
         )
     outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
     screen.show(

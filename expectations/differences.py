@@ -222,7 +222,7 @@ def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[n
 
 def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:
     """Return the partition of each row; `_NO_PARTITION` for a row without a time, or with one beyond the years."""
-    times = epoch_millis(batch["window_start" if results.has_panes(batch.schema) else "event_time"])
+    times = epoch_millis(batch[results.time_column(batch.schema)])
     moments = times.fill_null(_NO_PARTITION).to_numpy().astype("datetime64[ms]")
     first, last = _YEARS
     is_named = (moments >= first) & (moments <= last)

@@ -44,33 +44,6 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clo
     return windows.filter(is_new)
 
 
-def retracts_final(rows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool = False) -> bool:
-    """Return True if a retraction after an epoch takes back a window that was final then.
-
-    Args:
-        rows: rows of table `results`.
-        epochs: rows of table `epochs`.
-        since: the epoch; None for none.
-        by_clock: as above.
-    """
-    if since is None or not results.has_panes(rows.schema):
-        return False
-    was_final = pc.less_equal(rows["final_at"], _final_through(epochs, since, by_clock))
-    is_new = pc.and_(pc.greater(rows["epoch"], since), pc.equal(rows["op"], "-"))
-    return bool(pc.any(pc.and_kleene(is_new, was_final)).as_py())
-
-
-def is_replaced(epochs: pa.Table, since: int | None) -> bool:
-    """Return True if results of before an epoch were replaced or erased after it, which leaves no retraction.
-
-    A restore, an interval run again and `tidegate forget` do so.
-    """
-    if since is None:
-        return False
-    newer = epochs.filter(pc.greater(epochs["epoch"], since)).to_pylist()
-    return any(row["kind"] == "forget" or row["parent"] not in (None, row["epoch"] - 1) for row in newer)
-
-
 def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
     (row,) = epochs.filter(pc.equal(epochs["epoch"], epoch)).slice(0, 1).to_pylist()
     moment = row["processing_time"] - timedelta(milliseconds=1) if by_clock else row["watermark"]

@@ -8,6 +8,8 @@ from datetime import timedelta
 from string import Template
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tidegate.expectations.invariants.names import COMPUTED
@@ -43,6 +45,7 @@ class Outcome:
         observed: the value that was observed in a part.
         number: that value if it is a number.
         examples: some of the rows that break it.
+        failing: the rows that break it in each part; None for a part of which they are unknown.
     """
 
     expectation: Any
@@ -53,6 +56,7 @@ class Outcome:
     observed: str = ""
     number: float | None = None
     examples: list[Example] = field(default_factory=list)
+    failing: list[pd.DataFrame | None] = field(default_factory=list)
 
     def take(self, result: Any, rows: pd.DataFrame) -> None:
         """Add the result of a part."""
@@ -71,15 +75,28 @@ class Outcome:
         if result.success:
             return
         left = MOST_EXAMPLES - len(self.examples)
-        failing = raw.get("unexpected_index_list")
-        if failing is not None:
-            self.examples += [self._example(row) for row in rows.loc[failing[:left]].to_dict("records")]
+        places = raw.get("unexpected_index_list")
+        if places is not None:
+            self.failing.append(rows.loc[places])
+            self.examples += [self._example(row) for row in rows.loc[places[:left]].to_dict("records")]
         elif selected is not None:
             # The columns are those that the query names, so all of them say something.
+            self.failing.append(pd.DataFrame(selected))
             self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
+            self.failing.append(None)
             values = list(raw.get("partial_unexpected_list") or ())
             self.examples += [Example("", "", shown(value)) for value in values[:left]]
+
+    def times(self, column: str) -> npt.NDArray[Any] | None:
+        """Return the times of the rows that break it as numpy's times; None if rows are unknown or have no time."""
+        parts = []
+        for rows in self.failing:
+            if rows is None or rows.empty or column not in rows or rows[column].isna().any():
+                return None
+            moments = pd.to_datetime(rows[column], utc=True).dt.tz_localize(None)
+            parts.append(moments.to_numpy().astype("datetime64[ms]"))
+        return np.concatenate(parts) if parts else None
 
     @property
     def type(self) -> str:

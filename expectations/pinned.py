@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expectations.fresh import fresh_windows, interval_since, is_replaced
+from tidegate.expectations.fresh import fresh_windows, interval_since
 from tidegate.expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
 from tidegate.expectations.ledger import (
     ELEMENTS,
@@ -63,8 +63,6 @@ class Pinned:
         since: the newest epoch before it whose check passed; None if there is none.
         interval: event time that was run since, `start` and `end` in epoch milliseconds; None for a stream.
         fresh_windows: number of windows that became final since, or got another result.
-        has_changed: True if readers of final windows see other rows than then: there are new ones, or old ones are
-            gone.
         slices: rows of table `results` to look at, and the rows that they are compared with.
         epochs: rows of table `epochs` on the snapshot's line.
         lines: epochs whose rows each table has.
@@ -81,7 +79,6 @@ class Pinned:
     since: int | None
     interval: dict[str, int] | None
     fresh_windows: int
-    has_changed: bool
     slices: Slices
     epochs: pd.DataFrame
     lines: pd.DataFrame
@@ -110,6 +107,11 @@ class Pinned:
     def key(self) -> list[str]:
         """Return the key columns."""
         return list(self.manifest.schemas.key)
+
+    @property
+    def time_column(self) -> str:
+        """Return the column whose time tells to which partition a final window, or another result, belongs."""
+        return results.time_column(self.slices.schema)
 
     @property
     def fresh(self) -> pd.DataFrame:
@@ -213,7 +215,6 @@ def pin(
         since=scope.since,
         interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,
-        has_changed=read.fresh > 0 or read.retracts or is_replaced(epochs, scope.since),
         slices=slices,
         epochs=_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
         lines=scope.lines,

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import great_expectations as gx
+import numpy as np
+import numpy.typing as npt
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
 from tidegate.expectations.docs import remove_page, write_page
@@ -39,12 +41,15 @@ class QualityRun:
         epoch: the checked epoch.
         checks: a row for each expectation.
         docs: address of the page that lists all checks.
+        failing: starts of the windows that fail critical expectations, as numpy's times; None if a rule of tidegate
+            fails, or an expectation that does not name windows.
     """
 
     pipeline: str
     epoch: int
     checks: tuple[QualityRow, ...]
     docs: str
+    failing: npt.NDArray[Any] | None = None
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
@@ -55,6 +60,16 @@ class QualityRun:
     def is_critical(self) -> bool:
         """Return True if a critical expectation does not hold."""
         return any(check.severity == CRITICAL for check in self.failed)
+
+    @property
+    def names_windows(self) -> bool:
+        """Return True if each critical failure names the windows that fail."""
+        return self.failing is not None
+
+    @property
+    def failures(self) -> str:
+        """Return the critical failures as one line."""
+        return "; ".join(check.message for check in self.failed if check.severity == CRITICAL)
 
     @property
     def state(self) -> str:
@@ -81,8 +96,20 @@ def run_suites(
     now = datetime.now(UTC)
     batch = any_rows()
     check = Check(uuid.uuid4().hex, now, manifest, (pinned.versions[results.NAME], pinned.versions[state.NAME]))
-    checks = [row for suite in suites for row in check.rows(suite.table, validate(batch, suite, pinned.key))]
-    run = QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), "")
+    checks, failing = list[QualityRow](), list[npt.NDArray[Any] | None]()
+    for suite in suites:
+        outcomes = validate(batch, suite, pinned.key)
+        checks += check.rows(suite.table, outcomes)
+        broken = [outcome for outcome in outcomes if not outcome.success and outcome.severity == CRITICAL]
+        failing += [outcome.times(pinned.time_column) if suite.is_own else None for outcome in broken]
+    times = [each for each in failing if each is not None]
+    run = QualityRun(
+        manifest.pipeline,
+        manifest.epoch,
+        tuple(checks),
+        "",
+        None if len(times) < len(failing) else np.concatenate([np.empty(0, "datetime64[ms]"), *times]),
+    )
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
     # The page is written before the table, so that a reader of the table always finds the page.

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expectations.fresh import fresh_windows, retracts_final
+from tidegate.expectations.fresh import fresh_windows
 from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
 from tidegate.expectations.scope import Scope, may_be_new
 from tidegate.expectations.slices import Slices, hashes_of
@@ -37,7 +37,6 @@ class Read:
         contents: elements and open windows of the snapshot, and of the windows that became final.
         final: number of elements in windows that became final.
         fresh: number of windows that became final since a check passed.
-        retracts: True if a window was retracted that was final when that check passed.
         lateness: the longest wait for a window after its end so far, milliseconds.
         share_ids: True if two windows of a key have one id.
     """
@@ -45,7 +44,6 @@ class Read:
     contents: Contents
     final: int
     fresh: int
-    retracts: bool
     lateness: Millis
     share_ids: bool
 
@@ -113,11 +111,10 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
         contents.take_state(batch, count)
     open_elements = int(contents.elements.sum())
     lateness = max(0 if shape is None else shape.lateness, 0 if proof is None else proof.lateness)
-    fresh, retracts, share_ids = 0, False, False
+    fresh, share_ids = 0, False
     for rows in slices:
         share_ids |= len(with_one_id(rows, manifest)) > 0
         windows = final_windows(rows, manifest)
-        retracts |= retracts_final(rows, scope.pinned.epochs, scope.since, bool(manifest.ends_by_clock))
         fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since, bool(manifest.ends_by_clock)))
         lateness = max(lateness, _longest_wait(rows))
         if count is None:
@@ -128,7 +125,7 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
             was_final = results.final(earlier, proof.watermark)
             contents.take_final(groups_of(was_final, manifest), was_final[count], -1)
     final = int(contents.elements.sum()) - open_elements
-    return Read(contents, final, fresh, retracts, lateness, share_ids)
+    return Read(contents, final, fresh, lateness, share_ids)
 
 
 def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.environment import without_airflow
+from tidegate.pipelines.airflow.held import HELD
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
@@ -38,7 +39,7 @@ MEANINGS = {
     USAGE: "the request is not valid: a wrong option, an unknown pipeline, or an error in tidegate.toml",
     REFUSED: "the tables or the source are not in a state in which the run can work",
     LEASE_HELD: "another driver is at work on the pipeline",
-    QUALITY: "a critical expectation does not hold; the asset was held back",
+    QUALITY: "a critical expectation does not hold; the asset, or its partitions with failing windows, was held back",
 }
 
 _BY_SIGNAL = "the task was ended, somebody ended the process, or the system was short of memory; the retries failed too"
@@ -152,7 +153,7 @@ def incident_of(instance: Any) -> str:
     Each run of a stream, a check or a watch also does what the run before left undone. An interval does not.
     """
     place = f"{instance.dag_id}/{instance.task_id}"
-    is_interval = instance.dag_id.endswith("__backfill") and instance.task_id != "quality"
+    is_interval = instance.dag_id.endswith("__backfill") and instance.task_id not in ("quality", HELD)
     return f"{place}/{instance.run_id}" if is_interval else place
 
 

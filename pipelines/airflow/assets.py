@@ -31,6 +31,7 @@ _EVENT_FIELDS = (
     "interval",
     "watermark",
     "counters",
+    "check_id",
     "quality",
     "windows",
     "partitions",
@@ -38,7 +39,7 @@ _EVENT_FIELDS = (
     "report_url",
     "docs",
 )
-_NAMED = ("unit", "count", "first", "last")
+_NAMED = ("unit", "count", "first", "last", "held")
 
 
 def snapshot_asset(pipeline: str) -> Asset:
@@ -77,7 +78,7 @@ def event_extra(result: Any) -> dict[str, Any]:
         return {}
     partitions = result.get("partitions")
     # The keys are those of the events; in the content of each of them they would be too many.
-    named = None if partitions is None else {name: partitions[name] for name in _NAMED}
+    named = None if partitions is None else {name: partitions[name] for name in _NAMED if name in partitions}
     values = {**result, "report_url": report_url(result), "partitions": named}
     return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
@@ -101,12 +102,14 @@ class WindowEvents:
     Args:
         pipeline: its name.
         unit: length of a partition; `none` has only the event without a partition.
+        hold: `partitions` makes events of a check that failed, too, unless it held back everything.
         newest: returns the newest event of an asset.
     """
 
     pipeline: str
     unit: PartitionUnit | Literal["none"]
     newest: Callable[[Asset], Any] = newest_event
+    hold: Literal["asset", "partitions"] = "asset"
 
     @property
     def asset(self) -> Asset:
@@ -124,13 +127,18 @@ class WindowEvents:
         unit = "day" if self.unit == "none" else self.unit
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
+    def may_tell(self, result: Any) -> bool:
+        """Return True if there may be events although a critical expectation failed, from the JSON of the check."""
+        return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None
+
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
         """Give the events to Airflow, and return a line for the log if there are none or too many partitions to name.
 
         If nothing changed the asset is no outlet of the task any more, because Airflow makes an event for each outlet.
         """
         partitions = result["partitions"]
-        state = {"by": _name_of(context), "before": self._known(context), "mark": partitions["mark"]}
+        check = {"mark": partitions["mark"], "check_id": result.get("check_id")}
+        state = {"by": _name_of(context), "before": self._known(context), **check}
         context["asset_state_store"][self.asset].set(_TOLD, state)
         if not partitions["is_any"]:
             task = context["ti"].task
@@ -142,7 +150,9 @@ class WindowEvents:
         events[self.asset].extra = extra
         if keys and self.unit != "none":
             events[self.asset].add_partitions(keys)
-            events[self.alias].add(self.asset, extra=extra)
+            # A reader that knows no partitions can't leave out those that are held back.
+            if not partitions.get("held"):
+                events[self.alias].add(self.asset, extra=extra)
         if keys is not None or self.unit == "none":
             return None
         return (
@@ -159,11 +169,9 @@ class WindowEvents:
         if state.get("by") != _name_of(context):
             return state.get("mark")
         # This task was tried or cleared before: it may have ended before Airflow had its events, or after that.
-        event, epoch = self.newest(self.asset), (state.get("mark") or {}).get("epoch")
-        if event is None or epoch is None or (event.extra or {}).get("epoch") != epoch:
-            return state.get("before")
-        is_ours = state["by"] == "/".join(map(str, (event.source_dag_id, event.source_run_id, event.source_task_id)))
-        return state["mark"] if is_ours else state.get("before")
+        event, check = self.newest(self.asset), state.get("check_id")
+        was_told = event is not None and check is not None and (event.extra or {}).get("check_id") == check
+        return state["mark"] if was_told else state.get("before")
 
 
 _TOLD = "told"

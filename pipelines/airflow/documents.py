@@ -77,7 +77,8 @@ Checks a snapshot with all rows up to its epoch: the rules that all windows of t
 suite over windows that became final. Runs after every run of the stream; for a continuous one on `stream_schedule`. A
 critical expectation that does not hold fails the task (exit code 5, never tried again) and holds the asset
 `{name}__final_windows` back; a warning marks the run. The log names the run report and the Data Docs; table `quality`
-keeps every result.
+keeps every result. With `hold = "partitions"` in tidegate.toml, only partitions with failing windows are held back, and
+task `held` fails in place of `quality`.
 """
 
 _FULL_CHECK = """

@@ -39,6 +39,7 @@ from tidegate.pipelines.airflow.commands import (
     stream_arguments,
 )
 from tidegate.pipelines.airflow.documents import DOCUMENTS
+from tidegate.pipelines.airflow.held import HELD, HeldPartitions
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
@@ -289,8 +290,8 @@ class PipelineDags:
         return DAG(**shared | options)
 
     def _quality(self, epoch: str, **options: Any) -> TidegateOperator:
-        events = WindowEvents(self.name, self.entry.asset_partitions)
-        return self._tidegate(
+        events = WindowEvents(self.name, self.entry.asset_partitions, hold=self.entry.hold)
+        check = self._tidegate(
             "quality",
             quality_arguments(self.name, epoch),
             outlets=[events.asset, *([] if events.unit == "none" else [events.alias])],
@@ -298,6 +299,9 @@ class PipelineDags:
             links=[ReportLink(), DocsLink()],
             **options,
         )
+        if events.hold == "partitions":
+            check >> HeldPartitions(task_id=HELD, check=check.task_id, retries=0, **self._pipeline)
+        return check
 
     def _tidegate(
         self, task_id: str, arguments: list[str], *, links: Sequence[BaseOperatorLink] = (), **options: Any

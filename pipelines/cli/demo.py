@@ -223,13 +223,12 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
 
 def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     """Describe a run that ended well in one line."""
-    counters = _returned(airflow, name, run, "windows")["runs"][0]["counters"]
     quality = _returned(airflow, name, run, "quality")
-    held = sum(check["success"] for check in quality["checks"])
+    counters, expectations = quality["counters"], quality["expectations"]
     return (
         f"{name:14} {run['logical_date'][:10]}: {counters['events_in']:5} in, {counters['on_time']:5} on time, "
         f"{counters['late']} late, {counters['rejected']:3} rejected; {fired(counters):5} windows fired, "
-        f"{counters['open_windows']:4} open; {held} of {len(quality['checks'])} expectations hold"
+        f"{counters['open_windows']:4} open; {expectations['hold']} of {expectations['checked']} expectations hold"
     )
 
 

@@ -134,6 +134,8 @@ class PipelineEntry(BaseModel):
     """Place of the expectation suite: `package.module:name`."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
     """Partitions that the events of the final windows name, by the start of the windows in UTC."""
+    hold: Literal["asset", "partitions"] = "asset"
+    """Events that a failed check holds back: all, or those of the partitions with failing windows of its own suite."""
     source_assets: tuple[str | SourceAsset, ...] = ()
     """Assets of Airflow that the source is, as the DAGs that fill it name them: a URI, or a table of name and uri."""
     retain_snapshots: int = Field(default=10, ge=1)
@@ -159,6 +161,14 @@ class PipelineEntry(BaseModel):
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
     tags: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _holds_what_events_name(self) -> PipelineEntry:
+        if self.hold == "partitions" and self.asset_partitions == "none":
+            raise ValueError(
+                'hold "partitions" needs events by partition: give asset_partitions "hour", "day" or "month"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _reads_commits_once(self) -> PipelineEntry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,9 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
             "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
         },
+        "acknowledged": [
+            {"epoch": epoch, "where": where, "reason": reason} for epoch, where, reason in quality.acknowledged(tables)
+        ],
     }
 
 
@@ -152,3 +156,23 @@ def _snapshot(tables: PipelineTables, entry: SnapshotEntry, reports: Collection[
         "size": sum({file["path"]: file["size_bytes"] for file in files}.values()),
         "open_windows": snapshot.manifest.counters["open_windows"],
     }
+
+
+def failed_expectations(config_file: str | Path, pipeline: str, check_id: str) -> list[dict[str, Any]]:
+    """Return the expectations that did not hold in a check, as table `quality` has them, each with its `message`.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    import pyarrow.compute as pc
+
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables import quality
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    rows = quality.read(PipelineTables(warehouse_of(config), pipeline))
+    rows = rows.filter(pc.and_(pc.equal(rows["check_id"], check_id), pc.invert(rows["success"])))
+    failed = map(quality.QualityRow.of, rows.to_pylist())
+    return [{**asdict(row), "message": row.message} for row in failed]

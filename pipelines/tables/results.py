@@ -73,6 +73,11 @@ def has_panes(rows: pa.Schema) -> bool:
     return "pane" in names and before[-1:] != ["output"]
 
 
+def time_column(rows: pa.Schema) -> str:
+    """Return the column whose time tells to which partition of event time a result belongs."""
+    return "window_start" if has_panes(rows) else "event_time"
+
+
 def by_window(rows: pa.Table) -> pa.Table:
     """Return many rows in the order of the starts of their windows, and few as they are.
 

@@ -17,9 +17,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from tests.dags.project import write_project
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow import process
-from tidegate.pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
+from tidegate.pipelines.airflow.assets import SnapshotEvent, WindowEvents, final_windows_asset, snapshot_asset
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
 from tidegate.pipelines.airflow.report_link import ReportLink
+from tidegate.pipelines.errors import QUALITY
 
 FAKE = """#!{python}
 import json, signal, sys, time
@@ -31,6 +32,9 @@ if {{"wait", "ends-kindly"}} & set(words):
     time.sleep(600)
 report = {{"pipeline": "duty", "report": "/kept/7.html"}} if "--report" in words else {{}}
 report |= {{"checks": [1] * int(word[9:]) for word in words if word.startswith("--checks=")}}
+if "--held" in words:
+    named = {{"unit": "day", "is_any": True, "count": 1, "first": "a", "last": "a", "keys": ["a"], "held": 1}}
+    report |= {{"success": False, "partitions": {{**named, "mark": {{"epoch": 7, "held": [5]}}}}}}
 result = {{"epoch": 7, "quality": "passed", "watermark": 5, **report}}
 open(words[words.index("--output") + 1], "w").write(json.dumps(result))
 print(next((word[8:] for word in words if word.startswith("--print=")), ""), flush=True)
@@ -130,6 +134,25 @@ def test_a_report_is_linked_whether_its_check_passed_or_not(
         assert (told["report"], told["report_url"]) == ("/kept/7.html", address)
     (link,) = check.operator_extra_links
     assert link.get_link(check, ti_key=given["ti"]) == address
+
+
+@pytest.mark.parametrize("hold", ["asset", "partitions"])
+def test_events_of_partitions_that_are_right_go_out_although_others_fail(
+    hold: Any, tmp_path: Path, interpreter: str
+) -> None:
+    windows, stored = WindowEvents("duty", "day", lambda asset: None, hold), Store()
+    arguments = ("quality", "--held", f"--code={QUALITY}")
+    check = operator(tmp_path, interpreter, *arguments, outlets=[windows.asset, windows.alias], windows=windows)
+    given, keys = context() | {"asset_state_store": {windows.asset: stored}}, list[str]()
+    given["outlet_events"][windows.asset] = SimpleNamespace(extra={}, add_partitions=keys.extend)
+    if hold == "asset":
+        with pytest.raises(CommandRefused):
+            check.execute(given)
+        assert (keys, stored) == ([], {})
+        return
+    returned = check.execute(given)
+    assert (keys, returned["success"], returned["partitions"]["held"]) == (["a"], False, 1)
+    assert stored["told"]["mark"] == {"epoch": 7, "held": [5]}
 
 
 def test_where_no_report_was_written_there_is_no_link(tmp_path: Path, interpreter: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +82,20 @@ def test_only_who_may_trigger_the_stream_is_offered_to_restart_it(client: TestCl
     assert client.get("/pipelines/sessions").json()["may_restart"] is False
     log_in("sessions__stream", triggers=("sessions__stream",))
     assert client.get("/pipelines/sessions").json()["may_restart"] is True
+
+
+def test_acknowledged_windows_are_shown_with_their_reason(client: TestClient, tmp_path: Path) -> None:
+    log_in("sessions__stream")
+    assert client.get("/pipelines/sessions").json()["acknowledged"] == []
+    tables = PipelineTables(warehouse_of(load_config(tmp_path / "tidegate.toml")), "sessions")
+    head = read_snapshot(tables)
+    assert head is not None
+    quality_table.acknowledge(tables, head.manifest, "events = 4", "a sensor was doubled", 1, datetime.now(UTC))
+    (shown,) = client.get("/pipelines/sessions").json()["acknowledged"]
+    assert shown == {"epoch": 2, "where": "events = 4", "reason": "a sensor was doubled"}
+    script = client.get("/").text
+    assert all(f"row.{field}" in script for field in shown)
+    assert "data.acknowledged" in script
 
 
 def test_a_check_counts_for_its_own_timeline_and_names_its_epoch(client: TestClient, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def result(mark: int, keys: list[str] | None, count: int | None = None, is_any: 
         "mark": {"epoch": mark},
     }
     named["is_any"] = is_any
-    return {"pipeline": "duty", "epoch": mark, "partitions": named}
+    return {"pipeline": "duty", "epoch": mark, "check_id": f"check {mark}", "partitions": named}
 
 
 def tell(run: str, stored: Stored, mark: int, keys: list[str] | None, count: int | None = None) -> tuple[Any, Any]:
@@ -78,7 +78,12 @@ def since(run: str, stored: Stored) -> Any:
 def test_each_partition_has_an_event_and_one_has_none() -> None:
     events, note = tell("first", Stored(), 7, KEYS)
     asset = final_windows_asset("duty")
-    extra = {"pipeline": "duty", "epoch": 7, "partitions": {"unit": "day", "count": 2, "first": "a", "last": "b"}}
+    extra = {
+        "pipeline": "duty",
+        "epoch": 7,
+        "check_id": "check 7",
+        "partitions": {"unit": "day", "count": 2, "first": "a", "last": "b"},
+    }
     assert (events[asset].keys, events[asset].extra) == (KEYS, extra)
     assert isinstance(EVENTS.alias, AssetAlias)
     assert events[EVENTS.alias].added == [(asset, extra)], "for DAGs that know no partitions"
@@ -139,8 +144,7 @@ def test_a_task_that_is_cleared_after_airflow_had_its_events_goes_on_from_them(u
     for run, epoch in (("first", 7), ("second", 8)):
         given, found = context(run, stored), result(epoch, KEYS)
         told.tell(given, found, event_extra(found))
-        about = {"source_dag_id": "duty__quality", "source_run_id": run, "source_task_id": "quality"}
-        events.append(SimpleNamespace(extra=given["outlet_events"][told.asset].extra, **about))
+        events.append(SimpleNamespace(extra=given["outlet_events"][told.asset].extra))
     again = told.arguments(context("second", stored))
     assert again == ["--partitions=day", '--since={"epoch": 8}'], "without partitions, the mark still counts"
     events.pop()
@@ -152,5 +156,44 @@ def test_without_partitions_there_is_one_event() -> None:
     given, found = context("first", Stored()), result(7, None, 3653)
     assert told.tell(given, found, event_extra(found)) is None
     events = given["outlet_events"]
-    assert (events[told.asset].keys, events[told.asset].extra) == ([], {"pipeline": "duty", "epoch": 7})
+    assert (events[told.asset].keys, events[told.asset].extra) == (
+        [],
+        {"pipeline": "duty", "epoch": 7, "check_id": "check 7"},
+    )
     assert told.alias not in events
+
+
+def held(result: dict[str, Any], count: int, check: str) -> dict[str, Any]:
+    """The result of another check, in which windows of some partitions fail."""
+    return {**result, "check_id": check, "partitions": {**result["partitions"], "held": count}}
+
+
+def test_a_reader_without_partitions_waits_for_those_that_are_held_back() -> None:
+    given, found = context("first", Stored()), held(result(7, KEYS), 1, "first check")
+    EVENTS.tell(given, found, event_extra(found))
+    events = given["outlet_events"]
+    assert (events[EVENTS.asset].keys, EVENTS.alias in events) == (KEYS, False)
+    assert events[EVENTS.asset].extra["partitions"]["held"] == 1
+
+
+def test_partitions_that_a_cleared_task_lets_go_are_told_again_if_its_events_were_lost() -> None:
+    """The cleared task checks the same epoch as before, so the events that arrived are told apart by their check."""
+    stored, events = Stored(), []
+    told = WindowEvents("duty", "day", lambda asset: events[-1] if events else None)
+    given, found = context("first", stored), held(result(7, KEYS[:1]), 1, "first check")
+    told.tell(given, found, event_extra(found))
+    events.append(SimpleNamespace(extra=given["outlet_events"][told.asset].extra))
+    found = held(result(7, KEYS[1:]), 0, "second check")
+    found["partitions"]["mark"] = {"epoch": 7, "held": []}
+    told.tell(context("first", stored), found, event_extra(found))
+    assert told.arguments(context("first", stored))[1] == '--since={"epoch": 7}', "Airflow never had these events"
+    events.append(SimpleNamespace(extra=event_extra(found)))
+    assert told.arguments(context("first", stored))[1] == '--since={"epoch": 7, "held": []}'
+
+
+@pytest.mark.parametrize("hold", ["asset", "partitions"])
+def test_a_check_that_failed_makes_events_only_if_it_held_back_partitions(hold: Any) -> None:
+    events = WindowEvents("duty", "day", nothing, hold)
+    assert events.may_tell(held(result(7, KEYS), 1, "a check")) == (hold == "partitions")
+    assert not events.may_tell({"partitions": None})
+    assert not events.may_tell(None), "the command left no result"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tidegate.expectations.pinned import pin
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.key_texts import texts_of_key
+from tidegate.pipelines.tables.quality import QualityRow
 from tidegate.pipelines.tables.quality_forgets import forget_examples
 
 
@@ -64,7 +66,8 @@ def test_a_window_with_another_result_is_checked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "said"), [("events > 1000", "none of the 3 windows"), ("evnts > 1", "evnts"), ("events >", "can't be")]
+    ("where", "said"),
+    [("events > 1000", "none of the 3 final windows"), ("evnts > 1", "evnts"), ("events >", "can't be")],
 )
 def test_a_condition_that_acknowledges_nothing_is_refused(
     where: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -73,6 +76,22 @@ def test_a_condition_that_acknowledges_nothing_is_refused(
     assert acknowledged(tmp_path, where) == 2
     assert said in capsys.readouterr().err
     assert quality.acknowledged(tables) == []
+
+
+def test_a_window_that_only_a_full_check_looks_at_can_be_acknowledged(tmp_path: Path) -> None:
+    lake = hour_lake()
+    tables = project(lake, tmp_path, suite_of("gxe.ExpectColumnValuesToBeBetween(column='events', max_value=100)"))
+    assert checked(tmp_path) == 0
+    passed = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
+    quality.append(tables, [replace(row, check_id="of the epoch before", epoch=1, proof=None) for row in passed])
+    (tmp_path / "stricter.py").write_text(FEW)
+    file = tmp_path / "tidegate.toml"
+    file.write_text(re.sub('suite = ".*"', 'suite = "stricter:suite"', file.read_text()))
+    old = pin(tables, lake.pipeline).fresh
+    assert not (old["events"] == 4).any(), "the next check does not look at it"
+    assert checked(tmp_path, "--all") == 5
+    assert acknowledged(tmp_path, "events = 4") == 0
+    assert checked(tmp_path, "--all") == 0
 
 
 def test_an_acknowledgement_that_names_a_key_is_forgotten_with_it(tmp_path: Path) -> None:

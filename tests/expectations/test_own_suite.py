@@ -7,20 +7,13 @@ from pathlib import Path
 
 import great_expectations as gx
 import great_expectations.expectations as gxe
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_failed_expectation import checked, project
 from tests.expectations.test_fresh import check, fresh, streamed
 from tests.lake import at
-from tests.pipelines.by_hand import START_OF_DRIVER
-from tidegate.expectations.fresh import retracts_final
-from tidegate.expectations.pinned import pin
 from tidegate.expectations.suites import suites
-from tidegate.pipelines.snapshots.find import find_snapshot
-from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.quality import QualityRow
 
@@ -106,35 +99,5 @@ def test_without_new_windows_the_suite_is_not_run(tmp_path: Path) -> None:
     check(by_hand, 4, passes=True)
     by_hand.epoch(watermark=at("16:00"))
     found = fresh(by_hand)
-    assert (found.fresh_windows, found.has_changed) == (0, False)
+    assert found.fresh_windows == 0
     assert not any(suite.is_own for suite in suites(found, own))
-
-
-def test_after_a_restore_that_takes_windows_away_readers_see_others(tmp_path: Path) -> None:
-    by_hand = streamed(tmp_path)
-    check(by_hand, 2, passes=True)
-    check(by_hand, 4, passes=True)
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), START_OF_DRIVER)
-    found = fresh(by_hand)
-    assert (found.since, found.fresh_windows, found.has_changed) == (2, 0, True)
-
-
-def test_a_window_that_is_retracted_is_a_change_and_one_that_was_never_final_is_not(tmp_path: Path) -> None:
-    by_hand = streamed(tmp_path)
-    check(by_hand, 3, passes=True)
-    found = pin(by_hand.tables, by_hand.pipeline, 4)
-    (rows,) = found.slices
-    epochs = found.scope.pinned.epochs
-
-    def retracts(op: str, epoch: int, start: str) -> bool:
-        window = rows.filter(pc.equal(rows["window_start"], at(start)))
-        fields = {"op": pa.array([op] * len(window)), "epoch": pa.array([epoch] * len(window), pa.int64())}
-        for name, column in fields.items():
-            window = window.set_column(window.schema.get_field_index(name), name, column)
-        assert len(window)
-        return retracts_final(window, epochs, 3)
-
-    assert retracts("-", 4, "10:00")
-    assert not retracts("+", 4, "10:00"), "a new pane counts as a new window"
-    assert not retracts("-", 3, "10:00"), "that check saw it"
-    assert not retracts("-", 4, "14:00"), "it was not final at the check"
