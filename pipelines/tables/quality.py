@@ -170,8 +170,8 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
 
 def mend(tables: PipelineTables) -> None:
     """Set damaged entries of the log aside. No epoch depends on this table, so nobody has to be asked."""
-    if (told := set_aside(tables, NAME)) is not None:
-        _log.warning("%s", told)
+    if (warning := set_aside(tables, NAME)) is not None:
+        _log.warning("%s", warning)
 
 
 Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAction]]]
