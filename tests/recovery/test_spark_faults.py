@@ -66,7 +66,7 @@ def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_sna
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("raise", "ValueError: no result for 1 elements"),
+        ("raise", r"ValueError: no result for 1 elements \(tests/recovery/fatal\.py:\d+ in process\)"),
         ("kill", r"Python worker exited unexpectedly \(crashed\) \(killed, or out of memory\?\)"),
     ],
 )

@@ -203,7 +203,7 @@ def test_pages_of_one_host_are_shown_by_another(server: S3Server, bucket: str, t
     files = two_hosts(tmp_path, bucket, server)
     assert [shown(file) for file in files] == [(False, [False], set())] * 2
     manifest = SimpleNamespace(pipeline="sessions", epoch=2, timeline=1, watermark=0)
-    pinned: Any = SimpleNamespace(manifest=manifest, scope=SimpleNamespace(proof=None))
+    pinned: Any = SimpleNamespace(manifest=manifest, scope=SimpleNamespace(proof=None), acknowledged=())
     for number, file in enumerate(files):
         check_id, at = f"{number:012x}" + "0" * 20, datetime(2024, 3, number + 1, tzinfo=UTC)
         address = write_page(artifacts_of(load_config(file)), pinned, check_id, at, "passed", ())
@@ -237,7 +237,7 @@ def test_what_one_host_writes_for_people_the_page_of_another_shows(
 def test_an_alarm_of_any_host_is_among_those_of_the_project(server: S3Server, bucket: str, tmp_path: Path) -> None:
     failed = CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")
     for file, host in zip(two_hosts(tmp_path, bucket, server), ("first", "second"), strict=True):
-        instance = SimpleNamespace(dag_id="sessions__backfill", run_id=host, task_id="quality", try_number=1)
+        instance = SimpleNamespace(dag_id="sessions__backfill", run_id=host, task_id="backfill", try_number=1)
         Alarm(str(file), "sessions")({"ti": instance, "exception": failed})
     artifacts = artifacts_of(load_config(tmp_path / "first" / "tidegate.toml"))
     alarms = [json.loads(artifacts.read(name) or b"") for name in artifacts.names("alarms")]
