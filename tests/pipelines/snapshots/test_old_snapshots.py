@@ -209,7 +209,7 @@ def test_a_clean_up_that_hangs_before_its_fence_over_a_restore_is_refused(
     kept, given_up = Retention(2, timedelta(0)), find_snapshot(by_hand.tables, "3")
     with monkeypatch.context() as planted:
         _once(planted, "before the fence", lambda: restore(by_hand.tables, given_up, 0) and None)
-        with pytest.raises(Outrun, match=r"another process committed to .*results after version"):
+        with pytest.raises(Outrun, match=r"another process committed to .*/state after version"):
             clean(by_hand, kept)
     assert by_hand.head().manifest.kind == "restore"
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [1, 2]

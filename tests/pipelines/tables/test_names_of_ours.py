@@ -247,4 +247,4 @@ def test_readers_are_told_of_the_rows_of_a_function_whose_results_have_the_names
         lake.append(("ann", at(hour), 7))
         available(lake, pipeline)
         told = changed_partitions(pin(lake.tables(pipeline), pipeline), "hour", None if told is None else told.mark)
-        assert told.keys == [f"2024-03-01T{hour}:00"]
+        assert told.to_dict()["keys"] == [f"2024-03-01T{hour}:00"]
