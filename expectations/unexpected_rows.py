@@ -18,6 +18,7 @@ from great_expectations.execution_engine import PandasExecutionEngine
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.query_metric_provider import QueryMetricProvider
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.validator.metric_configuration import MetricConfiguration
 
 from tidegate.pipelines.errors import UsageError
 
@@ -76,20 +77,24 @@ class _Rows(TableMetricProvider):
 
 class _RowCount(TableMetricProvider):
     metric_name = "unexpected_rows_query.row_count"
-    domain_keys = QueryMetricProvider.domain_keys
-    value_keys = ("unexpected_rows_query",)
+    domain_keys = _Rows.domain_keys
+    value_keys = _Rows.value_keys
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(
         cls,  # noqa: N805 (the decorator makes it a class method)
-        execution_engine: Any,
-        metric_domain_kwargs: dict[str, Any],
-        metric_value_kwargs: dict[str, Any],
         metrics: dict[str, Any],
-        runtime_configuration: dict[str, Any],
+        **ignored: Any,
     ) -> int:
-        rows, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
-        return len(select(metric_value_kwargs["unexpected_rows_query"], rows))
+        return len(metrics[_Rows.metric_name])
+
+    @classmethod
+    def _get_evaluation_dependencies(
+        cls, metric: MetricConfiguration, **ignored: Any
+    ) -> dict[str, MetricConfiguration]:
+        """Return the metric of the rows, so that the query runs once."""
+        rows = MetricConfiguration(_Rows.metric_name, metric.metric_domain_kwargs, metric.metric_value_kwargs)
+        return {_Rows.metric_name: rows}
 
 
 PROVIDERS: Final = (_Rows, _RowCount)
