@@ -1,14 +1,15 @@
 """Erasure of a key from the files beside the tables: reports, Data Docs, logs of runs, alarms, and Spark's logs.
 
 Pages and logs show a key in many forms, also as a picture, so all those of the pipeline go: they are about snapshots
-that go as well. Alarms and Spark's logs belong to several pipelines, so only lines and files with the key's text go.
+that go as well. Alarms, Spark's logs and runs of a user's own DAGs may be about any pipeline, so only lines and files
+with the key's text go.
 """
 
 from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,10 @@ class FilesOfRuns:
         artifacts = artifacts_of(self.config)
         now = time.time() if now is None else now
         names = [name for name in self._names(artifacts, now) if not only_if_named or self._has(artifacts.read(name))]
+        names += [name for name in self._of_own_dags(artifacts, now) if self._has(artifacts.read(name))]
         files = [file for file in self._files(now) if not only_if_named or self._has(file.read_bytes())]
+        if (work := self._work) is not None:
+            files += [Path(work.address(name)) for name in self._of_own_dags(work, now) if self._has(work.read(name))]
         files += [log for log in logs_of_ended_sparks(self.config.work_folder) if self._has(log.read_bytes())]
         for name in names:
             artifacts.delete(name)
@@ -91,9 +95,19 @@ class FilesOfRuns:
         """Yield the artifacts of the pipeline, without those of a run at work."""
         yield from artifacts.names(report_name(self.pipeline, 0).rpartition("/")[0])
         yield from artifacts.names(docs_folder(self.pipeline))
+        yield from self._of_runs(artifacts, now, lambda pipeline: pipeline == self.pipeline)
+
+    def _of_own_dags(self, artifacts: Artifacts, now: float) -> Iterator[str]:
+        """Yield the artifacts of runs in DAGs that a user wrote, whose ids name no pipeline."""
+        known = {self.pipeline, *self.config.pipelines}
+        yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in known)
+
+    def _of_runs(self, artifacts: Artifacts, now: float, are_of: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the artifacts of runs by the pipeline that their DAG's id names, without those of a run at work."""
         runs: dict[str, dict[str, float]] = {}
         for name, written_at in artifacts.names("runs").items():
-            if name.startswith(f"runs/{self.pipeline}__"):
+            # A pipeline's name may hold `__` itself; the kind that follows it does not.
+            if are_of(name.split("/")[1].rpartition("__")[0]):
                 runs.setdefault(name.rpartition("/")[0], {})[name] = written_at
         for folder, written in runs.items():
             if f"{folder}/exit" in written or max(written.values()) < now - _AT_WORK_SECONDS:
@@ -101,10 +115,13 @@ class FilesOfRuns:
 
     def _files(self, now: float) -> Iterator[Path]:
         """Yield the files of the pipeline in this host's work folder that are not among the artifacts."""
-        if self.config.shares_work:
-            return
-        work = ArtifactsInFolder(self.config.work_folder)
-        yield from (self.config.work_folder / name for name in self._names(work, now))
+        if (work := self._work) is not None:
+            yield from (Path(work.address(name)) for name in self._names(work, now))
+
+    @property
+    def _work(self) -> ArtifactsInFolder | None:
+        """Return this host's work folder; None if it is that of the artifacts."""
+        return None if self.config.shares_work else ArtifactsInFolder(self.config.work_folder)
 
     def _erase_alarms(self, artifacts: Artifacts) -> int:
         """Remove the lines of the journal of alarms that are about the pipeline and have the key's text."""

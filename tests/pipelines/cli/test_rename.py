@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -111,3 +112,15 @@ def test_a_damaged_table_is_not_renamed_and_nothing_is_removed(begun: Project) -
     refused(begun, 3, "can't be copied, and nothing was removed")
     lost.write_bytes(content)
     assert begun.tidegate(*RENAME)[0] == 0
+
+
+def test_runs_of_another_pipeline_whose_name_begins_the_same_stay(begun: Project) -> None:
+    ours, theirs = (
+        begun.folder / f"work/runs/{name}__quality/manual/check/1/log.txt" for name in (OLD, f"{OLD}__by_day")
+    )
+    for log in (ours, theirs):
+        log.parent.mkdir(parents=True)
+        log.write_text("log")
+        os.utime(log, (0, 0))
+    assert begun.data(*RENAME)["files"] == 1
+    assert (ours.exists(), theirs.exists()) == (False, True)
