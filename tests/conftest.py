@@ -130,6 +130,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
+@pytest.fixture(autouse=True)
+def modules_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Modules from a test's own folder, and the folder itself as a place of modules, are unknown to the next test."""
+    if "tmp_path" not in request.fixturenames:
+        yield
+        return
+    folder, path, known = request.getfixturevalue("tmp_path"), [*sys.path], {*sys.modules}
+    yield
+    sys.path[:] = path
+    for name in sys.modules.keys() - known:
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(place is not None and Path(place).is_relative_to(folder) for place in places):
+            del sys.modules[name]
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An empty project in a folder of its own."""

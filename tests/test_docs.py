@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -149,9 +148,6 @@ def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytes
     from tidegate.pipelines.config import load_config
     from tidegate.pipelines.definition.load import load_pipeline
 
-    # Another test of this process may have imported a project's module of the same name.
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "visits", raising=False)
     (toml,) = blocks(GUIDE / "getting-started.md", "toml")
     visits = next(block for block in blocks(GUIDE / "getting-started.md", "python") if "visits.py" in block)
     (tmp_path / "tidegate.toml").write_text(toml)

@@ -200,7 +200,6 @@ def test_who_asks_a_stream_to_reopen_needs_no_spark(
 ) -> None:
     hand = write_project(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "visits", raising=False)
     monkeypatch.setattr(extras, "is_installed", lambda name: name != "pyspark")
     command = ["late", "reopen", "sessions", "--ask-stream", "--json"]
     with Lease(PipelineTables(hand.warehouse, "sessions"), "backfill", system_clock):

@@ -198,8 +198,7 @@ def test_an_unknown_pipeline_is_refused_with_those_that_there_are(tmp_path: Path
         load_pipeline(config(tmp_path, ENTRY), "ours")
 
 
-def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path) -> None:
     (tmp_path / "of_a_project.py").write_text("from tidegate.pipelines.examples.flights.hours import airport_hours\n")
     text = ENTRY.replace("hours]", "airport_hours]").replace(
         "tidegate.pipelines.examples.flights.hours", "of_a_project"
@@ -223,11 +222,8 @@ def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path, mon
     ids=["unknown name", "unknown keyword", "syntax", "missing package", "in another module", "a bad window"],
 )
 def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, told: str
+    tmp_path: Path, code: str, told: str
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("broken_project", "helper_of_a_project"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "broken_project.py").write_text(code)
     (tmp_path / "helper_of_a_project.py").write_text("x = 1\nx / 0\n")
     with pytest.raises(UsageError) as refused:
@@ -248,9 +244,13 @@ def test_a_module_written_before_0_2_is_told_the_name_to_import(tmp_path: Path, 
     )
 
 
-def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "reading_project", raising=False)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_test_does_not_meet_the_module_of_another_one(tmp_path: Path, number: int) -> None:
+    (tmp_path / "numbered_project.py").write_text(f"number = {number}\n")
+    assert config(tmp_path, ENTRY).load("numbered_project:number", "object") == number
+
+
+def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path) -> None:
     (tmp_path / "reading_project.py").write_text("open('/nowhere/at/all')\n")
     with pytest.raises(TidegateError, match=r"reading_project\.py, line 1: FileNotFoundError") as refused:
         load_pipeline(
@@ -268,11 +268,7 @@ def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, m
         ("visits:other", "it is a int, not a Pipeline; it has visits"),
     ],
 )
-def test_a_typo_in_object_is_told_with_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, told: str
-) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "visits", raising=False)
+def test_a_typo_in_object_is_told_with_what_there_is(tmp_path: Path, path: str, told: str) -> None:
     (tmp_path / "visits.py").write_text(
         "from tests.lake import session_pipeline\nvisits = session_pipeline()\nother = 1\n"
     )
@@ -328,9 +324,8 @@ made = {body}
     ],
 )
 def test_a_mistake_in_the_code_is_usage_with_its_line_and_nobody_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+    tmp_path: Path, body: str, reason: str
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "with_a_mistake.py").write_text(CODE.format(body=body))
     text = ENTRY.replace("tidegate.pipelines.examples.flights.hours:airport_hours", "with_a_mistake:made")
     with pytest.raises(UsageError, match=re.escape(f"with_a_mistake.py, line 4: {reason}")) as refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from tidegate.pipelines.spark import session
 
 
 @pytest.fixture
-def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project without any epoch yet; its module is forgotten afterwards."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "of_the_project", raising=False)
+def project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
+    """A project without any epoch yet."""
     return Project.make(tmp_path, capsys)
 
 
