@@ -3,7 +3,7 @@
 The window operator keeps the contents of a window under the window itself, and moves them at a merge. So this set holds
 only the windows. Flink's `MergingWindowSet` does not move contents. It names for each window the *state window* that
 holds them, and the conformance cases keep those names beside this set. In a state row, `state_window` is the window as
-it was at its first firing (docs/decisions/0071-windows-in-flight.md).
+it was at its first firing (docs/decisions/windows-and-time.md).
 """
 
 from __future__ import annotations

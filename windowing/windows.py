@@ -1,7 +1,7 @@
 """Windows as values: a half-open span of time, or the global window.
 
 Windows are tuples. The row operator uses them as dictionary keys for every element, and tuples hash and compare in C
-(docs/decisions/0001-windows-are-tuples.md).
+(docs/decisions/windows-and-time.md).
 """
 
 from __future__ import annotations

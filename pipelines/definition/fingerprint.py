@@ -2,7 +2,7 @@
 
 It describes values of libraries by type and fields, and user code by its instructions and by the code that it calls. So
 a changed lambda or helper changes the fingerprint, and a moved file does not. A pipeline without user code has the same
-fingerprint as in earlier versions of tidegate (docs/decisions/0038).
+fingerprint as in earlier versions of tidegate (docs/decisions/user-code.md).
 """
 
 from __future__ import annotations

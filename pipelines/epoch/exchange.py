@@ -25,7 +25,7 @@ _ROWS_AT_A_TIME = 1_000_000
 _BYTES_AT_A_TIME = 2**28
 """Bytes that a task packs together: their packs must fit in one array, whose limit is 2 GiB."""
 _TASKS_THAT_READ = 3
-"""Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/0019)."""
+"""Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/reading-rows.md)."""
 _ROWS_READ_AGAIN = 2_000_000
 """Rows that a core may read and discard before the extra stage of an exchange is cheaper."""
 

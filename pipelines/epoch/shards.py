@@ -7,7 +7,7 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.windowing.keys import key_group_range
 
 ROWS_PER_SHARD = 2_500_000
-"""Events and state rows that one task works on at once: about 600 MB at the peak (docs/decisions/0019)."""
+"""Events and state rows that one task works on at once: about 600 MB at the peak (docs/decisions/reading-rows.md)."""
 BYTES_PER_SHARD = 3 * 2**28
 """Bytes in memory that one task works on at once: long texts need more bytes than rows of numbers."""
 _COMPRESSED = 3

@@ -1,6 +1,6 @@
 """The commits that a stream's next epoch reads: a prefix of what is unread, cut by limits.
 
-An epoch ends inside a commit only if the order of the commit's rows does not matter; decision 0002 says why. The
+An epoch ends inside a commit only if the order of the commit's rows does not matter (docs/decisions/sessions.md). The
 commits of two inputs are read whole, in the order of their times. The limits change no result.
 
     unread files (commit: files)   limit      epochs

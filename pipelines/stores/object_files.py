@@ -1,7 +1,8 @@
 """The files of an object store as a file system of Arrow, with as few requests as the work needs.
 
 A small file is read by one request, a file is written by one, and none of them keeps other threads of Python waiting:
-the lease has to be renewed while a store is slow. docs/decisions/0102 says why deltalake's own file system is not used.
+the lease has to be renewed while a store is slow. docs/decisions/stores.md has the reason for not using deltalake's own
+file system.
 """
 
 from __future__ import annotations

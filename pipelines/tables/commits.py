@@ -3,7 +3,8 @@
 Two rules keep a process that hung past its lease from doing harm, whenever it hangs. Whoever commits opens the table
 first, then reads and writes, and then commits exactly on top of that version. Whoever deletes files lists them first,
 then commits to the table, and deletes nothing that the table lists from then on. So an uncommitted file that a clean-up
-deletes was written for a version that can't be committed to any more. docs/decisions/0125 goes through the cases.
+deletes was written for a version that can't be committed to any more.
+docs/decisions/fence-and-lease.md goes through the cases.
 """
 
 from __future__ import annotations

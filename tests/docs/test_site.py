@@ -90,8 +90,8 @@ def loaded_by_code(text: str) -> list[str]:
 
 
 DECISIONS = "decisions/"
-"""Folder of most pages, which are left out in `make test`: each page has all others beside it, so that they take two
-thirds of the time. Their links are those of tests/test_docs.py in every run."""
+"""Folder of pages that are left out in `make test`: each page has all others beside it, so that they cost time. Their
+links are those of tests/test_docs.py in every run."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Approximate aggregates: sketches of bounded size that merge, kept in the state as bytes.
 
 Theta sketches count distinct values by keeping the smallest hashes. So the result and every byte of the state depend
-only on the set of values, not on the order of arrival or the cut into epochs (docs/decisions/0012-sketches.md). KLL
+only on the set of values, not on the order of arrival or the cut into epochs (docs/decisions/aggregates.md). KLL
 sketches give quantiles. They are exact up to their size, and within their rank error beyond it. A KLL sketch draws
 random bits when it compacts, so two runs over more values than its size may differ within that error. These aggregates
 need the package `datasketches` (extra `sketches`).

@@ -38,7 +38,7 @@ class Sum(Aggregate):
 
     Raises:
         OverflowError: a result leaves int64, or a decimal result has more than 38 digits. Intermediate sums may do so,
-            and a result never wraps (docs/decisions/0033-sums-out-of-range.md).
+            and a result never wraps (docs/decisions/aggregates.md).
     """
 
     column: str

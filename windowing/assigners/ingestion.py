@@ -2,7 +2,7 @@
 
 In a stream and in every replay, the clock of an operator shows the time of the source commit whose elements it
 processes. So ingestion time equals processing time here, and the names below are other names of the same assigners
-(docs/decisions/0011-ingestion-time.md).
+(docs/decisions/windows-and-time.md).
 """
 
 from tidegate.windowing.assigners.session import DynamicProcessingTimeSessionWindows, ProcessingTimeSessionWindows

@@ -2,7 +2,7 @@
 
 A snapshot is a table of these rows. Every engine can read it, and after a restore at another parallelism, each subtask
 takes the rows of its key groups. In format version 1, columns may be added, but never renamed or retyped
-(docs/decisions/0004-state-format.md).
+(docs/decisions/state-format.md).
 """
 
 from __future__ import annotations
