@@ -72,6 +72,8 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, ever
 
     `everything` takes no earlier check into account: all windows are new, and every file is read.
     """
+    # What a damaged log still has of earlier checks is read next.
+    quality.mend(tables)
     pinned = pin_epoch(tables, epoch)
     # Read after the tables were opened, so it includes every epoch whose rows are in them.
     newest = require_snapshot(tables).manifest.line

@@ -99,8 +99,8 @@ class FilesOfRuns:
 
     def _of_own_dags(self, artifacts: Artifacts, now: float) -> Iterator[str]:
         """Yield the artifacts of runs in DAGs that a user wrote, whose ids name no pipeline."""
-        known = {self.pipeline, *self.config.pipelines}
-        yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in known)
+        pipelines = {self.pipeline, *self.config.pipelines}
+        yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in pipelines)
 
     def _of_runs(self, artifacts: Artifacts, now: float, are_of: Callable[[str], bool]) -> Iterator[str]:
         """Yield the artifacts of runs by the pipeline that their DAG's id names, without those of a run at work."""

@@ -15,7 +15,7 @@ from tidegate.pipelines import delta_log
 from tidegate.pipelines.delta_log import LAST_CHECKPOINT, actions_in, checkpoint_versions, entry_name, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables.commits import is_whole
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import ALL, QUALITY, PipelineTables
 
 FOLDER = "damaged"
 
@@ -36,7 +36,7 @@ def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = 
         Refused: a table can't be opened even without these entries, or another command mended it at the same time.
         LeaseHeld: this command hung while another one worked.
     """
-    return [sentence for table in ALL if (sentence := set_aside(tables, table, check_lease)) is not None]
+    return [sentence for table in (*ALL, QUALITY) if (sentence := set_aside(tables, table, check_lease)) is not None]
 
 
 def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None] = lambda: None) -> str | None:

@@ -28,6 +28,9 @@ PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 LEASE = "lease"
 """Name of the table that names the driver at work."""
 
+QUALITY = "quality"
+"""Name of the table of the outcomes of checks, which no epoch depends on."""
+
 REQUESTS = "requests"
 """Name of the folder of requests to the driver at work, which may have the texts of a key."""
 

@@ -27,12 +27,12 @@ from tidegate.pipelines.tables.columns import TIMESTAMP, column
 from tidegate.pipelines.tables.commits import Outrun, commit
 from tidegate.pipelines.tables.damaged_log import set_aside
 from tidegate.pipelines.tables.files import add_action, remove_action, statistics, write_file
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import QUALITY, PipelineTables
 from tidegate.windowing.time import Millis, from_millis
 
 _log = logging.getLogger(__name__)
 
-NAME = "quality"
+NAME = QUALITY
 
 _ENOUGH = 20
 """Number of files from which on `tidy` combines them."""
@@ -290,10 +290,13 @@ def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bo
     """Return all outcomes, with all columns or some, the newest check first; empty if nothing was ever checked.
 
     `checks=False` returns the acknowledgements instead.
+
+    Raises:
+        Refused: the table can't be opened.
     """
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
-    handle = tables.warehouse.open(tables.path(NAME))
+    handle = tables.open(NAME)
     where = pc.field("suite") != ACKNOWLEDGED if checks else pc.field("suite") == ACKNOWLEDGED
     if columns is not None:
         columns = [name for name in (*columns, "number") if name != "number" or name in arrow_schema(handle).names]
@@ -309,10 +312,14 @@ def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
 
 
 def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """Return the rows of the newest check, of all or of an epoch. Other files are not read."""
+    """Return the rows of the newest check, of all or of an epoch. Other files are not read.
+
+    Raises:
+        Refused: the table can't be opened.
+    """
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
-    handle = tables.warehouse.open(tables.path(NAME))
+    handle = tables.open(NAME)
     is_check = pc.field("suite") != ACKNOWLEDGED
     where = is_check if epoch is None else is_check & (pc.field("epoch") == epoch)
     files, schema = _newest_first(active_files(handle), epoch), arrow_schema(handle)

@@ -104,6 +104,24 @@ def test_what_a_check_proved_is_not_read_again(tmp_path: Path, monkeypatch: pyte
     assert looked_at(pinned) == len(USERS)
 
 
+@pytest.mark.parametrize("kept", [0, 40, -1], ids=["empty", "cut within a line", "cut between two lines"])
+def test_after_damage_to_the_newest_entry_of_checks_the_next_one_goes_on_from_the_check_before(
+    tmp_path: Path, kept: int
+) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    for number in (1, 2, 3):
+        by_hand.epoch(("ann", at(f"{number + 5}:10"), 1), watermark=at(f"{number + 6}:30"))
+        assert checked(by_hand)[1] == "passed"
+    entry = max(Path(by_hand.tables.path(quality.NAME), "_delta_log").glob("*.json"))
+    content = entry.read_bytes()
+    entry.write_bytes(content[:kept] if kept >= 0 else b"".join(content.splitlines(keepends=True)[:kept]))
+    by_hand.epoch(("ann", at("09:10"), 1), watermark=at("10:30"))
+    pinned, state = checked(by_hand)
+    assert (state, pinned.scope.since) == ("passed", 2)
+    assert quality.newest_passed(by_hand.tables, range(9)) == 4
+    assert sorted(quality.read(by_hand.tables)["epoch"].to_pylist()) == [1, 2, 4]
+
+
 def a_restore(by_hand: ByHand) -> None:
     restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
 

@@ -12,8 +12,10 @@ import pytest
 from tests.key_search import texts
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse, active_files
 from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.quality import QualityRow
 from tidegate.pipelines.tables.quality_forgets import forget_examples
 from tidegate.windowing.time import to_millis
@@ -106,6 +108,20 @@ def test_a_cut_entry_of_a_tidying_is_set_aside_and_no_outcome_is_there_twice(by_
     entry.write_bytes(b"".join(lines[:kept]))
     check(by_hand, 21)
     assert len(quality.read(by_hand.tables)) == 2 * 21
+
+
+def test_readers_of_a_damaged_log_name_the_command_that_sets_the_damage_aside(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
+    for number in (1, 2):
+        check(by_hand, number)
+    entry = max(Path(by_hand.tables.path(quality.NAME), "_delta_log").glob("*.json"))
+    entry.write_bytes(entry.read_bytes()[:40])
+    for read in (quality.read, quality.newest, lambda tables: quality.newest_passed(tables, [1, 2])):
+        with pytest.raises(Refused, match=r"quality can't be opened.*`tidegate restore sessions latest` sets it aside"):
+            read(by_hand.tables)
+    (told,) = set_aside_damaged(by_hand.tables)
+    assert entry.name in told
+    assert checks(by_hand) == ["check-1"]
 
 
 def test_the_newest_check_is_read_from_one_file(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
