@@ -66,10 +66,9 @@ def quality(
     if with_report:
         require("the run report", "jinja2", "matplotlib")
     from tidegate.expectations.changed import Mark, changed_partitions
-    from tidegate.expectations.own_suite import check_suite
     from tidegate.expectations.pinned import pin
     from tidegate.expectations.run import run_suites
-    from tidegate.expectations.suites import suites
+    from tidegate.expectations.suites import check_suite, suites
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.run.driver import system_clock
     from tidegate.pipelines.run.work_folder import DAY, clean

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tidegate.expectations.invariants.names import COMPUTED
 from tidegate.expectations.invariants.rule import Rule
+from tidegate.expectations.invariants.tables import COMPUTED
 from tidegate.pipelines.tables.quality import MOST_EXAMPLES, Example
 from tidegate.windowing.time import show_millis
 

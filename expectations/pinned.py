@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expectations.fresh import fresh_windows, interval_since
-from tidegate.expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
+from tidegate.expectations.invariants.tables import COMPUTED_GROUP, COMPUTED_ID
 from tidegate.expectations.ledger import (
     ELEMENTS,
     Entry,

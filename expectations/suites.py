@@ -1,17 +1,28 @@
-"""The suites of a pipeline: the rules for all windows of its shape, and the pipeline's own suite."""
+"""The suites of a pipeline: the rules for all windows of its shape, and the pipeline's own suite.
+
+What is wrong with the pipeline's own suite is found before any row is judged: an expectation that can't be evaluated
+says nothing about the data, so it is an error of the suite and no failed check.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from difflib import get_close_matches
+from typing import Any, Final, TypeAlias
 
 import great_expectations.expectations as gxe
 import pandas as pd
+from great_expectations.exceptions import MetricProviderError
+from great_expectations.execution_engine import PandasExecutionEngine
+from great_expectations.expectations.registry import get_metric_provider
 
-from tidegate.expectations import invariants
+from tidegate.expectations import unexpected_rows
+from tidegate.expectations.invariants import tables, windows
 from tidegate.expectations.pinned import Pinned
 from tidegate.pipelines.definition.window_shape import WindowShape
+from tidegate.pipelines.errors import UsageError
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Critical fails the task and holds the asset back, warning marks the run, info is recorded."""
@@ -82,12 +93,12 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
         description="Each window has one row.",
     )
     if shape.size is not None and shape.slide is not None:
-        yield invariants.ExpectWindowsToBeAligned(
+        yield windows.ExpectWindowsToBeAligned(
             size=shape.size, slide=shape.slide, offset=shape.offset, by_epoch=shapes.grids, severity=CRITICAL
         )
         if shapes.one_grid and _explains_sliding(pinned, shape):
             looks_from = pinned.scope.looks_from
-            yield invariants.ExpectElementsInEverySlidingWindow(
+            yield windows.ExpectElementsInEverySlidingWindow(
                 key=key,
                 count=shape.count,
                 size=shape.size,
@@ -100,11 +111,11 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
             )
     if shape.is_merging:
         in_event_order = pinned.manifest.order == "event"
-        yield invariants.ExpectNoSessionInsideAnother(key=key, severity=CRITICAL)
+        yield windows.ExpectNoSessionInsideAnother(key=key, severity=CRITICAL)
         # In arrival order an element behind the watermark may open a session beside one that is closed.
-        yield invariants.ExpectSessionsToLieApart(key=key, severity=CRITICAL if in_event_order else WARNING)
+        yield windows.ExpectSessionsToLieApart(key=key, severity=CRITICAL if in_event_order else WARNING)
         if shape.gap is not None:
-            yield invariants.ExpectWindowsToBeAtLeast(length=shape.gap, by_epoch=shapes.gaps, severity=CRITICAL)
+            yield windows.ExpectWindowsToBeAtLeast(length=shape.gap, by_epoch=shapes.gaps, severity=CRITICAL)
 
 
 def _explains_sliding(pinned: Pinned, shape: WindowShape) -> bool:
@@ -129,8 +140,8 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
         severity=CRITICAL,
         description="No pane exists twice.",
     )
-    yield invariants.ExpectPanesToBeDense(key=key, severity=CRITICAL)
-    yield invariants.ExpectOneOnTimePaneBeforeLateOnes(key=key, severity=CRITICAL)
+    yield windows.ExpectPanesToBeDense(key=key, severity=CRITICAL)
+    yield windows.ExpectOneOnTimePaneBeforeLateOnes(key=key, severity=CRITICAL)
     yield gxe.ExpectColumnPairValuesAToBeGreaterThanB(
         column_A="window_end",
         column_B="window_start",
@@ -138,27 +149,27 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
         severity=CRITICAL,
         description="A window ends after its start.",
     )
-    yield invariants.ExpectWindowIdsToNameTheirWindows(is_merging=pinned.shape.is_merging, severity=CRITICAL)
-    yield invariants.ExpectFinalAtToFitTheBounds(lateness=pinned.shape.lateness, severity=CRITICAL)
+    yield tables.ExpectWindowIdsToNameTheirWindows(is_merging=pinned.shape.is_merging, severity=CRITICAL)
+    yield tables.ExpectFinalAtToFitTheBounds(lateness=pinned.shape.lateness, severity=CRITICAL)
 
 
 def _epochs() -> Iterator[Any]:
     yield gxe.ExpectColumnValuesToBeUnique(
         column="epoch", severity=CRITICAL, description="Each epoch was published once."
     )
-    yield invariants.ExpectEventsToBeConserved(severity=CRITICAL)
-    yield invariants.ExpectWatermarkNeverToGoBack(severity=CRITICAL)
+    yield tables.ExpectEventsToBeConserved(severity=CRITICAL)
+    yield tables.ExpectWatermarkNeverToGoBack(severity=CRITICAL)
 
 
 def _lines() -> Iterator[Any]:
-    yield invariants.ExpectEpochsToBeOfTheLine(severity=CRITICAL)
+    yield tables.ExpectEpochsToBeOfTheLine(severity=CRITICAL)
 
 
 def _files() -> Iterator[Any]:
-    yield invariants.ExpectFilesToBeOfOurCommits(severity=CRITICAL)
-    yield invariants.ExpectFilesToKeepTheirRows(severity=CRITICAL)
+    yield tables.ExpectFilesToBeOfOurCommits(severity=CRITICAL)
+    yield tables.ExpectFilesToKeepTheirRows(severity=CRITICAL)
     # The rows are still the same, but a foreign writer may change rows the next time: only a warning.
-    yield invariants.ExpectNobodyElseToRewriteFiles(severity=WARNING)
+    yield tables.ExpectNobodyElseToRewriteFiles(severity=WARNING)
 
 
 def _ledger() -> Iterator[Any]:
@@ -172,16 +183,71 @@ def _ledger() -> Iterator[Any]:
 
 
 def _state(pinned: Pinned) -> Iterator[Any]:
-    yield invariants.ExpectKeysToHashToTheirGroup(severity=CRITICAL)
+    yield tables.ExpectKeysToHashToTheirGroup(severity=CRITICAL)
     shapes = pinned.shapes
     if shapes is None or not shapes.newest.is_event_time:
         return
     # The timers of a window keep the lateness by which it was opened.
     limits = {"watermark": pinned.manifest.watermark, "lateness": shapes.lateness, "severity": CRITICAL}
-    yield invariants.ExpectNoStateBehindWatermark(**limits)
-    yield invariants.ExpectNoTimerOfClosedWindow(**limits)
+    yield tables.ExpectNoStateBehindWatermark(**limits)
+    yield tables.ExpectNoTimerOfClosedWindow(**limits)
 
 
 def _restored(pinned: Pinned) -> Iterator[Any]:
     if len(pinned.restored):
-        yield invariants.ExpectStateToMatchChecksums(severity=CRITICAL)
+        yield tables.ExpectStateToMatchChecksums(severity=CRITICAL)
+
+
+assert unexpected_rows.PROVIDERS, "the import registers them"
+
+_OF_ONE: Final = ("column", "column_A", "column_B")
+_MAY_LACK: Final = "expect_column_to_exist"
+
+
+def check_suite(suite: Any, name: str, rows: pd.DataFrame) -> None:
+    """Check that every expectation of a pipeline's own suite can be evaluated.
+
+    Args:
+        suite: the ExpectationSuite.
+        name: where tidegate.toml names it; messages begin with it.
+        rows: no rows, with the columns of final windows.
+
+    Raises:
+        UsageError: it is no suite, or one of its expectations lacks a parameter, names a column that is not there, or
+            can't be evaluated on rows in memory.
+    """
+    if not hasattr(suite, "expectations"):
+        raise UsageError(f"{name}: it is a {type(suite).__name__}, not an ExpectationSuite")
+    for expectation in suite.expectations:
+        if fault := next(_faults(expectation, rows), None):
+            raise UsageError(f"{name}: {expectation.expectation_type} (severity {_severity(expectation)}): {fault}")
+
+
+def _faults(expectation: Any, rows: pd.DataFrame) -> Iterator[str]:
+    columns = list(rows.columns)
+    given = {name: getattr(expectation, name) for name in expectation.__fields__}
+    for name, value in given.items():
+        if name not in ("meta", "rendered_content") and "$PARAMETER" in json.dumps(value, default=str):
+            yield f"{name} = {value!r} is a parameter, and a check has none to give: write the value into the suite"
+    if expectation.expectation_type != _MAY_LACK:
+        listed = given.get("column_list")
+        named = [given.get(name) for name in _OF_ONE] + (list(listed) if isinstance(listed, list | tuple) else [])
+        for column in named:
+            if isinstance(column, str) and column not in columns:
+                close = get_close_matches(column, columns, 1)
+                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(columns)}"
+                yield f"final windows have no column {column!r}. {hint}"
+    engine = PandasExecutionEngine(batch_data_dict={"rows": rows})
+    for metric in expectation.get_validation_dependencies(execution_engine=engine).metric_configurations.values():
+        try:
+            get_metric_provider(metric.metric_name, engine)
+        except MetricProviderError:
+            yield (
+                f"it can't be evaluated on rows in memory, because metric {metric.metric_name} has no form for pandas. "
+                "Write the condition as SQL in an UnexpectedRowsExpectation, or as an expectation on columns"
+            )
+
+
+def _severity(expectation: Any) -> str:
+    severity = expectation.severity
+    return str(getattr(severity, "value", severity) or CRITICAL)

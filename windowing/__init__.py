@@ -39,8 +39,7 @@ from tidegate.windowing.assigners import (
     TumblingProcessingTimeWindows,
     WindowStagger,
 )
-from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
-from tidegate.windowing.count_windows import count_windows
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows, count_windows
 from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
 from tidegate.windowing.functions import (
     AggregateFunction,

@@ -10,19 +10,21 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
-from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.assigners import GlobalWindows, WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, UnboundedStateWarning, UnsupportedOperation
-from tidegate.windowing.evictors import Evictor
+from tidegate.windowing.evictors import CountEvictor, Evictor
 from tidegate.windowing.facts import check_together
 from tidegate.windowing.functions import (
+    AggregateElements,
     AggregateFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessWindowFunction,
+    ReduceElements,
 )
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
-from tidegate.windowing.triggers import Trigger
+from tidegate.windowing.triggers import CountTrigger, PurgingTrigger, Trigger
 
 _FOR_EVER = MAX_TIMESTAMP // 2
 
@@ -365,3 +367,41 @@ def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kin
     names = [state.name for state in function.states()]
     if len(set(names)) < len(names):
         raise IllegalArgument("states", names, "give each state of the function a name of its own")
+
+
+def count_windows(
+    size: int,
+    slide: int | None = None,
+    *,
+    aggregate: Mapping[str, Aggregate] | AggregateFunction | None = None,
+    reduce: Callable[[Any, Any], Any] | None = None,
+    process: ProcessWindowFunction | None = None,
+) -> Windows:
+    """Return windows of `size` elements of a key: disjoint, or a firing with the last ones every `slide` elements.
+
+    Args:
+        size: number of elements in a window.
+        slide: number of elements from one firing to the next. The first firings have fewer than `size` elements. An
+            evictor selects the last elements, so the state keeps all elements of a window. None puts each element into
+            a single window.
+        aggregate: as in `Windows`.
+        reduce: as in `Windows`.
+        process: as in `Windows`. With `slide`, give exactly one of aggregate, reduce and process.
+
+    Raises:
+        IllegalArgument: size or slide is below 1, or `Windows` refuses the combination.
+    """
+    for field, value in (("size", size), ("slide", slide)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise IllegalArgument(field, value, "give a whole number of elements, 1 or more")
+    if slide is None:
+        trigger = PurgingTrigger.of(CountTrigger.of(size))
+        return Windows(GlobalWindows.create(), trigger, aggregate=aggregate, reduce=reduce, process=process)
+    if sum(part is not None for part in (aggregate, reduce, process)) != 1:
+        raise IllegalArgument("process", process, "give one of aggregate=, reduce= and process=")
+    if aggregate is not None:
+        function = aggregate if isinstance(aggregate, AggregateFunction) else AggregateColumns.of(aggregate)
+        process = AggregateElements(function, function.result_type)
+    elif reduce is not None:
+        process = ReduceElements(reduce)
+    return Windows(GlobalWindows.create(), CountTrigger.of(slide), CountEvictor.of(size), process=process)

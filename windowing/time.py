@@ -7,6 +7,7 @@ them. In Flink, those sums overflow.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import TypeAlias
 
 from tidegate.windowing.errors import IllegalArgument
@@ -125,3 +126,13 @@ def show_duration(duration: float) -> str:
     name, unit = unit_of(duration)
     number = duration / unit
     return f"{number:.3g} {name}" if abs(number) < 999.5 else f"{number:,.0f} {name}"
+
+
+class TimeDomain(Enum):
+    """A time domain: event time follows the watermark, processing time follows the clock."""
+
+    EVENT_TIME = "event"
+    PROCESSING_TIME = "processing"
+
+
+EVENT_TIME, PROCESSING_TIME = TimeDomain

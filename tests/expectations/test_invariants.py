@@ -26,7 +26,7 @@ from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
 from tests.lake import session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tidegate.expectations.invariants.panes import ExpectPanesToBeDense
+from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.restored import COLUMNS
 from tidegate.expectations.suites import suites

@@ -46,7 +46,7 @@ from tidegate.windowing import (
     WatermarkStrategy,
     Windows,
 )
-from tidegate.windowing.functions.keyed_process import TimeDomain
+from tidegate.windowing.functions.process import TimeDomain
 from tidegate.windowing.state import ValueStateDescriptor
 from tidegate.windowing.time import to_millis
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.facts import check_together
-from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
 from tidegate.windowing.functions.checked import checked
-from tidegate.windowing.functions.timed import TimedAggregateFunction
 from tidegate.windowing.time import Millis
 
 

@@ -18,8 +18,7 @@ from tidegate.windowing.aggregates.extremes import first_rows
 from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
-from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.type_names import name_of
 

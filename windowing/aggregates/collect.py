@@ -19,8 +19,7 @@ from tidegate.windowing.aggregates.by_time import comparable
 from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.errors import MissingTimestamp
-from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
 from tidegate.windowing.time import Millis
 
 

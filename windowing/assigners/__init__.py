@@ -1,29 +1,37 @@
-"""Assigners, which put each element into windows."""
+"""Assigners, which put each element into windows.
 
-from tidegate.windowing.assigners.base import AssignerContext, MergingWindowAssigner, WindowAssigner
+Windows of ingestion time, the time of the source commit that brought an element, are other names of the assigners of
+processing time: in a stream and in every replay, the clock of an operator shows the time of the source commit whose
+elements it processes (docs/decisions/windows-and-time.md).
+"""
+
+from tidegate.windowing.assigners.base import AssignerContext, GapColumn, MergingWindowAssigner, WindowAssigner
 from tidegate.windowing.assigners.calendar import (
     Calendar,
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     CalendarUnit,
 )
-from tidegate.windowing.assigners.gap_column import GapColumn
 from tidegate.windowing.assigners.globals import GlobalWindows
-from tidegate.windowing.assigners.ingestion import (
-    DynamicIngestionTimeSessionWindows,
-    IngestionTimeSessionWindows,
-    SlidingIngestionTimeWindows,
-    TumblingIngestionTimeWindows,
-)
 from tidegate.windowing.assigners.session import (
     DynamicEventTimeSessionWindows,
+    DynamicIngestionTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
     EventTimeSessionWindows,
+    IngestionTimeSessionWindows,
     ProcessingTimeSessionWindows,
 )
-from tidegate.windowing.assigners.sliding import SlidingEventTimeWindows, SlidingProcessingTimeWindows
-from tidegate.windowing.assigners.stagger import WindowStagger
-from tidegate.windowing.assigners.tumbling import TumblingEventTimeWindows, TumblingProcessingTimeWindows
+from tidegate.windowing.assigners.sliding import (
+    SlidingEventTimeWindows,
+    SlidingIngestionTimeWindows,
+    SlidingProcessingTimeWindows,
+)
+from tidegate.windowing.assigners.tumbling import (
+    TumblingEventTimeWindows,
+    TumblingIngestionTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowStagger,
+)
 
 __all__ = [
     "AssignerContext",

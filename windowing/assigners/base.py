@@ -7,16 +7,35 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
-from tidegate.windowing.assigners.gap_column import GapColumn
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.facts import HasFacts, fact
-from tidegate.windowing.time import Millis
-from tidegate.windowing.time_domain import EVENT_TIME, TimeDomain
+from tidegate.windowing.time import EVENT_TIME, Millis, TimeDomain
 from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_windows
+
+
+@dataclass(frozen=True, slots=True)
+class GapColumn:
+    """Gap of each element from a column: milliseconds, an integer above zero.
+
+    Unlike a function in user code, it compares by value, tells the plan which column it needs, and works on arrays.
+
+    Example:
+        >>> from tidegate.windowing.assigners import EventTimeSessionWindows
+        >>> assigner = EventTimeSessionWindows.with_dynamic_gap(GapColumn("patience"))
+        >>> [tuple(window) for window in assigner.assign_windows({"patience": 30}, 5, None)]
+        [(5, 35)]
+    """
+
+    column: str
+
+    def __call__(self, element: Any) -> Millis:
+        gap: Millis = element[self.column]
+        return gap
 
 
 class AssignerContext(Protocol):

@@ -30,8 +30,7 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.assigners.arrays import Assigned, Assignment
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
-from tidegate.windowing.time import Millis, from_millis, to_millis
-from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
+from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Millis, from_millis, to_millis
 from tidegate.windowing.windows import TimeWindow
 
 _DAY = 86_400_000

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, MergingWindowAssigner
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
-from tidegate.windowing.time import Duration, Millis, positive_millis
-from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
+from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, positive_millis
 from tidegate.windowing.windows import TimeWindow
 
 GapExtractor = Callable[[Any], Millis]
@@ -131,3 +130,8 @@ class ProcessingTimeSessionWindows(SessionWindows):
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Make sessions with a gap for each element."""
         return DynamicProcessingTimeSessionWindows(gap_of)
+
+
+# Ingestion time equals processing time here: see the package.
+IngestionTimeSessionWindows = ProcessingTimeSessionWindows
+DynamicIngestionTimeSessionWindows = DynamicProcessingTimeSessionWindows

@@ -10,8 +10,7 @@ from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.assigners.tumbling import checked_size_and_offset
 from tidegate.windowing.errors import MissingTimestamp
-from tidegate.windowing.time import Duration, Millis, positive_millis
-from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
+from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, positive_millis
 from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
@@ -80,3 +79,7 @@ class SlidingProcessingTimeWindows(SlidingWindows):
     __slots__ = ()
 
     domain = PROCESSING_TIME
+
+
+# Ingestion time equals processing time here: see the package.
+SlidingIngestionTimeWindows = SlidingProcessingTimeWindows

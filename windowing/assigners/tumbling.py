@@ -1,18 +1,50 @@
-"""Tumbling windows: disjoint windows of a fixed size, so that each element is in exactly one window."""
+"""Tumbling windows: disjoint windows of a fixed size, so that each element is in exactly one window.
+
+A stagger is an offset that spreads the firings of different pipelines over time. The operator draws it once, when the
+first element comes, and the snapshot keeps it. So windows keep their bounds after a restore, a rescale and in a
+backfill. Source: Flink's `WindowStagger`.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Self
 
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
-from tidegate.windowing.assigners.stagger import WindowStagger
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
-from tidegate.windowing.time import Duration, Millis, millis, positive_millis
-from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
+from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, millis, positive_millis, window_start
 from tidegate.windowing.windows import TimeWindow, aligned_window
+
+
+class WindowStagger(Enum):
+    """Rule that chooses the offset of windows."""
+
+    ALIGNED = "aligned"
+    """No offset: windows align to 1 January 1970 UTC, plus the declared offset."""
+
+    RANDOM = "random"
+    """Random offset, smaller than the size of a window."""
+
+    NATURAL = "natural"
+    """Time from the start of the aligned window to the clock when the first element comes."""
+
+    def draw(self, clock: Millis, size: Millis, seed: int | None = None) -> Millis:
+        """Draw an offset and return it: 0 to `size - 1` milliseconds.
+
+        Args:
+            clock: processing time, int64 epoch milliseconds.
+            size: size of the windows, milliseconds.
+            seed: seed that makes the random offset repeatable; None draws a new one each time.
+        """
+        if self is WindowStagger.ALIGNED:
+            return 0
+        if self is WindowStagger.RANDOM:
+            return int(random.Random(seed).random() * size)
+        return clock - window_start(clock, 0, size)
 
 
 def checked_size_and_offset(size: Duration, offset: Duration, size_name: str = "size") -> tuple[Millis, Millis]:
@@ -120,3 +152,7 @@ class TumblingProcessingTimeWindows(TumblingWindows):
     __slots__ = ()
 
     domain = PROCESSING_TIME
+
+
+# Ingestion time equals processing time here: see the package.
+TumblingIngestionTimeWindows = TumblingProcessingTimeWindows

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import Millis
 
@@ -70,3 +71,22 @@ class AggregateFunction(HasFacts, ABC):
     def has_array_form(self) -> bool:
         """True if the function works on arrays, as `VectorisedAggregate` describes."""
         return False
+
+
+class TimedAggregateFunction(AggregateFunction):
+    """An `AggregateFunction` whose `add_at` gets the element's timestamp; operators call it instead of `add`."""
+
+    takes_time = True
+
+    @abstractmethod
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
+        """Return the accumulator with one more element.
+
+        Args:
+            value: the element.
+            timestamp: time of the element, int64 epoch milliseconds; None if it has none.
+            accumulator: may be changed and returned.
+        """
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        raise UnsupportedOperation(f"{type(self).__name__} needs the element's timestamp: call add_at")

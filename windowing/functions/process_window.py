@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
+from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.state.descriptors import StateDescriptor
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import Window
@@ -71,3 +74,35 @@ class ProcessWindowFunction(ABC):
     def global_states(self) -> Sequence[StateDescriptor]:
         """Return descriptors of the state that this function keeps for a key over all its windows."""
         return ()
+
+
+@dataclass(frozen=True)
+class ReduceElements(ProcessWindowFunction):
+    """Function that reduces a window's elements to one value; no result for a window without elements.
+
+    Source: Flink's `ReduceApplyWindowFunction`.
+    """
+
+    reduce: Callable[[Any, Any], Any]
+    result_type: Any = None
+
+    def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+        return (reduce(self.reduce, elements),) if elements else ()
+
+
+@dataclass(frozen=True)
+class AggregateElements(ProcessWindowFunction):
+    """Function that aggregates a window's elements; it has a result for a window without elements too.
+
+    The elements come without timestamps, so aggregates by time can't be used. Source: Flink's
+    `AggregateApplyWindowFunction`.
+    """
+
+    aggregate: AggregateFunction
+    result_type: Any = None
+
+    def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+        accumulator = self.aggregate.create_accumulator()
+        for element in elements:
+            accumulator = self.aggregate.add_at(element, None, accumulator)
+        return (self.aggregate.get_result(accumulator),)

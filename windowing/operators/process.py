@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
-from tidegate.windowing.functions.keyed_process import OnTimerContext, ProcessContext
+from tidegate.windowing.functions.process import OnTimerContext, ProcessContext
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
@@ -16,8 +16,7 @@ from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.operators.window.contexts import StateStore
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.time_domain import TimeDomain
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, TimeDomain
 from tidegate.windowing.timers import (
     VOID_NAMESPACE,
     InternalTimerService,

@@ -6,12 +6,11 @@ from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEac
 from tidegate.windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
 from tidegate.windowing.triggers.count import CountTrigger
 from tidegate.windowing.triggers.delta import DeltaTrigger
-from tidegate.windowing.triggers.event_time import EventTimeTrigger
 from tidegate.windowing.triggers.limits import EndOfStreamTrigger, NeverTrigger
-from tidegate.windowing.triggers.processing_time import ProcessingTimeTrigger
 from tidegate.windowing.triggers.purging import PurgingTrigger
 from tidegate.windowing.triggers.terms import Term
 from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger
+from tidegate.windowing.triggers.window_end import EventTimeTrigger, ProcessingTimeTrigger
 
 __all__ = [
     "AfterAll",

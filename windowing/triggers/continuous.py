@@ -13,8 +13,15 @@ import pyarrow as pa
 
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
-from tidegate.windowing.time import Duration, Millis, aligned_before, positive_millis
-from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME, TimeDomain
+from tidegate.windowing.time import (
+    EVENT_TIME,
+    PROCESSING_TIME,
+    Duration,
+    Millis,
+    TimeDomain,
+    aligned_before,
+    positive_millis,
+)
 from tidegate.windowing.triggers.base import (
     CONTINUE,
     FIRE,

@@ -16,7 +16,7 @@ from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.functions.keyed_process import TimeDomain
+from tidegate.windowing.functions.process import TimeDomain
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state import (
     ListStateDescriptor,

@@ -34,7 +34,7 @@ from tidegate.windowing.aggregates import (
     VectorisedAggregate,
 )
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.functions.aggregate import TimedAggregateFunction
 
 INPUT = pa.schema(
     [

@@ -14,7 +14,7 @@ from tidegate.windowing.columnar.chains import Chains
 from tidegate.windowing.columnar.clusters import Clusters
 from tidegate.windowing.columnar.kernel import LateRows
 from tidegate.windowing.columnar.panes import PaneRows
-from tidegate.windowing.columnar.session_firing import Sessions
+from tidegate.windowing.columnar.sessions import Sessions
 from tidegate.windowing.columnar.state import InFlight
 from tidegate.windowing.epochs import Elements
 from tidegate.windowing.epochs.arrays import ParallelArrays

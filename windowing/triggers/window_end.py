@@ -1,4 +1,4 @@
-"""Default trigger in event time: fire when the watermark reaches the end of the window."""
+"""Default triggers of windows: fire when the watermark, or the clock, reaches the end of the window."""
 
 from __future__ import annotations
 
@@ -77,3 +77,44 @@ class EventTimeTrigger(Trigger):
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.delete_event_time_timer(window.max_timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingTimeTrigger(Trigger):
+    """Trigger that fires when processing time reaches the end of a window. Source: Flink's `ProcessingTimeTrigger`."""
+
+    @classmethod
+    def create(cls) -> ProcessingTimeTrigger:
+        """Make the trigger, in Flink's spelling."""
+        return cls()
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(window.max_timestamp)
+        return CONTINUE
+
+    def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return FIRE
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return event_time
+
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        return not event_time
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        if window.max_timestamp > ctx.current_processing_time:
+            ctx.register_processing_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp)

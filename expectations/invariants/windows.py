@@ -1,0 +1,240 @@
+"""Rules for windows: their bounds, the numbers and timing of their panes, and the windows of a key together.
+
+**Bounds.** A fixed size lies on a grid, a session is at least as long as its gap. `by_epoch` has what each code
+declared, with the first epoch that ran by it. A window that was open when the code changed keeps its bounds, so a
+window fits what was declared in its epoch or before it.
+
+**Panes.** `op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with
+one that had fired more often, its numbers continue from the larger one.
+
+**Sessions.** Sessions that touch are merged, so between two sessions of a key the gap without elements is longer than
+the session gap. In arrival order there is one valid exception, as in Flink: an element behind the watermark may open a
+session, not yet closed itself, beside one that is closed. The two may overlap. The younger one ends later, and with
+further elements behind the watermark it may grow over the closed one; but no session is made inside a closed one.
+
+**Sliding windows.** The numbers of elements in the windows determine the number in each slide of time: a window and its
+predecessor share all slides but the first and the last. If a window is lost or doubled, the computed number for a slide
+is negative.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from tidegate.expectations.invariants.rule import Rule, milliseconds
+
+
+class ExpectWindowsToBeAligned(Rule):
+    """Every window is `[n * slide + offset, n * slide + offset + size)`; milliseconds.
+
+    `by_epoch` has first epoch, size, slide and offset of each code.
+    """
+
+    size: int
+    slide: int
+    offset: int
+    by_epoch: list[list[int]]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("size", "slide", "offset", "by_epoch")
+    shown: ClassVar[tuple[str, ...] | None] = ()
+    text: ClassVar[str] = "Windows are $size ms long and begin at multiples of $slide ms shifted by $offset ms."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        start, end = milliseconds(rows["window_start"]), milliseconds(rows["window_end"])
+        fits = pd.Series(False, index=rows.index)
+        for epoch, size, slide, offset in self.by_epoch:
+            fits |= (rows["epoch"] >= epoch) & (end - start == size) & ((start - offset) % slide == 0)
+        return ~fits
+
+
+class ExpectWindowsToBeAtLeast(Rule):
+    """Every window is at least so long, milliseconds: a session ends its gap after its last element.
+
+    `by_epoch` has first epoch and least length of each code.
+    """
+
+    length: int
+    by_epoch: list[list[int]]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("length", "by_epoch")
+    shown: ClassVar[tuple[str, ...] | None] = ()
+    text: ClassVar[str] = "Windows are at least $length ms long."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        lengths = milliseconds(rows["window_end"]) - milliseconds(rows["window_start"])
+        fits = pd.Series(False, index=rows.index)
+        for epoch, length in self.by_epoch:
+            fits |= (rows["epoch"] >= epoch) & (lengths >= length)
+        return ~fits
+
+
+_TIMINGS = {"early": 0, "on_time": 1, "late": 2}
+
+
+class ExpectPanesToBeDense(Rule):
+    """Panes of a window are numbered 0, 1, 2 and so on; only after a merge may numbers be left out."""
+
+    key: list[str]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ("window_id", "pane", "timing", "op", "epoch")
+    text: ClassVar[str] = "Panes of a window of one $key are numbered 0, 1, 2 and so on."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        panes = rows[rows["op"] == "+"].sort_values([*self.key, "window_id", "pane"], kind="stable")
+        before = panes.groupby([*self.key, "window_id"], dropna=False)["pane"].shift(fill_value=-1)
+        jumps = panes[panes["pane"] != before + 1]
+        by = [*self.key, "epoch", "pane"]
+        merged = rows.loc[rows["op"] == "-", by].drop_duplicates()
+        merged["pane"] += 1
+        # Pandas adds a column, and a key may have its name, so the columns have numbers.
+        numbers = list(range(len(by)))
+        sides = [side[by].set_axis(numbers, axis=1) for side in (jumps, merged)]
+        explained = sides[0].merge(sides[1], on=numbers, how="left", indicator=True)["_merge"] == "both"
+        doubled = jumps["pane"] == before[jumps.index]
+        broken = pd.Series(False, index=rows.index)
+        broken[jumps.index] = ~explained.to_numpy() | doubled.to_numpy()
+        return broken
+
+
+class ExpectOneOnTimePaneBeforeLateOnes(Rule):
+    """The panes of a window that are not retracted are early ones, then at most one on-time pane, then late ones."""
+
+    key: list[str]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ("window_id", "pane", "timing", "op", "epoch")
+    text: ClassVar[str] = "Each window of one $key has at most one on-time pane, after early and before late ones."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        by = [*self.key, "window_id"]
+        retracted = rows["pane"].where(rows["op"] == "-", -1).groupby([rows[name] for name in by], dropna=False)
+        valid = rows[(rows["op"] == "+") & (rows["pane"] > retracted.transform("max"))]
+        ordered = valid.sort_values([*by, "pane"], kind="stable")
+        timing = ordered["timing"].map(_TIMINGS)
+        before = timing.groupby([ordered[name] for name in by], dropna=False).shift()
+        on_time = _TIMINGS["on_time"]
+        wrong = (timing < before) | ((timing == on_time) & (before == on_time))
+        broken = pd.Series(False, index=rows.index)
+        broken[ordered.index] = wrong
+        return broken
+
+
+def _latest_end_before(rows: pd.DataFrame, key: list[str]) -> pd.Series:
+    """Return for each session, sorted by start, the latest end among earlier ones of its key; NaN for the first."""
+    ends = milliseconds(rows["window_end"])
+    if not key:
+        return ends.cummax().shift()
+    by = [rows[name] for name in key]
+    return ends.groupby(by, dropna=False).cummax().groupby(by, dropna=False).shift()
+
+
+def _by_start(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    return rows.sort_values([*key, "window_start", "window_end"], kind="stable")
+
+
+class ExpectSessionsToLieApart(Rule):
+    """No two sessions of a key overlap or touch: their elements are further apart than the session gap."""
+
+    key: list[str]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ()
+    text: ClassVar[str] = "Sessions of one $key neither overlap nor touch."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        ordered = _by_start(rows, self.key)
+        return (milliseconds(ordered["window_start"]) <= _latest_end_before(ordered, self.key)).reindex(rows.index)
+
+
+class ExpectNoSessionInsideAnother(Rule):
+    """No session of a key lies inside one that was there before; this holds in arrival order too."""
+
+    key: list[str]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    shown: ClassVar[tuple[str, ...] | None] = ("watermark",)
+    text: ClassVar[str] = "No session of one $key lies inside another that fired before it."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        ordered = _by_start(rows, self.key)
+        ends = milliseconds(ordered["window_end"])
+        inside = ends <= _latest_end_before(ordered, self.key)
+        if not inside.any():
+            return inside.reindex(rows.index)
+        starts, fired = milliseconds(ordered["window_start"]), milliseconds(ordered["watermark"])
+        is_late = ordered["timing"] == "late"
+        of_key = ordered.groupby(self.key, dropna=False).ngroup() if self.key else pd.Series(0, ordered.index)
+        for row in ordered.index[inside]:
+            around = (of_key == of_key[row]) & (starts <= starts[row]) & (ends >= ends[row]) & (ordered.index != row)
+            # One that opened after the inner one was closed fires behind it, or late at the same watermark.
+            behind = (fired > fired[row]) | ((fired == fired[row]) & is_late)
+            inside[row] = (around & ~behind).any()
+        return inside.reindex(rows.index)
+
+
+class ExpectElementsInEverySlidingWindow(Rule):
+    """Counts of neighbouring windows of a key agree: each element is in `size / slide` of them.
+
+    `count` names the column with the number of elements. Windows up to the watermark (milliseconds)
+    must exist; a window without elements has no row. Windows that begin before `since` (milliseconds) are left out:
+    a check may look at newer windows only.
+    """
+
+    key: list[str]
+    count: str
+    size: int
+    slide: int
+    offset: int = 0
+    watermark: int
+    lateness: int = 0
+    since: int | None = None
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key", "count", "size", "slide", "offset", "watermark", "lateness")
+    text: ClassVar[str] = (
+        "Windows of $size ms begin every $slide ms; each element of one $key is in every window that covers it."
+    )
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        index = (milliseconds(rows["window_start"]) - self.offset) // self.slide
+        last_final = (self.watermark + 1 - self.lateness - self.size - self.offset) // self.slide
+        first_known = None if self.since is None else -((self.offset - self.since) // self.slide)
+        rows = rows if first_known is None else rows[index >= first_known]
+        broken = pd.Series(False, index=index.index)
+        groups = rows.groupby(self.key, dropna=False).groups if self.key else {None: rows.index}
+        for members in groups.values():
+            starts = index[members].to_numpy()
+            if len(starts):
+                bad = self._bad_starts(starts, rows.loc[members, self.count].to_numpy(), last_final, first_known)
+                broken[members] = np.isin(starts, bad)
+        return broken
+
+    def _bad_starts(
+        self, starts: np.ndarray, counts: np.ndarray, last_final: int, first_known: int | None
+    ) -> np.ndarray:
+        """Return the numbers of the windows whose counts no elements can explain."""
+        per_element = self.size // self.slide
+        first = int(starts.min())
+        total = max(int(last_final), int(starts.max())) - first + 1
+        windows = np.zeros(total, dtype=np.int64)
+        np.add.at(windows, starts - first, counts)
+        change = np.diff(windows, prepend=0)
+        if first == first_known:
+            # The window before the first one is left out, so the first change is unknown.
+            change[0] = 0
+        # change[i] is the number in the slide that window i has and i - 1 has not, minus that in the slide that only
+        # i - 1 has, per_element slides before it; so sums over each residue class give the number in each slide.
+        padded = np.pad(change, (0, -total % per_element)).reshape(-1, per_element)
+        elements = padded.cumsum(axis=0).ravel()[:total]
+        if first == first_known:
+            # Each class of slides may begin with a number that keeps its sums from being negative; together these
+            # numbers must fit into the first window.
+            least = np.maximum(0, -padded.cumsum(axis=0).min(axis=0))
+            fits = least.sum() <= windows[0]
+            bad = np.empty(0, np.int64) if fits else np.flatnonzero((elements == -least.max()) & (change < 0)) + first
+        else:
+            bad = np.flatnonzero((elements < 0) & (change < 0)) + first
+        return np.concatenate([bad - 1, bad])
