@@ -17,9 +17,8 @@ from tests.property import columnar_cases
 from tests.property import test_columnar_equals_row as equality
 from tests.property.world import KEYS
 from tidegate.windowing import First, Last, Mean, StandardDeviation, Sum, Variance, keys
-from tidegate.windowing.aggregates import ApproxQuantile, by_time, doubles, sketches, spread, sums
-from tidegate.windowing.aggregates.extremes import first_rows
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates import ApproxQuantile, chosen, doubles, sketches, spread, sums
+from tidegate.windowing.aggregates.order import first_rows, ranks
 from tidegate.windowing.keys import SPARK_SEED, KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -52,21 +51,19 @@ def holds(monkeypatch: pytest.MonkeyPatch, *kinds: type) -> None:
     run()
 
 
-def in_place(self: Any, at: Any, values: pa.Array, groups: Any) -> pa.Array:
+def in_place(self: Any, rank: Any, valid: Any, values: pa.Array, groups: Any) -> Any:
     """As `First` and `Last` once were: ranks were written into, which Arrow gave read-only for small integers."""
-    best = groups.max(at) if self._last else groups.min(at)
-    chosen = at == best[groups.ids]
-    if chosen.sum() > len(groups):
+    best, worst = (groups.max, MIN_TIMESTAMP) if self._largest else (groups.min, MAX_TIMESTAMP)
+    ties = rank == best(rank)[groups.ids]
+    if ties.sum() > len(groups):
         rank = ranks(values)
-        rank[~chosen] = MIN_TIMESTAMP if self._last else MAX_TIMESTAMP
-        chosen &= rank == (groups.max(rank) if self._last else groups.min(rank))[groups.ids]
-    rows = first_rows(chosen, groups)
-    fields = [pa.field("at", pa.int64()), pa.field("value", values.type)]
-    return pa.StructArray.from_arrays([pa.array(at[rows]), values.take(pa.array(rows))], fields=fields)
+        rank[~ties] = worst
+        ties &= rank == best(rank)[groups.ids]
+    return first_rows(ties, groups)
 
 
 def test_first_and_last_of_small_integers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_time._ByTime, "_chosen", in_place)
+    monkeypatch.setattr(chosen._Chosen, "_rows", in_place)
     with pytest.raises(ValueError, match="read-only"):
         holds(monkeypatch, First, Last)
 

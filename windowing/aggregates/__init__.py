@@ -1,8 +1,7 @@
 """Aggregates: the result columns of windows."""
 
 from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
-from tidegate.windowing.aggregates.by_time import First, Last
-from tidegate.windowing.aggregates.by_value import MaxBy, MinBy
+from tidegate.windowing.aggregates.chosen import First, Last, MaxBy, MinBy
 from tidegate.windowing.aggregates.collect import CollectList, CollectSet
 from tidegate.windowing.aggregates.count import Count, CountIf
 from tidegate.windowing.aggregates.extremes import Max, Min

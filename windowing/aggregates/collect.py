@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
-from tidegate.windowing.aggregates.by_time import comparable
-from tidegate.windowing.aggregates.ranks import order_key, ranks
+from tidegate.windowing.aggregates.order import order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
@@ -30,7 +29,7 @@ class CollectList(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _CollectList(self.column, comparable(schema, self.column, "CollectList.column"))
+        return _CollectList(self.column, orderable(schema, self.column, "CollectList.column"))
 
     @property
     def columns(self) -> Sequence[str]:
@@ -44,7 +43,7 @@ class CollectSet(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _CollectSet(self.column, comparable(schema, self.column, "CollectSet.column"))
+        return _CollectSet(self.column, orderable(schema, self.column, "CollectSet.column"))
 
     @property
     def columns(self) -> Sequence[str]:

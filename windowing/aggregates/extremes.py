@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate, column_type
-from tidegate.windowing.aggregates.ranks import order_key, ranks
+from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
-from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +41,6 @@ class Max(Aggregate):
     @property
     def columns(self) -> Sequence[str]:
         return (self.column,)
-
-
-def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """Return the type of a column whose values can be compared; None if types are unknown.
-
-    Raises:
-        IllegalArgument: the values have no order.
-    """
-    kind = column_type(schema, column, aggregate)
-    if kind is not None and pa.types.is_nested(kind):
-        raise IllegalArgument(
-            aggregate,
-            column,
-            f"it has type {name_of(kind)}, which has no order: use one of its values, "
-            "derived in columns=, such as a field of a struct or an element of an array",
-        )
-    return kind
 
 
 class _Extreme(VectorisedAggregate):
@@ -130,12 +111,3 @@ def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
         rank = np.where(valid_of(values), rank, np.iinfo(np.int64).max)
     best = groups.max(rank) if largest else groups.min(rank)
     return first_rows(rank == best[groups.ids], groups)
-
-
-def first_rows(chosen: np.ndarray[Any, np.dtype[np.bool_]], groups: Groups) -> Int64s:
-    """Return the first chosen row of each group. Every group must have a chosen row."""
-    rows = np.flatnonzero(chosen)
-    ids = groups.ids[rows]
-    first = np.ones(len(rows), np.bool_)
-    first[1:] = ids[1:] != ids[:-1]
-    return rows[first]

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from tidegate.extras import needs
 from tidegate.windowing.aggregates.bound import Aggregate
-from tidegate.windowing.aggregates.by_time import comparable
 from tidegate.windowing.aggregates.doubles import doubles_of
+from tidegate.windowing.aggregates.order import orderable
 from tidegate.windowing.aggregates.sums import numeric
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
@@ -50,7 +50,7 @@ class ApproxCountDistinct(Aggregate):
             raise IllegalArgument("log_size", self.log_size, "give 5 to 20")
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        comparable(schema, self.column, "ApproxCountDistinct.column")
+        orderable(schema, self.column, "ApproxCountDistinct.column")
         return _Distinct(self.column, self.log_size)
 
     @property

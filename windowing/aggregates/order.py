@@ -11,9 +11,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.aggregates.bound import column_type
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.type_names import name_of
 
 _LOWEST = np.iinfo(np.int64).min
+
+
+def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+    """Return the type of a column whose values can be compared; None if types are unknown.
+
+    Raises:
+        IllegalArgument: the values have no order.
+    """
+    kind = column_type(schema, column, aggregate)
+    if kind is not None and pa.types.is_nested(kind):
+        raise IllegalArgument(
+            aggregate,
+            column,
+            f"it has type {name_of(kind)}, which has no order: use one of its values, derived in columns=, such as a "
+            "field of a struct or an element of an array, or all of them as a text, "
+            f'columns={{"{column}_json": "to_json({column})"}}',
+        )
+    return kind
 
 
 def order_key(value: Any) -> tuple[int, Any]:
@@ -58,3 +79,12 @@ def _dense_ranks(values: pa.Array) -> Int64s:
     if not len(rank):
         return np.zeros(len(values), np.int64)
     return np.asarray(rank[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)])
+
+
+def first_rows(chosen: Bools, groups: Groups) -> Int64s:
+    """Return the first chosen row of each group. Every group must have a chosen row."""
+    rows = np.flatnonzero(chosen)
+    ids = groups.ids[rows]
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = ids[1:] != ids[:-1]
+    return rows[first]

@@ -1,0 +1,184 @@
+"""Value of a column in one element of a window: the first or last by event time, or by another column.
+
+Elements that tie are ordered by the value itself. So the result depends neither on the order of arrival nor on the cut
+of the input into epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.errors import MissingTimestamp
+from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+
+
+@dataclass(frozen=True, slots=True)
+class First(Aggregate):
+    """Value of the earliest element; the smallest value if several are earliest. May be null."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByTime(self.column, orderable(schema, self.column, "First.column"), largest=False)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class Last(Aggregate):
+    """Value of the latest element; the largest value if several are latest. May be null."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByTime(self.column, orderable(schema, self.column, "Last.column"), largest=True)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class MinBy(Aggregate):
+    """Value of `column` in the element with the smallest `by`; the smallest value if several have it. May be null.
+
+    Elements whose `by` is null are left out, as in Spark.
+    """
+
+    column: str
+    by: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByColumn(schema, self.column, self.by, "MinBy", largest=False)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column, self.by)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxBy(Aggregate):
+    """Value of `column` in the element with the largest `by`; the largest value if several have it. May be null.
+
+    Elements whose `by` is null are left out, as in Spark.
+    """
+
+    column: str
+    by: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByColumn(schema, self.column, self.by, "MaxBy", largest=True)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column, self.by)
+
+
+class _Chosen(VectorisedAggregate):
+    """The value of the element that is first or last by an order; the accumulator also keeps the order value.
+
+    Args:
+        column: column of the value.
+        kind: its type; None if types are unknown.
+        order: name of the order value in the accumulator.
+        order_kind: type of the order values.
+        largest: True chooses the last element by the order.
+    """
+
+    def __init__(
+        self, column: str, kind: pa.DataType | None, order: str, order_kind: pa.DataType | None, *, largest: bool
+    ) -> None:
+        self._column = column
+        self._order = order
+        self._largest = largest
+        self.result_type = kind
+        if kind is not None and order_kind is not None:
+            self.accumulator_type = pa.struct([(order, order_kind), ("value", kind)])
+
+    def create_accumulator(self) -> None:
+        return None
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        if accumulator is None or other is None:
+            return other if accumulator is None else accumulator
+        return other if (self._place(other) > self._place(accumulator)) == self._largest else accumulator
+
+    def _place(self, entry: dict[str, Any]) -> tuple[tuple[int, Any], tuple[int, Any]]:
+        return order_key(entry[self._order]), order_key(entry["value"])
+
+    def get_result(self, accumulator: Any) -> Any:
+        return None if accumulator is None else accumulator["value"]
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        order, values = accumulators.flatten()
+        return self._taken(order, values, groups)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators.flatten()[1]
+
+    def _taken(self, order: pa.Array, values: pa.Array, groups: Groups) -> pa.Array:
+        """Return the accumulator of each group; it is null if no order value of the group is valid."""
+        valid = valid_of(order)
+        rows = self._rows(self._ranks(order), valid, values, groups)
+        has_value = valid[rows]
+        fields = [pa.field(self._order, order.type), pa.field("value", values.type)]
+        taken = [order.take(pa.array(rows)), values.take(pa.array(rows))]
+        return pa.StructArray.from_arrays(taken, fields=fields, mask=None if has_value.all() else pa.array(~has_value))
+
+    def _rows(self, rank: Int64s, valid: Bools, values: pa.Array, groups: Groups) -> Int64s:
+        """Return the row of each group that is first or last by rank, then by value. Rows that aren't valid come last.
+
+        In a group without a valid row, any row is returned.
+        """
+        best, worst = (groups.max, MIN_TIMESTAMP) if self._largest else (groups.min, MAX_TIMESTAMP)
+        rank = np.where(valid, rank, worst)
+        chosen = rank == best(rank)[groups.ids]
+        if chosen.sum() > len(groups):
+            rank = np.where(chosen & valid, ranks(values), worst)
+            chosen &= rank == best(rank)[groups.ids]
+        return first_rows(chosen, groups)
+
+    def _ranks(self, order: pa.Array) -> Int64s:
+        return ranks(order)
+
+
+class _ByTime(_Chosen, TimedAggregateFunction):
+    def __init__(self, column: str, kind: pa.DataType | None, *, largest: bool) -> None:
+        super().__init__(column, kind, "at", pa.int64(), largest=largest)
+
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
+        if timestamp is None:
+            raise MissingTimestamp
+        return self.merge(accumulator, {"at": timestamp, "value": value[self._column]})
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return self._taken(pa.array(timestamps), columns[self._column].cast(self.result_type), groups)
+
+    def _ranks(self, order: pa.Array) -> Int64s:
+        return np.asarray(order.to_numpy())
+
+
+class _ByColumn(_Chosen):
+    def __init__(self, schema: pa.Schema | None, column: str, by: str, name: str, *, largest: bool) -> None:
+        kind, by_kind = (orderable(schema, each, f"{name}.{field}") for each, field in ((column, "column"), (by, "by")))
+        super().__init__(column, kind, "by", by_kind, largest=largest)
+        self._by = by
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        if value[self._by] is None:
+            return accumulator
+        return self.merge(accumulator, {"by": value[self._by], "value": value[self._column]})
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return self._taken(columns[self._by], columns[self._column], groups)
