@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -24,26 +23,10 @@ from tidegate.pipelines.stores.credentials import masked
 
 _log = logging.getLogger(__name__)
 _PATH = "/v1/metrics"
-_OUTAGES = (
-    (
-        re.compile(r"BadStatusLine"),
-        "the answer is no HTTP. Port 4317 is usually for gRPC: give the one for HTTP, 4318, by `otlp` in [metrics]",
-    ),
-    (re.compile(r"WRONG_VERSION_NUMBER"), "there is no TLS at that port: write http:// in `otlp` of [metrics]"),
-    (
-        re.compile(r"CERTIFICATE_VERIFY_FAILED"),
-        "its certificate is not trusted: name the authority's file by OTEL_EXPORTER_OTLP_CERTIFICATE",
-    ),
-    (re.compile(r"ConnectTimeoutError|ReadTimeoutError|Read timed out"), "no answer in time"),
+_ADVICE = (
+    "Check `otlp` in [metrics]: it takes OTLP over HTTP, whose port is usually 4318 (4317 is for gRPC); write http:// "
+    "for a port without TLS, and name the authority of a private certificate by OTEL_EXPORTER_OTLP_CERTIFICATE"
 )
-"""Failures in the lines of OpenTelemetry's exporter whose reason needs words of its own."""
-_REASONS = (
-    re.compile(r"\[Errno -?\d+\] ([^\"')]+)"),
-    re.compile(r"Transient error (.+) encountered"),
-    re.compile(r"(code: .+)"),
-)
-"""Reasons of any other failure in these lines, those that say the most first."""
-_NO_REASON = "no answer"
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
 """Variables with credentials."""
 _READS_HEADERS = "opentelemetry.util.re"
@@ -60,20 +43,17 @@ def pushing(collector: str, every: float) -> MetricReader:
     return PeriodicExportingMetricReader(Exporter(collector), every * 1000)
 
 
-class Reasons(logging.Filter):
-    """A filter that keeps the newest reason of a failure that a logger told, and lets none of its lines pass."""
+class FirstLine(logging.Filter):
+    """A filter that keeps the first line of a logger since `text` was emptied, and lets none of its lines pass."""
 
-    newest = _NO_REASON
+    text = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        line = record.getMessage()
-        reasons = [words for pattern, words in _OUTAGES if pattern.search(line)]
-        reasons += [match[1] for pattern in _REASONS if (match := pattern.search(line))]
-        self.newest = next(iter(reasons), self.newest)
+        self.text = self.text or record.getMessage()
         return False
 
 
-_reasons = Reasons()
+_failure = FirstLine()
 
 
 class Unshown(logging.Filter):
@@ -113,12 +93,12 @@ class Exporter(OTLPMetricExporter):
         self._collector = collector
         self._is_away = False
         self._is_sending = False
-        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_reasons)
+        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_failure)
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **options: Any
     ) -> MetricExportResult:
-        _reasons.newest = _NO_REASON
+        _failure.text = ""
         self._is_sending = True
         result = super().export(metrics_data, timeout_millis, **options)
         self._is_sending = False
@@ -140,5 +120,5 @@ class Exporter(OTLPMetricExporter):
 
     def _tell(self, what_follows: str) -> None:
         # Another secret may be a part of a header's value.
-        reason = masked(without_headers(_reasons.newest))
-        _log.warning("metrics can't be sent to %s: %s. %s", self._collector, reason, what_follows)
+        reason = masked(without_headers(_failure.text)).removesuffix(".") or "no answer"
+        _log.warning("metrics can't be sent to %s: %s. %s. %s", self._collector, reason, _ADVICE, what_follows)
