@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -21,7 +22,6 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.lineage.names import DatasetName
 from tidegate.pipelines.tables import late, rejects, results
 from tidegate.pipelines.tables.columns import input_fields
-from tidegate.windowing.aggregates import Aggregate
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 
@@ -70,7 +70,7 @@ class ColumnUses:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LineageInput:
     """An input of a pipeline, with the columns of its table.
 
@@ -84,37 +84,34 @@ class LineageInput:
     dataset: DatasetName
     names: tuple[str, ...]
 
-    def uses(self, column: str, kind: str, subtype: str, description: str = "") -> tuple[Use, ...]:
-        """Return the uses of columns of the table behind a column of an event, which may be derived."""
-        behind, expressions = self._behind(column, len(self.part.columns))
-        if subtype == "IDENTITY" and all(map(is_plain, expressions)):
-            expressions = []
-        elif subtype == "IDENTITY":
-            subtype = _CHANGED
-        words = "; ".join(filter(None, [description, *expressions]))
-        return tuple(Use(self.dataset, name, kind, subtype, words) for name in behind)
+    def uses(self, columns: Iterable[str], kind: str, subtype: str, description: str = "") -> tuple[Use, ...]:
+        """Return the uses of columns of the table behind columns of an event, which may be derived."""
+        uses = []
+        for column in columns:
+            origin = self._origins.get(column.casefold(), _Origin((column,)))
+            changes = subtype == "IDENTITY" and not all(map(is_plain, origin.expressions))
+            shown = () if subtype == "IDENTITY" and not changes else origin.expressions
+            words = "; ".join(filter(None, [description, *shown]))
+            uses += [Use(self.dataset, name, kind, _CHANGED if changes else subtype, words) for name in origin.columns]
+        return tuple(uses)
 
-    def _behind(self, column: str, limit: int) -> tuple[list[str], list[str]]:
-        """Return the columns of the table behind a column, and the expressions on the way.
+    @cached_property
+    def _origins(self) -> dict[str, _Origin]:
+        """Origin of each column of an event, by its name in small letters.
 
         An expression sees the derived columns before it, and a derived column may have the name of one of the table.
-
-        Args:
-            column: name of the column.
-            limit: number of the derived columns that are seen.
         """
-        derived = list(self.part.columns)[:limit]
-        place = next((i for i, name in enumerate(derived) if name.casefold() == column.casefold()), None)
-        if place is None:
-            return [next((name for name in self.names if name.casefold() == column.casefold()), column)], []
-        text = self.part.columns[derived[place]]
-        visible = dict.fromkeys([*self.names, *derived[:place]]) if self.names else ()
-        columns, expressions = list[str](), [text]
-        for name in columns_of_sql(text, tuple(visible)):
-            further, more = self._behind(name, place)
-            columns += further
-            expressions += more
-        return list(dict.fromkeys(columns)), expressions
+        origins = {name.casefold(): _Origin((name,)) for name in self.names}
+        visible = dict.fromkeys(self.names)
+        for name, text in self.part.columns.items():
+            read = columns_of_sql(text, tuple(visible) if self.names else ())
+            behind = [origins.get(column.casefold(), _Origin((column,))) for column in read]
+            columns = dict.fromkeys(column for origin in behind for column in origin.columns)
+            origins[name.casefold()] = _Origin(
+                tuple(columns), (text, *(more for each in behind for more in each.expressions))
+            )
+            visible[name] = None
+        return origins
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -123,24 +120,29 @@ class LineageInput:
             return self.part.uses
         return (*(name for name in self.names if name not in self.part.columns), *self.part.columns)
 
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Columns that a function gets beside its elements, whatever `uses` says: the key and the event time."""
+        return (*self.part.key, self.part.source.timestamp)
 
-_CHANGED = "TRANSFORMATION"
-_BARE_FUNCTIONS = frozenset(
-    {
-        "current_catalog",
-        "current_database",
-        "current_date",
-        "current_schema",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "localtime",
-        "localtimestamp",
-        "session_user",
-        "user",
-    }
-)
-"""Functions of Spark that need no parentheses."""
+    @property
+    def filters(self) -> tuple[Use, ...]:
+        """Uses by the input's `where`."""
+        if self.part.where is None:
+            return ()
+        visible = dict.fromkeys([*self.names, *self.part.columns]) if self.names else ()
+        return self.uses(columns_of_sql(self.part.where, tuple(visible)), INDIRECT, "FILTER", self.part.where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The columns of the table behind a column of an event, and the expressions on the way."""
+
+    columns: tuple[str, ...]
+    expressions: tuple[str, ...] = ()
+
+
+_CHANGED, _SUM = "TRANSFORMATION", "AGGREGATION"
 
 
 def is_plain(text: str) -> bool:
@@ -157,6 +159,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
     """
     # Pipelines without SQL should not wait for this import.
     from sqlglot import exp, parse_one
+    from sqlglot.dialects import Spark
     from sqlglot.errors import SqlglotError
 
     from tidegate.pipelines.sources.sql.words import columns_in
@@ -172,7 +175,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         return tuple(dict.fromkeys(written))
     # For Spark a column goes before a function that needs no parentheses, such as current_date.
-    written += columns_in([text], [name for name in names if name.casefold() in _BARE_FUNCTIONS])
+    written += [bare.sql_name() for bare in tree.find_all(*Spark.Parser.NO_PAREN_FUNCTIONS.values())]
     named = {name.casefold() for name in written}
     return tuple(name for name in names if name.casefold() in named)
 
@@ -187,88 +190,74 @@ def column_uses(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str, 
         schema: columns of the table.
     """
     if table == results.NAME:
-        fields = _of_results(pipeline, inputs, schema)
+        of_compute = _of_windows if isinstance(pipeline.compute, Windows) else _of_elements
+        fields = [*_of_keys(pipeline, inputs), *of_compute(pipeline, inputs, schema)]
         return ColumnUses(_joined(fields, schema), tuple(_of_rows(pipeline, inputs)))
     if table not in (late.NAME, rejects.NAME):
         return None
-    fields = _of_side_table(pipeline, inputs, table)
-    filters = (use for each in inputs for use in _of_where(each))
-    return ColumnUses(_joined(fields, schema), tuple(filters))
+    filters = tuple(use for each in inputs for use in each.filters)
+    return ColumnUses(_joined(_of_side_table(pipeline, inputs, table), schema), filters)
 
 
 _Fields = Iterator[tuple[str, tuple[Use, ...]]]
 
 
-def _of_results(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.Schema) -> _Fields:
-    yield from _of_keys(pipeline, inputs)
-    compute = pipeline.compute
-    if isinstance(compute, Windows):
-        only = inputs[0]
-        if compute.assigner.is_event_time and not compute.assigner.is_global:
-            assigner = type(compute.assigner).__name__
-            behind = [pipeline.source.timestamp, *filter(None, [compute.assigner.column_of_gaps])]
-            for name in _WINDOW_COLUMNS:
-                yield name, tuple(use for column in behind for use in only.uses(column, DIRECT, _CHANGED, assigner))
-        if isinstance(compute.aggregate, Mapping) and compute.process is None:
-            for name, aggregate in compute.aggregate.items():
-                words = f"{type(aggregate).__name__}({', '.join(aggregate.columns)})"
-                yield name, tuple(use for column in aggregate.columns for use in only.uses(column, DIRECT, _SUM, words))
-                if aggregate.bind(None).takes_time:
-                    yield name, only.uses(pipeline.source.timestamp, INDIRECT, "SORT", words)
-            return
-        words, subtype = _own_code(compute)
-        columns = _of_aggregates(compute.aggregate) if isinstance(compute.aggregate, Mapping) else only.read
-        if compute.process is not None:
-            columns = (*columns, *_of_context(only), *filter(None, [compute.assigner.column_of_gaps]))
-        uses = tuple(use for column in columns for use in only.uses(column, DIRECT, subtype, words))
-        yield from ((name, uses) for name in _computed(pipeline, schema, results.RESERVED))
-        return
+def _of_keys(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> _Fields:
     for each in inputs:
-        yield "event_time", each.uses(each.part.source.timestamp, DIRECT, "IDENTITY")
-    names = _computed(pipeline, schema, results.ELEMENT_RESERVED)
+        for name, column in zip(pipeline.key, each.part.key, strict=True):
+            yield name, each.uses([column], DIRECT, "IDENTITY")
+
+
+def _of_windows(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.Schema) -> _Fields:
+    """Yield the uses in the results of windows: their bounds, and the values of aggregates or of user code."""
+    windows, only, time = pipeline.compute, inputs[0], pipeline.source.timestamp
+    assert isinstance(windows, Windows)
+    gap = [*filter(None, [windows.assigner.column_of_gaps])]
+    if windows.assigner.is_event_time and not windows.assigner.is_global:
+        bounds = only.uses([time, *gap], DIRECT, _CHANGED, type(windows.assigner).__name__)
+        yield from ((name, bounds) for name in _WINDOW_COLUMNS)
+    aggregates = windows.aggregate if isinstance(windows.aggregate, Mapping) else {}
+    if aggregates and windows.process is None:
+        for name, aggregate in aggregates.items():
+            words = f"{type(aggregate).__name__}({', '.join(aggregate.columns)})"
+            yield name, only.uses(aggregate.columns, DIRECT, _SUM, words)
+            if aggregate.bind(None).takes_time:
+                yield name, only.uses([time], INDIRECT, "SORT", words)
+        return
+    code = next(each for each in (windows.process, windows.reduce, windows.aggregate) if each is not None)
+    columns = [column for aggregate in aggregates.values() for column in aggregate.columns] if aggregates else only.read
+    context = () if windows.process is None else (*only.context, *gap)
+    subtype = _CHANGED if code is windows.process and windows.aggregate is None else _SUM
+    uses = only.uses((*columns, *context), DIRECT, subtype, _name_of(code))
+    yield from ((name, uses) for name in _computed(pipeline, schema, results.RESERVED))
+
+
+def _of_elements(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.Schema) -> _Fields:
+    """Yield the uses in the results of a process function or a join."""
+    compute = pipeline.compute
+    assert not isinstance(compute, Windows)
+    for each in inputs:
+        yield "event_time", each.uses([each.part.source.timestamp], DIRECT, "IDENTITY")
     if isinstance(compute, IntervalJoin) and compute.join is None:
         for side, each in zip(SIDES, inputs, strict=True):
-            yield side, tuple(use for column in each.read for use in each.uses(column, DIRECT, "IDENTITY"))
+            yield side, each.uses(each.read, DIRECT, "IDENTITY")
         return
-    function = compute.join if isinstance(compute, IntervalJoin) else compute.function
-    words = getattr(function, "__name__", type(function).__name__)
+    joins = isinstance(compute, IntervalJoin)
+    code = compute.join if isinstance(compute, IntervalJoin) else compute.function
     for each in inputs:
-        columns = each.read if isinstance(compute, IntervalJoin) else (*each.read, *_of_context(each))
-        uses = tuple(use for column in columns for use in each.uses(column, DIRECT, _CHANGED, words))
-        yield from ((name, uses) for name in names)
+        columns = each.read if joins else (*each.read, *each.context)
+        uses = each.uses(columns, DIRECT, _CHANGED, _name_of(code))
+        yield from ((name, uses) for name in _computed(pipeline, schema, results.ELEMENT_RESERVED))
 
 
-def _of_context(each: LineageInput) -> tuple[str, ...]:
-    """Return the columns that a function gets beside its elements, whatever `uses` says: the key and the event time."""
-    return (*each.part.key, each.part.source.timestamp)
-
-
-_SUM = "AGGREGATION"
-
-
-def _own_code(windows: Windows) -> tuple[str, str]:
-    """Return the name of the function that makes a result of a window's elements, and the kind of its work."""
-    if windows.process is not None:
-        return type(windows.process).__name__, _CHANGED if windows.aggregate is None else _SUM
-    if windows.reduce is not None:
-        return getattr(windows.reduce, "__name__", type(windows.reduce).__name__), _SUM
-    return type(windows.aggregate).__name__, _SUM
-
-
-def _of_aggregates(aggregates: Mapping[str, Aggregate]) -> list[str]:
-    return list(dict.fromkeys(column for aggregate in aggregates.values() for column in aggregate.columns))
+def _name_of(code: object) -> str:
+    return str(getattr(code, "__name__", type(code).__name__))
 
 
 def _computed(pipeline: Pipeline, schema: pa.Schema, reserved: Iterable[str]) -> list[str]:
     """Return the columns of table results that the computation makes."""
     others = {*pipeline.key, *reserved}
     return [name for name in schema.names if name not in others]
-
-
-def _of_keys(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> _Fields:
-    for each in inputs:
-        for name, column in zip(pipeline.key, each.part.key, strict=True):
-            yield name, each.uses(column, DIRECT, "IDENTITY")
 
 
 def _of_side_table(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str) -> _Fields:
@@ -284,43 +273,33 @@ def _of_side_table(pipeline: Pipeline, inputs: Sequence[LineageInput], table: st
         for side, each in zip(SIDES, inputs, strict=True):
             yield side, tuple(Use(each.dataset, name, DIRECT, "IDENTITY") for name in each.names)
     for each in inputs:
-        keys = [] if table == late.NAME else each.part.key
-        deciding = [*keys, each.part.source.timestamp]
-        yield "reason", tuple(use for column in deciding for use in each.uses(column, INDIRECT, "CONDITIONAL"))
+        time = [each.part.source.timestamp]
+        yield "reason", each.uses(time if table == late.NAME else each.context, INDIRECT, "CONDITIONAL")
         if table == late.NAME:
             for name in ("lateness_ms", "window_start", "window_end"):
-                yield name, each.uses(each.part.source.timestamp, DIRECT, _CHANGED)
+                yield name, each.uses(time, DIRECT, _CHANGED)
 
 
 def _of_rows(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> Iterator[Use]:
     """Yield the uses that decide which rows table results has."""
     compute = pipeline.compute
     for each in inputs:
-        time = each.part.source.timestamp
-        joins = isinstance(compute, IntervalJoin)
-        for column in each.part.key:
-            yield from each.uses(column, INDIRECT, "JOIN" if joins else "GROUP_BY")
+        time, joins = [each.part.source.timestamp], isinstance(compute, IntervalJoin)
+        yield from each.uses(each.part.key, INDIRECT, "JOIN" if joins else "GROUP_BY")
         if isinstance(compute, Windows):
-            words = type(compute.assigner).__name__
-            for column in filter(None, [time, compute.assigner.column_of_gaps]):
-                yield from each.uses(column, INDIRECT, "WINDOW", words)
+            gap = filter(None, [compute.assigner.column_of_gaps])
+            yield from each.uses([*time, *gap], INDIRECT, "WINDOW", type(compute.assigner).__name__)
         elif joins:
             yield from each.uses(time, INDIRECT, "JOIN", "interval join")
         elif isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
             yield from each.uses(time, INDIRECT, "SORT")
         if each.part.watermark_by is not None:
-            yield from each.uses(each.part.watermark_by, INDIRECT, "CONDITIONAL", "source partition of the watermark")
-        yield from _of_where(each)
+            words = "source partition of the watermark"
+            yield from each.uses([each.part.watermark_by], INDIRECT, "CONDITIONAL", words)
+        yield from each.filters
 
 
-def _of_where(each: LineageInput) -> Iterator[Use]:
-    if each.part.where is not None:
-        visible = dict.fromkeys([*each.names, *each.part.columns]) if each.names else ()
-        for column in columns_of_sql(each.part.where, tuple(visible)):
-            yield from each.uses(column, INDIRECT, "FILTER", each.part.where)
-
-
-def _joined(fields: _Fields, schema: pa.Schema) -> dict[str, tuple[Use, ...]]:
+def _joined(fields: Iterable[tuple[str, tuple[Use, ...]]], schema: pa.Schema) -> dict[str, tuple[Use, ...]]:
     """Return the uses by column, in the order of the table; a column that the table lacks is left out."""
     uses: dict[str, list[Use]] = {}
     for name, more in fields:
