@@ -15,9 +15,11 @@ PAGE = (ROOT / "docs" / "operations" / "alarms.md").read_text()
 
 QUOTED = sorted(
     {
-        text
-        for row in re.findall(r"^\|([^|]*)\|", PAGE.partition("\n## A check failed\n")[0], re.MULTILINE)
-        for text in re.findall(r'"([^"]+)"', row)
+        " ".join(text.split())
+        for item in re.findall(
+            r"^- \*\*(.*?)\*\*:", PAGE.partition("\n## A check failed\n")[0], re.DOTALL | re.MULTILINE
+        )
+        for text in re.findall(r'"([^"]+)"', item)
     }
 )
 
