@@ -23,6 +23,7 @@ from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import require_published
+from tidegate.pipelines.snapshots.recovery import trusted_head
 from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.storage import active_files
@@ -76,9 +77,11 @@ def cut_now(tables: PipelineTables) -> Cut:
     """Return the tables as of the newest epoch that every table has.
 
     Raises:
-        Refused: there is no such epoch, or a data file of a table is missing.
+        Refused: there is no such epoch, a data file of a table is missing, or a table lacks what was committed to it.
         CutMoved: a clean-up is at work, so a later try may succeed.
     """
+    # A copy of a table that lacks rows would be the newest backup, and could push older ones out.
+    trusted_head(tables)
     # Checks are cut first, so none of them is about a later epoch.
     has_checks = tables.warehouse.exists(tables.path(quality.NAME))
     checks = [_table(tables, quality.NAME, tables.look(quality.NAME).version())] if has_checks else []

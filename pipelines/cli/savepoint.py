@@ -8,6 +8,7 @@ from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.recovery import trusted_head
 from tidegate.pipelines.snapshots.savepoint import (
     SavepointEntry,
     broken_savepoints,
@@ -38,6 +39,8 @@ def create(screen: Screen, pipeline: str, name: str, target: str, if_missing: bo
     snapshot = find_snapshot(tables, target)
     entry = _copy_of(tables, name, snapshot) if if_missing else None
     if entry is None:
+        # Somebody who set table state back would get an older snapshot under the name.
+        trusted_head(tables)
         entry = create_savepoint(tables, snapshot, name, system_clock())
     screen.show(_data(entry), f"savepoint {name} of {pipeline}: epoch {entry.manifest.epoch}, in {entry.path}")
 

@@ -11,6 +11,7 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours
 from tidegate.expectations.pinned import pin
+from tidegate.pipelines.backups.cut import cut_now
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
@@ -60,6 +61,7 @@ def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: By
         lambda: prune(tables, NOW, NOW),
         lambda: vacuum(tables, Retention(1, 0), NOW),
         lambda: vacuum(tables, Retention(1, 0), NOW, dry_run=True),
+        lambda: cut_now(tables),
         lambda: forget(tables, by_hand.pipeline, ["ann"], NOW),
         lambda: restore(tables, find_snapshot(tables, "3"), NOW),
     ]

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +67,37 @@ def test_a_published_table_that_was_set_back_is_put_back_by_the_command_that_the
     assert (code, "results was put back to version 3" in told) == (0, True), told
     assert project.data("results", "sessions", "--view", "all") == before
     assert project.tidegate("vacuum", "sessions")[0] == 0
+
+
+def cut_at_a_line(project: Project, table: str) -> None:
+    entry = max(Path(project.by_hand.tables.path(table), "_delta_log").glob("*.json"))
+    entry.write_bytes(b"".join(entry.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def back_by_hand(project: Project, table: str) -> None:
+    handle = project.by_hand.tables.open(table)
+    handle.restore(handle.version() - 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "damage"), [("results", back_by_hand), ("state", back_by_hand), ("state", cut_at_a_line)]
+)
+def test_no_savepoint_and_no_backup_is_made_of_tables_that_lack_something(
+    project: Project, table: str, damage: Callable[[Project, str], None]
+) -> None:
+    """A backup of them would count as the newest, and `--keep` would remove good ones."""
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(f'backups = "elsewhere"\n{toml.read_text()}')
+    hours(project, 8, 9, 10, 11)
+    damage(project, table)
+    copies = (("savepoint", "create", "sessions", "kept"), ("backup", "create", "sessions", "--keep", "1"))
+    for command in copies:
+        code, told = project.tidegate(*command)
+        assert code == 3, told
+        (remedy,) = {*re.findall(r"`(tidegate restore sessions \w+)`", told)}
+    assert project.tidegate(*remedy.split()[1:])[0] == 0
+    for command in copies:
+        assert project.tidegate(*command)[0] == 0
 
 
 def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
