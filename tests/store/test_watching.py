@@ -54,7 +54,7 @@ def test_a_look_on_a_store_takes_the_requests_that_the_docs_say(proxy: Proxy, bu
         assert watch.look().unread is None
     counted = proxy.counted()
     assert counted == Counter({"HEAD": 30})
-    said = re.search(r"\| each look of a watcher[^|]* \| (\d+) \| (\d+) \|", PAGE.read_text())
+    said = re.search(r"\| each poll of a watcher[^|]* \| (\d+) \| (\d+) \|", PAGE.read_text())
     assert said is not None
     assert (int(said[1]), int(said[2])) == (0, 3)
     arrive(lake, 2)

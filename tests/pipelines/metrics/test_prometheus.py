@@ -249,14 +249,15 @@ def test_names_follow_the_conventions(metric: Any) -> None:
     assert (metric.kind == "histogram") == bool(metric.buckets)
 
 
-def test_the_page_has_a_row_for_every_metric() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `tidegate.")]
-    assert rows[: len(METRICS)] == [
-        f"| `{metric.name}` | `{metric.in_prometheus}` | {metric.kind} | `{metric.unit}` | "
-        f"{', '.join(f'`{name}`' for name in metric.attributes) or '—'} | {metric.meaning} |"
+def test_the_page_has_an_item_for_every_metric() -> None:
+    found = re.findall(r"^- (`tidegate\..*?)(?=^- |^$)", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    items = [" ".join(item.split()) for item in found]
+    assert items[: len(METRICS)] == [
+        f"`{metric.name}` (`{metric.in_prometheus}`), {metric.kind} in `{metric.unit}`"
+        f"{', by ' if metric.attributes else ''}{', '.join(f'`{name}`' for name in metric.attributes)}: {metric.meaning}."
         for metric in METRICS
     ]
-    explained = {row.split("`")[1] for row in rows[len(METRICS) :]}
+    explained = {item.split("`")[1] for item in items[len(METRICS) :]}
     assert explained == {name for metric in METRICS for name in metric.attributes}
 
 
