@@ -254,7 +254,8 @@ def test_the_page_has_an_item_for_every_metric() -> None:
     items = [" ".join(item.split()) for item in found]
     assert items[: len(METRICS)] == [
         f"`{metric.name}` (`{metric.in_prometheus}`), {metric.kind} in `{metric.unit}`"
-        f"{', by ' if metric.attributes else ''}{', '.join(f'`{name}`' for name in metric.attributes)}: {metric.meaning}."
+        f"{', by ' if metric.attributes else ''}{', '.join(f'`{name}`' for name in metric.attributes)}: "
+        f"{metric.meaning}."
         for metric in METRICS
     ]
     explained = {item.split("`")[1] for item in items[len(METRICS) :]}
