@@ -59,9 +59,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         if is_published(handle, tables.application, manifest.epoch):
             return False
         # After another commit, nobody would notice the RESTORE any more.
-        # A restore takes away what later epochs published, so only what its snapshot needs has to be there.
-        needed = manifest.parent if manifest.kind == "restore" else None
-        change = check_not_set_back(tables, table, handle.version(), needed)
+        change = check_not_set_back(tables, table, handle.version())
         if change is not None and not change.is_known:
             _log.warning("%s", warning(tables, change))
         try:

@@ -12,6 +12,7 @@ from tidegate.pipelines.snapshots.set_back import (
     can_publish_again,
     epoch_at,
     find_change,
+    held_epoch,
     lost_files,
     remedy,
 )
@@ -28,7 +29,8 @@ def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None =
     Args:
         tables: the pipeline's tables.
         give_up: True accepts that files are missing. The restore that follows names them and removes them.
-        needed: epoch of the snapshot that is restored next; a table that still holds it stays as it is. None needs all.
+        needed: epoch of the snapshot that is restored next; a table that was set back to it, or to a later one, keeps
+            its files. None needs all.
 
     Raises:
         Refused: rows would be lost. Then nothing was changed.
@@ -38,15 +40,34 @@ def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None =
     changes = [
         change
         for table, handle in handles.items()
-        if (change := find_change(tables, table, handle.version(), needed)) is not None
+        if (change := find_change(tables, table, handle.version())) is not None
     ]
+    held = {change.table: held_epoch(tables, change, handles[change.table].version()) for change in changes}
+    kept = {
+        table: epoch for table, epoch in held.items() if needed is not None and epoch is not None and epoch >= needed
+    }
     for change in changes if not give_up else ():
+        if change.table in kept:
+            continue
         if not _is_possible(tables, change, needed) or lost_files(tables, change):
             raise Refused(
                 f"version {change.version} of table {tables.path(change.table)} is a change that tidegate did not "
                 f"make. {remedy(tables, change)}"
             )
-    return [_put_back(tables, change, handles[change.table], give_up, needed) for change in changes]
+    return [
+        _keep(tables, change, handles[change.table], kept[change.table])
+        if change.table in kept
+        else _put_back(tables, change, handles[change.table], give_up, needed)
+        for change in changes
+    ]
+
+
+def _keep(tables: PipelineTables, change: Change, handle: DeltaTable, epoch: int) -> str:
+    # The table says which epochs it has: should this command end here, a recovery publishes the later ones again.
+    version = str(handle.version())
+    commit(tables.warehouse, handle, [], {PUT_BACK: version}, transactions=[Transaction(tables.application, epoch)])
+    path = tables.path(change.table)
+    return f"table {path} keeps its files: version {change.version} set it back to epoch {epoch}, which is enough"
 
 
 def _is_possible(tables: PipelineTables, change: Change, needed: int | None) -> bool:

@@ -80,9 +80,8 @@ def restore(
     head = Head.of(tables)
     _make_missing(tables, head, target, schemas, losses)
     handle = handle or tables.open(state.NAME)
-    needed = target.manifest.epoch if target.path == tables.path(state.NAME) else None
     for table in PUBLISHED:
-        check_not_set_back(tables, table, needed=needed)
+        check_not_set_back(tables, table)
     lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
     if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):

@@ -53,9 +53,7 @@ class Change:
     is_known: bool
 
 
-def find_change(
-    tables: PipelineTables, table: str, newest: int | None = None, needed: int | None = None
-) -> Change | None:
+def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
     """Return the change by somebody else after which a table lacks published rows or has others; None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
@@ -64,7 +62,6 @@ def find_change(
         tables: the pipeline's tables.
         table: name of a published table.
         newest: the version to look at; None looks at the newest.
-        needed: the newest epoch whose rows are needed, if a restore takes away those of later epochs; None needs all.
 
     Raises:
         Refused: an entry of the log is damaged.
@@ -92,20 +89,16 @@ def find_change(
     if differs in whole:
         return None
     is_set_back = differs not in kept
-    if is_set_back and needed is not None and _holds_epoch(tables, table, since[-1].version, restored, needed):
-        return None
     return Change(table, restored if is_set_back else good + 1, good, is_set_back, noted is not None)
 
 
-def check_not_set_back(
-    tables: PipelineTables, table: str, newest: int | None = None, needed: int | None = None
-) -> Change | None:
+def check_not_set_back(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
     """Refuse a published table that somebody set back, and return any other change; arguments as of `find_change`.
 
     Raises:
         Refused: the table was set back; the message tells how to continue.
     """
-    change = find_change(tables, table, newest, needed)
+    change = find_change(tables, table, newest)
     if change is not None and change.is_set_back:
         raise Refused(
             f"table {tables.path(table)} was set back: version {change.version} of it is a RESTORE that tidegate did "
@@ -156,6 +149,23 @@ def can_publish_again(snapshots: list[int], epoch: int) -> bool:
     return not snapshots or {*range(epoch + 1, snapshots[0] + 1)} <= {*snapshots}
 
 
+def held_epoch(tables: PipelineTables, change: Change, newest: int) -> int | None:
+    """Return the newest epoch of a table that was set back, if it has what it had then; None if it has other rows.
+
+    Args:
+        tables: the pipeline's tables.
+        change: the change that set the table back.
+        newest: version of the table.
+    """
+    entry = TableLog(tables, change.table).entry(change.version)
+    version = None if entry is None else entry.info.get("operationParameters", {}).get("version")
+    if not change.is_set_back or version is None or find_change(tables, change.table, int(version)) is not None:
+        return None
+    before, now = (tables.open(change.table, opened) for opened in (int(version), newest))
+    files = [{file["path"] for file in active_files(handle)} for handle in (before, now)]
+    return before.transaction_version(tables.application) if files[0] == files[1] else None
+
+
 def epoch_at(tables: PipelineTables, change: Change) -> int:
     """Return the newest epoch in a table before a change.
 
@@ -187,18 +197,6 @@ def lost_files(tables: PipelineTables, change: Change) -> list[str]:
         for file in files
         if sizes[file["path"]] is None
     ]
-
-
-def _holds_epoch(tables: PipelineTables, table: str, newest: int, restored: int, needed: int) -> bool:
-    """Return whether a table has the files that it had after an epoch, by the version that a RESTORE went back to."""
-    entry = TableLog(tables, table).entry(restored)
-    version = None if entry is None else entry.info.get("operationParameters", {}).get("version")
-    if version is None or find_change(tables, table, int(version)) is not None:
-        return False
-    before, now = (tables.open(table, opened) for opened in (int(version), newest))
-    published = before.transaction_version(tables.application)
-    files = [{file["path"] for file in active_files(handle)} for handle in (before, now)]
-    return published is not None and published >= needed and files[0] == files[1]
 
 
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:

@@ -151,6 +151,40 @@ def test_an_epoch_is_not_published_on_top_of_it(by_hand: ByHand) -> None:
     assert broken(by_hand) == set()
 
 
+BETWEEN: dict[str, Callable[[ByHand], object]] = {
+    "nothing": lambda by_hand: None,
+    "a compaction": lambda by_hand: compact(by_hand.tables, "results"),
+    "OPTIMIZE": lambda by_hand: by_hand.tables.open("results").optimize.compact(),
+    "another timeline": lambda by_hand: [back_to(by_hand, "3"), hours(by_hand, 11)],
+}
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["", "killed before the restore"])
+@pytest.mark.parametrize("between", BETWEEN)
+def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_keeps_its_files(
+    by_hand: ByHand, between: str, ends: bool
+) -> None:
+    hours(by_hand, 8, 9)
+    then, version = contents(by_hand)["results"], by_hand.tables.open("results").version()
+    hours(by_hand, 10, 11)
+    BETWEEN[between](by_hand)
+    newest = contents(by_hand)["results"]
+    by_hand.tables.open("results").restore(version)
+    files = by_hand.tables.open("results").file_uris()
+    (told,) = put_back(by_hand.tables, needed=2)
+    assert "keeps its files" in told
+    assert by_hand.tables.open("results").file_uris() == files
+    if ends:
+        # Nobody gave the later epochs up.
+        recover(by_hand.tables)
+        assert contents(by_hand)["results"] == newest
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), NOW)
+    assert contents(by_hand)["results"] == then
+    assert broken(by_hand) == set()
+    hours(by_hand, 10, 11, 12)
+    assert broken(by_hand) == set()
+
+
 def test_what_somebody_put_back_himself_is_gone_on_from(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10)
     before, good = contents(by_hand), by_hand.tables.open("results").version()
@@ -193,7 +227,7 @@ def test_without_the_look_rows_vanish(by_hand: ByHand, monkeypatch: pytest.Monke
     hours(by_hand, 8, 9, 10, 11)
     set_back(by_hand, "results")
 
-    def nothing(tables: PipelineTables, table: str, newest: int | None = None, needed: int | None = None) -> None:
+    def nothing(tables: PipelineTables, table: str, newest: int | None = None) -> None:
         pass
 
     for module in ("snapshots.recovery", "snapshots.publish"):
