@@ -63,8 +63,29 @@ def of_version(
     columns = source.columns
     active = source.log.active(columns.time_in_files or "", version, to_read=True)
     within = files_within(active, since, until, is_wall_clock=columns.zone is not None)
-    files = source.files.of(parts_of(source, within, version, since, until))
+    times = _commit_times(source, within, version)
+    files = source.files.of(
+        FilePart.of(file, 0, times.get(file.path, file.written), since, until, input=source.number, version=version)
+        for file in within
+    )
     return files if after is None else source.rejecting_again(files, after)
+
+
+def _commit_times(source: OpenInput, files: Iterable[SourceFile], version: int) -> dict[str, Millis]:
+    """Return by path the commit times of files, where a row may be ahead of the writing of its file.
+
+    A writer may write its files long before it commits them, and a stream compares rows with the commit. A file that
+    OPTIMIZE or an UPDATE wrote has rows of several commits, and the log may be cleaned up: there the time of writing
+    remains. Only files that need it are looked up, because it reads the log's entries one by one.
+    """
+    columns = source.columns
+    margin = columns.max_ahead - (_DAY if columns.zone is not None else 1)
+    doubtful = [file for file in files if file.newest is None or file.newest > file.written + margin]
+    if not doubtful:
+        return {}
+    added_by = source.log.versions_of(doubtful, version)
+    times = {added: source.log.time_of(added) for added in {*added_by.values()} if added is not None}
+    return {path: times[added] for path, added in added_by.items() if added is not None}
 
 
 def files_within(
@@ -92,17 +113,16 @@ def of_added(
     source: OpenInput, commits: Sequence[SourceCommit], since: Millis = FIRST_TIME, until: Millis = LAST_TIME
 ) -> FileSlice:
     """Return the rows of files that commits added, with event times in `[since, until)`; they count as one commit."""
-    return source.files.of(
-        part for commit in commits for part in parts_of(source, commit.files, commit.version, since, until)
-    )
+    return source.files.of(part for commit in commits for part in parts_of(source, commit, since, until))
 
 
 def parts_of(
-    source: OpenInput, files: Iterable[SourceFile], version: int, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+    source: OpenInput, commit: SourceCommit, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
 ) -> tuple[FilePart, ...]:
-    """Return the parts of files; rows are compared with the time at which their file was written."""
+    """Return the parts of the files that a commit added, with event times in `[since, until)`."""
     return tuple(
-        FilePart.of(file, 0, file.written, since, until, input=source.number, version=version) for file in files
+        FilePart.of(file, 0, commit.time, since, until, input=source.number, version=commit.version)
+        for file in commit.files
     )
 
 

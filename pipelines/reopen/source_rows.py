@@ -124,8 +124,7 @@ class SourceRows:
                 parts = first.without_unread(source, parts, position.version)
         if position.files:
             (commit,) = source.commits(position.version, position.version + 1)
-            begun = parts_of(source, commit.files[: position.files], commit.version, within.start, end)
-            parts += [replace(part, committed=commit.time) for part in begun]
+            parts += parts_of(source, replace(commit, files=commit.files[: position.files]), within.start, end)
         if position.version < 0 and not position.files:
             name = source.bound.pipeline.name
             raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")

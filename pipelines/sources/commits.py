@@ -17,7 +17,8 @@ class SourceFile:
 
     Args:
         path: name of the file in its source; in Delta, the path relative to the table. Base names may repeat.
-        written: time of writing, int64 epoch milliseconds; it stays the same in every later listing.
+        written: time of writing, int64 epoch milliseconds; it stays the same in every later listing. Rows are compared
+            with it where no commit is known that added them.
         newest: largest event time in the file, int64 epoch milliseconds; None if it is not recorded.
         oldest: smallest event time; None if it is not recorded.
         rows: number of rows without those that were deleted since it was written; None if it is not recorded.

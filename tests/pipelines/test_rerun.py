@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from tests.lake import DAY0, Lake, at, session_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.plan_interval import changed_rows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval
@@ -23,6 +24,7 @@ from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.pipelines.run.intervals import cut, parse_moment
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
@@ -215,14 +217,52 @@ def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp
 
     assert rejected() == [61]
     DeltaTable(lake.path("events")).optimize.compact()
-    # The file that OPTIMIZE wrote is an hour younger.
-    (entry,) = Path(lake.path("events"), "_delta_log").glob(f"{2:020d}.json")
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    for action in actions:
-        if "add" in action:
-            action["add"]["modificationTime"] += 3_600_000
-    entry.write_text("\n".join(map(json.dumps, actions)) + "\n")
+    moved_files(lake, 2, timedelta(hours=1))
     assert rejected(again=True) == [61]
     assert lake.latest(pipeline)["total"].to_pylist() == [-30]
     pipeline = session_pipeline(max_ahead=timedelta(minutes=59))
     assert rejected(again=True) == [], "other code judges anew"
+
+
+def moved_files(lake: Lake, version: int, by: timedelta) -> None:
+    """Date the files of a commit earlier or later, as a writer does that commits long after it wrote them."""
+    (entry,) = Path(lake.path("events"), "_delta_log").glob(f"{version:020d}.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["modificationTime"] += int(by.total_seconds()) * 1000
+    entry.write_text("\n".join(map(json.dumps, actions)) + "\n")
+
+
+@pytest.mark.parametrize("changes", ["refuse", "correct"])
+@pytest.mark.parametrize("has_bounds", [True, False])
+def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(
+    has_bounds: bool, changes: Any, tmp_path: Path
+) -> None:
+    """The files were written three hours before their commits, and the rows' times are between."""
+    described = DeltaSource("events", timestamp="at", changes=changes)
+    once, again, streamed = (session_pipeline(name=name, source=described) for name in ("once", "again", "streamed"))
+    lake = Lake(tmp_path)
+    now = from_millis(lake.clock())
+    start, end = now - timedelta(hours=4), now + timedelta(hours=4)
+
+    def ran_through(pipeline: Pipeline, **options: bool) -> None:
+        with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+            list(backfill(driver, cut(start, end, None), **options))
+
+    for minutes in (-30, 50, 90):
+        row = ("ann", now + timedelta(minutes=minutes), minutes)
+        if has_bounds:
+            lake.append(row)
+        else:
+            lake.append_in_files([row])
+        moved_files(lake, DeltaTable(lake.path("events")).version(), -timedelta(hours=3))
+        ran_through(again, again=True)
+    ran_through(once)
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, streamed) as driver:
+        Stream(driver, lambda message: None).run_available()
+    for pipeline in (once, again, streamed):
+        assert lake.rows(pipeline, "rejects").filter(~pc.field("stale"))["value"].to_pylist() == [90], pipeline.name
+    assert (
+        sorted(lake.latest(once)["total"].to_pylist()) == sorted(lake.latest(again)["total"].to_pylist()) == [-30, 50]
+    )

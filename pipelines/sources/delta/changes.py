@@ -114,9 +114,11 @@ def changed_files(
                 continue
             added.add(file)
             if gone.pop(file, None) is None:
+                # Rows of an append are compared with its commit, as everywhere; other files have rows of older commits.
+                is_append = add.get("dataChange", True) and not removes_data(actions)
                 came[file] = SourceFile(
                     path,
-                    add["modificationTime"],
+                    commit_time([*actions]) if is_append else add["modificationTime"],
                     rows=number_of_rows(add),
                     stored=number_stored(add),
                     details=details_of(add),
