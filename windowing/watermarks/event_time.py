@@ -163,12 +163,17 @@ class EventTime:
     def _pass_time(self, clock: Millis) -> None:
         """Advance the clock, and make the periodic calls due since then. They don't depend on the bounds of epochs."""
         before, self.clock = self.clock, max(self.clock, clock)
-        interval = self.strategy.interval
-        calls = self.clock // interval - before // interval if interval else 0
+        interval, timeout = self.strategy.interval, self.strategy.idle_timeout
+        if not interval:
+            return
         for partition in self._partitions.values():
+            silent_since = partition.idleness.silent_since
             # A partition without a commit has no event time, and the clock may begin at 0.
-            if partition.idleness.silent_since is not None and not self._valve.channel(partition.channel).idle:
-                partition.generator.on_periodic_emits(calls, partition.output)
+            if silent_since is None or self._valve.channel(partition.channel).idle:
+                continue
+            # An idle partition gets no calls, whenever it is found to be idle.
+            until = self.clock if timeout is None else min(self.clock, silent_since + timeout)
+            partition.generator.on_periodic_emits(max(until // interval - before // interval, 0), partition.output)
 
     def _combine(self) -> Millis:
         for partition in self._partitions.values():

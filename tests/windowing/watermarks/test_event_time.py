@@ -173,13 +173,17 @@ def test_a_generator_of_ones_own_goes_on_by_the_clock_while_nothing_comes() -> N
     assert restored.advance(NOW + 5_000) == 506
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.data())
-def test_periodic_calls_do_not_depend_on_when_the_clock_is_looked_at(steps: list[int], data: st.DataObject) -> None:
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.none() | st.integers(1, 60), st.data())
+def test_periodic_calls_do_not_depend_on_when_the_clock_is_looked_at(
+    steps: list[int], timeout: int | None, data: st.DataObject
+) -> None:
     ms = timedelta(milliseconds=1)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2 * ms, 10 * ms, 5 * ms)
+    if timeout is not None:
+        strategy = strategy.with_idleness(timeout * ms)
     often, once = EventTime(strategy), EventTime(strategy)
-    commit(often, 1_000, a=100)
-    commit(once, 1_000, a=100)
+    for times in (often, once):
+        commit(times, 1_000, a=100, b=103)
     clock = 1_000
     for step in steps:
         clock += step
