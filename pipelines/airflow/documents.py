@@ -93,7 +93,8 @@ _WATCH = """
 ### Watermark of `{name}`
 
 Fails when the watermark lies more than {limit} minutes behind the clock: the source is silent, the stream does not run,
-or one source partition without idleness holds the others back. `tidegate why {name}` says what windows wait for.
+or one source partition without idleness holds the others back. For windows that end by processing time it fails when
+the newest epoch is older than that. `tidegate why {name}` says what windows wait for.
 """
 
 DOCUMENTS = {

@@ -59,10 +59,11 @@ class WatermarkWatch(BaseOperator):
             raise AirflowSkipException(
                 f"{self.pipeline} has no watermark yet (epoch {status.epoch}): nothing lies behind"
             )
-        message = f"{self.pipeline}: watermark of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
+        what, why = ("watermark", "the source silent, or the stream not running")
+        if status.ends_by_clock:
+            what, why = ("clock", "the stream not running")
+        message = f"{self.pipeline}: {what} of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
         if lag > limit.total_seconds():
-            raise AirflowFailException(
-                f"{message}, more than {limit}. Is the source silent, or the stream not running?"
-            )
+            raise AirflowFailException(f"{message}, more than {limit}. Is {why}?")
         self.log.info("%s, at most %s is allowed", message, limit)
         return asdict(status)

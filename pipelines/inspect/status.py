@@ -30,6 +30,7 @@ class PipelineStatus:
         counters: counters of the epoch.
         stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
         final_through: time up to which its windows are final: the watermark, or the clock where it ends the windows.
+        ends_by_clock: True if the clock ends the windows.
     """
 
     pipeline: str
@@ -42,6 +43,7 @@ class PipelineStatus:
     counters: dict[str, int] | None = None
     stale: tuple[tuple[int, int], ...] = ()
     final_through: int | None = None
+    ends_by_clock: bool = False
 
     def is_newer_than(self, epoch: int) -> bool:
         """Return True if something was computed after an epoch; a restore only goes back and computes nothing."""
@@ -95,4 +97,5 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
         dict(manifest.counters),
         tuple((item.start, item.end) for item in manifest.stale),
         through if through > MIN_TIMESTAMP else None,
+        bool(manifest.ends_by_clock),
     )

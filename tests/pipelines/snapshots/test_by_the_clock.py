@@ -10,10 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
+from tidegate.pipelines.airflow.watch import WatermarkWatch
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.inspect.status import read_status
 from tidegate.pipelines.report.page import render
@@ -67,3 +69,10 @@ def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.Captu
     assert '<dd id="lag">-</dd>' in page
     assert "Watermark lag behind the clock" not in page
     assert "Red line: the clock." in page
+
+    late = from_millis(begin + 3 * HOUR)
+    watch = WatermarkWatch(
+        task_id="watermark", pipeline="hours", config=str(toml), max_lag=timedelta(hours=1), clock=lambda: late
+    )
+    with pytest.raises(AirflowFailException, match=r"clock of epoch 2 lies 2:00:00 behind.* Is the stream not running"):
+        watch.execute({"params": {}})  # type: ignore[arg-type]
