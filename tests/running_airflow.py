@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.dags.project import write_project
-from tests.expectations.quality_lake import session_lake
+from tests.expectations.quality_lake import hour_lake, session_lake
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 ROOT = Path(__file__).parent.parent
@@ -130,12 +130,30 @@ stream_on = "commits"
 look_seconds = 1
 retry_delay_seconds = 1
 
+[pipelines.hours]
+object = "tests.expectations.quality_lake:hours"
+start = 2024-03-01
+end = 2024-04-01
+catchup = false
+suite = "few:suite"
+hold = "partitions"
+asset_partitions = "hour"
+retry_delay_seconds = 1
+
 [spark]
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
 
-PIPELINES = ("sessions", "daily", "live", "life", "resting", "told", "watched")
+FEW = """import great_expectations as gx
+import great_expectations.expectations as gxe
+
+few = gxe.ExpectColumnValuesToBeBetween(column="events", max_value=3, severity="critical")
+suite = gx.ExpectationSuite(name="own", expectations=[few])
+"""
+"""Suite of `hours`, which one of its windows fails."""
+
+PIPELINES = ("sessions", "daily", "live", "life", "resting", "told", "watched", "hours")
 
 QUICK_TO_NOTICE = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
@@ -170,14 +188,17 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of seven pipelines.
+    """Airflow with a scheduler, a triggerer, and the DAGs of eight pipelines.
 
-    The tables of `sessions` hold two good epochs; `daily`, `live`, `life`, `resting`, `told` and `watched` never ran.
+    The tables of `sessions` and `hours` hold two good epochs; `daily`, `live`, `life`, `resting`, `told` and `watched`
+    never ran.
     Of the stream of `resting` alone a run is made as soon as it is unpaused: that of the last first of a month.
     """
     folder = tmp_path_factory.mktemp("project")
     config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)
     config.write_text(config.read_text() + PROJECT)
+    hour_lake().write(folder)
+    (folder / "few.py").write_text(FEW)
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
     (folder / "dags").mkdir()
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)

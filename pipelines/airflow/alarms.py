@@ -93,9 +93,11 @@ class Alarm:
         _log.error("alarm: %s", json.dumps(alarm))
         place, what = incident_of(instance), what_failed(alarm)
         with _incidents(config, self.pipeline) as incidents:
-            open_one = incidents.get(place)
-            incidents[place] = {"since": alarm["at"], "what": what}
-            if open_one is not None and open_one["what"] == what:
+            open_one, tried = incidents.get(place), [alarm["run"], alarm["try"]]
+            incidents[place] = {"since": alarm["at"], "what": what, "tried": tried}
+            # Airflow may also miss the worker of a try that has failed already, and knows no exit code then.
+            is_told = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
+            if open_one is not None and (is_told or open_one["what"] == what):
                 incidents[place] = open_one
                 _log.warning("no alarm: this incident is open since %s", open_one["since"])
                 return

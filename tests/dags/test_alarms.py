@@ -153,6 +153,16 @@ def test_another_failure_of_the_same_task_is_another_incident(tmp_path: Path) ->
     assert [len(alarm["failed"]) for alarm in raised(tmp_path)] == [1, 2, 0]
 
 
+def test_a_try_that_failed_and_whose_worker_is_missed_then_raises_one_alarm(tmp_path: Path) -> None:
+    """A busy scheduler takes a worker for dead that has reported already, and the callback runs again."""
+    fails = Alarm(str(write_project(tmp_path)), "sessions")
+    fails({"ti": instance(), "exception": refused()})
+    fails({"ti": instance(), "exception": None})
+    assert [alarm["exit_code"] for alarm in raised(tmp_path)] == [5]
+    fails({"ti": instance(run="r 2"), "exception": None})
+    assert [alarm["exit_code"] for alarm in raised(tmp_path)] == [5, None], "the task of another run died"
+
+
 def test_each_interval_of_a_backfill_is_an_incident_of_its_own_and_its_checks_are_one(tmp_path: Path) -> None:
     config = str(write_project(tmp_path))
     fails, ends = Alarm(config, "sessions"), AlarmEnds(config, "sessions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.airflow.dag_runs import events_of, run_of, states, task_log
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.cli import run as cli
 
 pytestmark = pytest.mark.airflow
 
@@ -80,3 +82,39 @@ def test_a_watch_tells_that_the_watermark_lies_behind(airflow: EmbeddedAirflow) 
 @pytest.mark.long
 def test_a_watch_is_content_with_a_lag_that_a_param_allows(airflow: EmbeddedAirflow) -> None:
     assert run_of(airflow, "sessions__watch", max_lag_minutes=10_000_000)["state"] == "success"
+
+
+@pytest.mark.long
+def test_held_partitions_fail_a_task_of_their_own_until_their_windows_are_right(airflow: EmbeddedAirflow) -> None:
+    """One hour fails the suite; the other one is told at once, and the first as soon as it is acknowledged."""
+
+    def told() -> list[str | None]:
+        return [event["partition_key"] for event in events_of(airflow, "hours__final_windows")]
+
+    def alarms() -> list[tuple[Any, ...]]:
+        lines = map(json.loads, (airflow.runs.parent / "alarms.jsonl").read_text().splitlines())
+        fields = ("status", "severity", "task", "exit_code")
+        return [tuple(line[name] for name in fields) for line in lines if line["pipeline"] == "hours"]
+
+    run = run_of(airflow, "hours__quality")
+    assert (run["state"], states(airflow, run)) == ("failed", {"quality": ("success", 1), "held": ("failed", 1)})
+    assert told() == ["2024-03-01T11:00:00"]
+    assert "1 partitions of hours are held back" in task_log(airflow, run, "held")
+    assert alarms() == [("began", "critical", "held", 5)]
+    again = run_of(airflow, "hours__quality")
+    assert states(airflow, again) == {"quality": ("success", 1), "held": ("failed", 1)}
+    assert len(told()) == len(alarms()) == 1, "nothing is told twice, and the incident is the same one"
+
+    config = ["--config", airflow.settings["TIDEGATE_CONFIG"]]
+    assert cli(["quality", "acknowledge", "hours", "--where", "events > 3", "--reason", "doubled", *config]) == 0
+    conf = {
+        "dry_run": False,
+        "dag_run_id": run["dag_run_id"],
+        "task_ids": ["quality"],
+        "include_downstream": True,
+        "only_failed": False,
+    }
+    airflow.call("POST", "dags/hours__quality/clearTaskInstances", json=conf)
+    wait_until(lambda: states(airflow, run) == {"quality": ("success", 2), "held": ("success", 2)}, "the second try")
+    assert sorted(told()[1:], key=str) == ["2024-03-01T10:00:00", None]
+    assert alarms()[1:] == [("ended", "info", "held", None)]
