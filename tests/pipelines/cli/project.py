@@ -46,7 +46,8 @@ class Project:
     def rewrite(self, pipeline: str) -> None:
         """Another version of its code, by the expression that makes the pipeline."""
         sys.modules.pop("of_the_project", None)
-        code = f"from datetime import timedelta\nfrom tests.lake import session_pipeline\nsessions = {pipeline}\n"
+        imports = "from datetime import timedelta\nfrom tests.lake import DeltaSource, session_pipeline\n"
+        code = f"{imports}sessions = {pipeline}\n"
         (self.folder / "of_the_project.py").write_text(code)
         for cache in (self.folder / "__pycache__").glob("of_the_project*"):
             cache.unlink()
