@@ -54,7 +54,7 @@ def test_the_two_commands_stand_on_the_first_screen() -> None:
 
 
 def test_the_comparison_has_a_cell_for_each_system_in_every_row() -> None:
-    (section,) = re.findall(r"^## Beside what you may have\n(.*?)^## ", README, re.DOTALL | re.MULTILINE)
+    (section,) = re.findall(r"^## Compared with other tools\n(.*?)^## ", README, re.DOTALL | re.MULTILINE)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     assert [name for name in ("Tidegate", "Spark", "Flink", "dbt") if not any(name in cell for cell in rows[0])] == []
     assert [row for row in rows if len(row) != 5 or not all(row[1:])] == []
