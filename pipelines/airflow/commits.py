@@ -74,7 +74,7 @@ class CommitTrigger(BaseEventTrigger):
             await asyncio.sleep(self.look_seconds)
 
     def _watch(self) -> SourceWatch:
-        return SourceWatch(Path(self.config), self.pipeline, self.look_seconds / 2)
+        return SourceWatch(Path(self.config), self.pipeline)
 
 
 @dataclass

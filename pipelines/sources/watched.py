@@ -34,7 +34,7 @@ class WatchedSource:
     """A source whose commits can be seen without code of the project.
 
     Args:
-        module: module of ours with a function `open_news(warehouse, path, fresh, **options)`.
+        module: module of ours with a function `open_news(warehouse, path, **options)`.
         table: name below the warehouse, or an absolute path or URI; manifests keep the position under this name.
         options: fields of the description that decide what is read, plain JSON.
     """
@@ -43,19 +43,15 @@ class WatchedSource:
     table: str
     options: Mapping[str, Any]
 
-    def news(self, warehouse: Warehouse, fresh: float) -> News:
-        """Return the news of the source.
-
-        Args:
-            warehouse: the warehouse of the project.
-            fresh: seconds for which an answer that another pipeline got is good enough.
+    def news(self, warehouse: Warehouse) -> News:
+        """Return the news of the source in a warehouse.
 
         Raises:
             UsageError: the module is not one of ours.
         """
         if not self.module.startswith(_OURS):
             raise UsageError(f"source {self.table!r} is watched by {self.module}, which is not part of tidegate")
-        news: News = import_module(self.module).open_news(warehouse, warehouse.path(self.table), fresh, **self.options)
+        news: News = import_module(self.module).open_news(warehouse, warehouse.path(self.table), **self.options)
         return news
 
 

@@ -295,4 +295,4 @@ def test_a_source_of_another_kind_is_refused_by_name_and_foreign_code_is_not_loa
     with pytest.raises(UsageError, match=r"can.t be watched for commits, .* stream_on = .schedule"):
         noted_sources(config, "hours")
     with pytest.raises(UsageError, match="not part of tidegate"):
-        WatchedSource("os", "events", {}).news(Warehouse(str(tmp_path)), 0.0)
+        WatchedSource("os", "events", {}).news(Warehouse(str(tmp_path)))

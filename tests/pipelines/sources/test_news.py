@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.delta_log import entry_name
-from tidegate.pipelines.sources.delta.news import LogNews, SharedLog, shared_log
+from tidegate.pipelines.sources.delta.news import LogNews
 from tidegate.pipelines.storage import Warehouse
 
 ROWS = pa.table({"user": ["ann", "bob"], "value": [1, 2]})
@@ -39,7 +37,7 @@ class Table:
         return Path(self.path, "_delta_log", entry_name(version))
 
     def news(self, changes: str = "refuse", **options: Any) -> LogNews:
-        return LogNews(SharedLog(Warehouse(str(Path(self.path).parent)), self.path), changes, **options)
+        return LogNews(Warehouse(str(Path(self.path).parent)), self.path, changes, **options)
 
 
 @pytest.fixture
@@ -180,52 +178,6 @@ def test_a_table_that_was_put_back_or_replaced_is_told_to_the_stream(table: Tabl
     assert news.first_after(read) is None, "a table that is gone may come back"
     assert table.append() == 0
     assert news.first_after(read) == 0
-
-
-def test_another_table_in_its_place_is_told_once_if_it_has_as_many_versions(table: Table, tmp_path: Path) -> None:
-    read = table.append(2)
-    news = table.news()
-    assert news.first_after(read) is None
-    other = Table(tmp_path / "other")
-    assert other.append(2) == read
-    shutil.rmtree(table.path)
-    shutil.move(other.path, table.path)
-    os.utime(table.entry(read), ns=(1, 1))
-    assert news.first_after(read) == read
-    assert news.first_after(read) is None
-
-
-def test_pipelines_on_one_table_share_answers_and_entries(table: Table) -> None:
-    read, now, asked = table.append(), [0.0], Counter[str]()
-    log = SharedLog(Warehouse(str(Path(table.path).parent)), table.path, lambda: now[0])
-    plain = log._log
-
-    class Log:
-        def info(self, version: int) -> Any:
-            asked["info"] += 1
-            return plain.info(version)
-
-        def actions(self, version: int) -> Any:
-            asked["actions"] += 1
-            return plain.actions(version)
-
-    log._log = Log()  # type: ignore[assignment]
-    pipelines = [LogNews(log, changes, fresh=5.0) for changes in ("refuse", "ignore", "correct")]
-    assert [news.first_after(read) for news in pipelines] == [None] * 3
-    assert asked == {"info": 2}, "the entry of the position, and the one after it"
-    rows = table.append()
-    assert [news.first_after(read) for news in pipelines] == [None] * 3, "an answer of five seconds is good enough"
-    now[0] = 5.0
-    assert [news.first_after(read) for news in pipelines] == [rows] * 3
-    assert asked == {"info": 4, "actions": 1}
-
-
-def test_the_log_of_a_table_is_shared_while_somebody_holds_it_and_its_options_are_the_same(tmp_path: Path) -> None:
-    path = "s3://bucket/events"
-    options = {"aws_region": "x", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
-    first = shared_log(Warehouse("s3://bucket", options), path)
-    assert shared_log(Warehouse("s3://bucket", dict(options)), path) is first
-    assert shared_log(Warehouse("s3://bucket", {**options, "aws_region": "y"}), path) is not first
 
 
 def test_a_damaged_entry_is_an_error_and_not_silence(table: Table) -> None:
