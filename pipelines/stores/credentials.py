@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from configparser import ConfigParser
 from pathlib import Path
@@ -83,34 +84,28 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
         UsageError: a named profile has no key of its own, or TIDEGATE_STORAGE_OPTIONS is no JSON
             object of texts.
     """
-    # Tasks on other machines get the profile's key, and do not look for the profile.
-    options = {name: value for name, value in given.items() if _usual(name) != _PROFILE_OPTION}
-    present = {_usual(name) for name in options}
-    sources: list[Mapping[str, str]] = [
-        _of_profile(given[name], name, is_optional=_ACCESS in present) for name in given.keys() - options.keys()
-    ]
+    own = _by_usual_name(given)
     connected = _connections[-1](connection) if connection is not None and _connections else {}
-    sources.append(connected)
     environment = {name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())}
     if of_s3 := os.environ.get(_ENDPOINT_OF_S3):
         environment["aws_endpoint_url"] = of_s3
-    sources.append(environment)
-    has_key = _ACCESS in present or any(_ACCESS in map(_usual, source) for source in sources)
+    sources = [_by_usual_name(connected), environment]
+    if _PROFILE_OPTION in own:
+        sources.insert(0, _of_profile(own[_PROFILE_OPTION], _PROFILE_OPTION, is_optional=_ACCESS in own))
+    has_key = any(_ACCESS in source for source in (own, *sources))
     if profile := os.environ.get(_PROFILE):
         sources.append(_of_profile(profile, _PROFILE, is_optional=has_key))
     elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
         sources.append(_of_profile(_DEFAULT_PROFILE, _PROFILE, is_optional=True))
-    # A key, its secret and its token belong together.
-    keys = next((source for source in sources if _ACCESS not in present and _ACCESS in map(_usual, source)), {})
-    options |= {name: value for name, value in keys.items() if _usual(name) in _KEYS}
-    for source in sources:
-        for name, value in source.items():
-            if _usual(name) in _PLACES and _usual(name) not in present:
-                options[name] = value
-                present.add(_usual(name))
-    for name, value in (further(connected) | further(_in_variable())).items():
-        if _usual(name) not in present:
-            options[name] = value
+    places = ChainMap(*sources)
+    more = {name: places[name] for name in _PLACES if name in places} | further(connected) | further(_in_variable())
+    # Tasks on other machines get the profile's key, and do not look for the profile.
+    options = {name: value for name, value in given.items() if _usual(name) != _PROFILE_OPTION}
+    options |= {name: value for name, value in more.items() if _usual(name) not in own}
+    if _ACCESS not in own:
+        # A key, its secret and its token belong together.
+        keys = next((source for source in sources if _ACCESS in source), {})
+        options |= {name: keys[name] for name in _KEYS if name in keys}
     remember(options)
     return _alone(options)
 
@@ -120,7 +115,7 @@ def other_variables(options: Mapping[str, str]) -> list[str]:
 
     The libraries send the environment's token with any key, and prefer its endpoint for S3 to any other.
     """
-    usual = {_usual(name): value for name, value in options.items()}
+    usual = _by_usual_name(options)
     others = []
     if _ACCESS in usual and _TOKEN not in usual and _TOKEN_VARIABLE in os.environ:
         others.append(_TOKEN_VARIABLE)
@@ -133,8 +128,7 @@ def _alone(options: dict[str, str]) -> dict[str, str]:
     """Keep the environment's variables of another store out of what deltalake opens."""
     for name in other_variables(options):
         if name == _ENDPOINT_OF_S3:
-            usual = {_usual(each): value for each, value in options.items()}
-            options[_ENDPOINT_OF_S3] = usual["aws_endpoint_url"]
+            options[_ENDPOINT_OF_S3] = _by_usual_name(options)["aws_endpoint_url"]
         elif not _connections:
             # deltalake has no option that says "no token". Processes of Airflow need theirs, for example for logs.
             del os.environ[name]
@@ -195,6 +189,10 @@ def masked(text: str) -> str:
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, _MASK)
     return text
+
+
+def _by_usual_name(options: Mapping[str, str]) -> dict[str, str]:
+    return {_usual(name): value for name, value in options.items()}
 
 
 def _usual(name: str) -> str:
