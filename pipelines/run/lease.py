@@ -334,7 +334,8 @@ def _open(tables: PipelineTables) -> DeltaTable:
 
 def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
     rows = read_table(tables.warehouse, handle).to_pylist()
-    return LeaseRow(**rows[0]) if rows else None
+    # An entry that a power loss cut at the end of a line leaves two rows. Whoever waits for the later end is safe.
+    return LeaseRow(**max(rows, key=lambda row: row["expires_at"])) if rows else None
 
 
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:

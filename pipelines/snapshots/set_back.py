@@ -27,12 +27,6 @@ LAST_GOOD = "tidegate_last_good"
 GIVE_UP = "--give-up-results"
 """Option of `tidegate restore` that gives up published rows which can't be read or restored."""
 
-_LOOKED_AT = 200
-"""Limit of the commits to look at, from the newest one back to the newest epoch.
-
-Tidegate makes few commits without an epoch, but others may run OPTIMIZE often on a table without new epochs.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -204,7 +198,8 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
     log, entries = TableLog(tables, table), list[LogEntry]()
     # A table without a log is gone, and whoever opens it says so.
     last = (log.versions[-1] if log.versions else -1) if newest is None else newest
-    for version in range(last, max(last - _LOOKED_AT, -1), -1):
+    # Others may have made any number of commits since: whatever was not read would count as right.
+    for version in range(last, -1, -1):
         if (entry := log.entry(version)) is None:
             break
         entries.append(entry)

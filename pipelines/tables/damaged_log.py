@@ -7,14 +7,25 @@ looks into.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines import delta_log
-from tidegate.pipelines.delta_log import LAST_CHECKPOINT, actions_in, checkpoint_versions, entry_name, entry_versions
+from tidegate.pipelines.delta_log import (
+    LAST_CHECKPOINT,
+    Action,
+    actions_in,
+    checkpoint_versions,
+    commit_info,
+    entry_name,
+    entry_versions,
+    files_in,
+)
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables.commits import is_whole
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables.commits import COMMIT, is_whole
 from tidegate.pipelines.tables.pipeline_tables import ALL, QUALITY, PipelineTables
 
 FOLDER = "damaged"
@@ -76,7 +87,7 @@ def cut_entry(tables: PipelineTables, table: str) -> str | None:
         return None
     newest = entry_name(versions[-1])
     entry = tables.warehouse.log(tables.path(table)).read(newest)
-    return newest if _are_actions(entry) and not _is_whole(entry) else None
+    return newest if _are_actions(entry) and not _is_whole(tables, table, versions[-1], entry) else None
 
 
 def _opens(tables: PipelineTables, table: str) -> bool:
@@ -111,7 +122,7 @@ def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
     since = max(checkpoint_versions(names), default=-1)
     for number, version in enumerate(versions):
         # Delta does not read entries up to the newest checkpoint.
-        if version > since and not _is_whole(log.read(entry_name(version))):
+        if version > since and not _is_whole(tables, table, version, log.read(entry_name(version))):
             return {name: log.read(name) for name in map(entry_name, versions[number:])}
     return {}
 
@@ -120,8 +131,26 @@ def _names(tables: PipelineTables, table: str) -> set[str]:
     return {*tables.warehouse.names(f"{tables.path(table)}/{delta_log.FOLDER}")}
 
 
-def _is_whole(entry: bytes) -> bool:
-    return _are_actions(entry) and is_whole(actions_in(entry))
+def _is_whole(tables: PipelineTables, table: str, version: int, entry: bytes) -> bool:
+    if not _are_actions(entry):
+        return False
+    actions = actions_in(entry)
+    return is_whole(actions) and not _doubles_rows(tables, table, version, actions)
+
+
+def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[Action]) -> bool:
+    """Return True if a compaction of an older tidegate, which did not count its actions, removes less than it adds."""
+    added, removed = files_in(actions, "add"), files_in(actions, "remove")
+    is_old = COMMIT not in commit_info(actions) and bool(added)
+    if not is_old or not all(path.startswith(f"{table}-compacted-") for path in added):
+        return False
+    try:
+        before = active_files(tables.warehouse.open(tables.path(table), version - 1))
+    except DeltaError:
+        return False
+    rows = {file["path"]: file["num_records"] for file in before}
+    written = sum(json.loads(action["stats"])["numRecords"] for action in added.values())
+    return bool(sum(rows.get(path, 0) for path in removed) < written)
 
 
 def _are_actions(entry: bytes) -> bool:

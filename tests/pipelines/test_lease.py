@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -355,6 +356,29 @@ def test_a_process_of_another_namespace_is_not_looked_for_here(
 def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026531836]")
     assert this_host() == socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_held"), [(["commitInfo"], False), (["commitInfo", "add"], True)], ids=["nothing", "the row"]
+)
+def test_an_entry_that_was_cut_between_two_lines_leaves_one_driver_at_most(
+    tables: PipelineTables, kept: list[str], is_held: bool
+) -> None:
+    clock = Clock()
+    held_by(tables, clock, host="another")
+    clock.now += TIME_TO_LIVE + 1
+    held_by(tables, clock, host="elsewhere")
+    entry = max(Path(tables.path("lease"), "_delta_log").glob("*.json"))
+    lines = entry.read_text().splitlines(keepends=True)[: len(kept)]
+    assert [next(iter(json.loads(line))) for line in lines] == kept
+    entry.write_text("".join(lines))
+    if is_held:
+        with pytest.raises(LeaseHeld, match="elsewhere"), Lease(tables, "stream", clock):
+            pytest.fail("both hold it")
+        clock.now += TIME_TO_LIVE + 1
+    with Lease(tables, "stream", clock) as lease:
+        assert read_lease(tables) == replace(lease.row, expires_at=clock.now + TIME_TO_LIVE)
+    assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
 
 
 def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(tables: PipelineTables) -> None:

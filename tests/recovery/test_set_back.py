@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.backups.cut import cut_now
+from tidegate.pipelines.delta_log import FOLDER, entry_name
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
@@ -129,6 +131,21 @@ def test_a_compaction_on_top_does_not_hide_it(by_hand: ByHand) -> None:
     before = contents(by_hand)
     set_back(by_hand, "results", 1)
     compact(by_hand.tables, "results")
+    with pytest.raises(Refused, match=REFUSED):
+        recover(by_hand.tables)
+    back_to(by_hand, "latest")
+    assert contents(by_hand) == before
+    assert broken(by_hand) == set()
+
+
+def test_any_number_of_commits_on_top_does_not_hide_it(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    before = contents(by_hand)
+    set_back(by_hand, "results", 1)
+    version = by_hand.tables.open("results").version()
+    for number in range(version + 1, version + 251):
+        entry = Path(by_hand.tables.path("results"), FOLDER, entry_name(number))
+        entry.write_text('{"commitInfo": {"operation": "SET TBLPROPERTIES"}}\n')
     with pytest.raises(Refused, match=REFUSED):
         recover(by_hand.tables)
     back_to(by_hand, "latest")

@@ -93,6 +93,23 @@ def test_a_compaction_whose_entry_is_cut_is_set_aside_and_its_rows_are_there_onc
     assert sorted(map(str, by_hand.rows("results").to_pylist())) == rows
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3, 4])
+def test_a_cut_compaction_of_an_older_tidegate_is_found_by_its_rows(by_hand: ByHand, kept: int) -> None:
+    """Its entry counts no actions; one without a file added moved nothing."""
+    hours(by_hand, 8, 9, 10, 11)
+    rows = sorted(map(str, by_hand.rows("results").to_pylist()))
+    compact(by_hand.tables, "results")
+    without_counts(by_hand, "results")
+    assert cut_entry(by_hand.tables, "results") is None
+    entry = entries(by_hand, "results")[-1]
+    lines = entry.read_text().splitlines(keepends=True)
+    assert kept < len(lines)
+    entry.write_text("".join(lines[:kept]))
+    assert cut_entry(by_hand.tables, "results") == (None if kept == 1 else entry.name)
+    assert len(set_aside_damaged(by_hand.tables)) == (kept > 1)
+    assert sorted(map(str, by_hand.rows("results").to_pylist())) == rows
+
+
 LOST: dict[str, Callable[[ByHand], object]] = {
     **KINDS,
     "epoch": lambda by_hand: by_hand.epoch(("ann", at("12:00"), 12), watermark=at("12:00")),
@@ -144,8 +161,12 @@ def test_entries_of_older_versions_are_whole_without_a_count(by_hand: ByHand) ->
     hours(by_hand, 8, 9)
     compact(by_hand.tables, "results")
     for table in ALL:
-        entry = entries(by_hand, table)[-1]
-        actions = [json.loads(line) for line in entry.read_text().splitlines()]
-        actions[0]["commitInfo"].pop(COMMIT, None)
-        entry.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        without_counts(by_hand, table)
         assert cut_entry(by_hand.tables, table) is None
+
+
+def without_counts(by_hand: ByHand, table: str) -> None:
+    entry = entries(by_hand, table)[-1]
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    actions[0]["commitInfo"].pop(COMMIT, None)
+    entry.write_text("".join(json.dumps(action) + "\n" for action in actions))
