@@ -1,0 +1,40 @@
+"""A disk that is full while a check keeps its outcome: the command says so, and the next check goes on."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.expectations.quality_lake import session_lake
+from tests.expectations.test_quality_command import check, project
+from tests.recovery.test_faults import small_disk
+from tidegate.pipelines.tables import quality
+
+KB = 1024
+
+
+@pytest.mark.parametrize("left", [0, 8 * KB, 16 * KB, 24 * KB])
+def test_a_check_on_a_full_disk_says_so_and_the_next_one_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        tables = project(session_lake(), disk / "project")
+        assert check(disk / "project") == 0
+        before = quality.read(tables)["check_id"].to_pylist()
+        capsys.readouterr()
+        filler = disk / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while shutil.disk_usage(disk).free > left:
+                file.write(bytes(KB))
+        code = check(disk / "project")
+        out, err = capsys.readouterr()
+        assert (code, "No space left on device" in out + err) == (1, True), out + err
+        assert "panicked" not in err
+        assert "Give --debug" not in err
+        assert quality.read(tables)["check_id"].to_pylist() == before
+        filler.unlink()
+        assert check(disk / "project") == 0
+        assert len(set(quality.read(tables)["check_id"].to_pylist())) == 2
