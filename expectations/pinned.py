@@ -22,9 +22,7 @@ from tidegate.expectations.ledger import (
     snapshot_entries,
     taken_in_all,
 )
-from tidegate.expectations.proof import Proof
-from tidegate.expectations.restored import restored
-from tidegate.expectations.scope import Scope, scope_of
+from tidegate.expectations.scope import Proof, Scope, scope_of
 from tidegate.expectations.shapes import Shapes, shapes_of
 from tidegate.expectations.slices import ROWS, Slices, hashes_of
 from tidegate.expectations.tables_read import (
@@ -40,6 +38,9 @@ from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.contents import checksums, state_rows
+from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import quality, results
 from tidegate.pipelines.tables.epochs import DEPARTED, SHAPE
@@ -260,3 +261,49 @@ def _frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
         elif pa.types.is_int64(kind) and rows[name].null_count:
             frame[name] = rows[name].to_pandas(types_mapper={kind: pd.Int64Dtype()}.get)
     return frame
+
+
+CHECKSUMS = ("key_group", "recorded", "computed")
+
+
+def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
+    """Return a row for each key group; no row if there was no restore, or its snapshots are no longer retained.
+
+    Args:
+        tables: tables of the pipeline.
+        epochs: rows of table `epochs`; the newest restore among them is checked.
+    """
+    restores = [row for row in epochs.to_pylist() if row["kind"] == "restore"]
+    if not restores:
+        return pd.DataFrame(columns=list(CHECKSUMS))
+    newest = max(restores, key=lambda row: int(row["epoch"]))
+    after, before = _of_epoch(tables, newest["epoch"]), _target(tables, newest["parent"])
+    if after is None or before is None:
+        return pd.DataFrame(columns=list(CHECKSUMS))
+    rows_before, rows_after = state_rows(tables.warehouse, before), state_rows(tables.warehouse, after)
+    # The table keeps columns that are younger than the snapshot, such as that of a new aggregate; they are empty then.
+    younger = [
+        name
+        for name in rows_after.column_names
+        if name not in rows_before.column_names and rows_after[name].null_count == len(rows_after)
+    ]
+    recorded, computed = checksums(rows_before), checksums(rows_after.drop_columns(younger))
+    groups = sorted({*recorded, *computed})
+    return pd.DataFrame(
+        [(group, recorded.get(group), computed.get(group)) for group in groups], columns=list(CHECKSUMS)
+    )
+
+
+def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot | None:
+    # Several versions may hold the same epoch, after a compaction for example; a restart would read the newest.
+    versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] == epoch)
+    newest = next(versions, None)
+    return None if newest is None else read_snapshot(tables, newest)
+
+
+def _target(tables: PipelineTables, epoch: int) -> Snapshot | None:
+    """Return the snapshot that a restore went back to, or a savepoint of it; None if neither is retained."""
+    if (snapshot := _of_epoch(tables, epoch)) is not None:
+        return snapshot
+    names = [entry.name for entry in list_savepoints(tables) if entry.manifest.epoch == epoch]
+    return read_savepoint(tables, names[0]) if names else None

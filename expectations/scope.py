@@ -6,7 +6,8 @@ restore, an erasure, an interval run again), when the code has changed, and when
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.expectations.commits import Followed, follow
 from tidegate.expectations.fresh import since_of
-from tidegate.expectations.proof import Proof
+from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.manifest import is_on
@@ -172,3 +173,43 @@ def _new_rows(
                 start = to_millis(first) if start is None else min(start, to_millis(first))
         epochs[table] = sorted(numbers)
     return epochs, start
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The tables at a check in which no critical expectation failed.
+
+    Args:
+        epoch: the checked epoch.
+        versions: version of each table.
+        fingerprint: fingerprint of the pipeline's computation.
+        watermark: watermark of the epoch, int64 epoch milliseconds.
+        lateness: the longest wait for a window after its end so far, milliseconds.
+        taken, final: numbers of elements that windows took, and of those in final windows; None if they can't be
+            counted.
+    """
+
+    epoch: int
+    versions: dict[str, int]
+    fingerprint: str
+    watermark: Millis
+    lateness: Millis
+    taken: int | None
+    final: int | None
+
+    @property
+    def taken_before(self) -> Taken | None:
+        """Return the numbers of elements up to the check; None if they can't be counted."""
+        return None if self.taken is None or self.final is None else Taken(self.taken, self.final)
+
+    def to_json(self) -> str:
+        """Return the proof as JSON, for table `quality`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str | None) -> Proof | None:
+        """Read a proof; return None if there is none, or if another version of tidegate wrote it."""
+        raw: Any = json.loads(text) if text else None
+        if not isinstance(raw, dict) or raw.keys() != {*cls.__slots__}:
+            return None
+        return cls(**raw)

@@ -27,8 +27,7 @@ from tests.expectations.test_planted_commits import PLANTED as COMMITTED
 from tests.lake import session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
-from tidegate.expectations.pinned import pin
-from tidegate.expectations.restored import COLUMNS
+from tidegate.expectations.pinned import CHECKSUMS, pin
 from tidegate.expectations.suites import suites
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import warehouse_of
@@ -222,7 +221,7 @@ def test_no_rule_comes_without_its_planted_error(tmp_path: Path) -> None:
     for name, lake in LAKES.items():
         config = (made := lake()).write(tmp_path / name)
         pinned = pin(PipelineTables(warehouse_of(config), made.pipeline.name), made.pipeline)
-        restored = pd.DataFrame([(0, "kept", "given back")], columns=list(COLUMNS))
+        restored = pd.DataFrame([(0, "kept", "given back")], columns=list(CHECKSUMS))
         for suite in suites(replace(pinned, restored=restored)):
             rules |= {(suite.table, expectation.expectation_type) for expectation in suite.expectations}
     planted = {(suite, expectation) for _, _, suite, expectation in PLANTED}

@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.records import ElementResult, Record
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
-from tidegate.windowing.watermarks.output import WatermarkToDataOutput
+from tidegate.windowing.watermarks.event_time import WatermarkToDataOutput
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, millis_in, optional_millis_in, part_of
 from tidegate.windowing.watermarks.strategy import WatermarkStrategy
 

@@ -16,7 +16,7 @@ from tests.transcripts.case import (
 )
 from tests.transcripts.steps import built, walk
 from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
-from tidegate.windowing.testing.watermarks import ManualClock, RecordingOutput
+from tidegate.windowing.testing.harness import ManualClock, RecordingOutput
 from tidegate.windowing.watermarks import (
     IdlenessTimer,
     StatusWatermarkValve,

@@ -11,8 +11,7 @@ from tidegate.windowing.operators import co_process, interval_join, keyed_proces
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.testing.harness import OperatorHarness, Snapshot
-from tidegate.windowing.testing.watermarks import ManualClock, RecordingOutput
+from tidegate.windowing.testing.harness import ManualClock, OperatorHarness, RecordingOutput, Snapshot
 
 __all__ = [
     "ManualClock",

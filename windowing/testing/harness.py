@@ -2,6 +2,8 @@
 
 The harness needs no Spark and reads no clock, because the test sets the time. Every snapshot is an Arrow table of state
 rows, as in a pipeline.
+
+For tests of watermark generators there are an output that records its calls, and a clock that the test sets.
 """
 
 from __future__ import annotations
@@ -239,3 +241,39 @@ class OperatorHarness:
         for record in subtask.take_output():
             if not (isinstance(record, WatermarkRecord | IdleRecord) and subtask is not self.subtasks[-1]):
                 self._records.append(record)
+
+
+class RecordingOutput:
+    """A `WatermarkOutput` that records watermarks, `"idle"` and `"active"` in order, and keeps the last of them."""
+
+    def __init__(self) -> None:
+        self.out: list[Any] = []
+        self.last_watermark: Millis | None = None
+        self.idle = False
+
+    def emit_watermark(self, timestamp: Millis) -> None:
+        self.out.append(timestamp)
+        self.last_watermark, self.idle = timestamp, False
+
+    def mark_idle(self) -> None:
+        self.out.append("idle")
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.out.append("active")
+        self.idle = False
+
+    def take(self) -> list[Any]:
+        """Return the calls since the last `take`."""
+        out, self.out = self.out, []
+        return out
+
+
+class ManualClock:
+    """Processing time, int64 epoch milliseconds. The test sets `now`."""
+
+    def __init__(self, now: Millis = 0) -> None:
+        self.now = now
+
+    def __call__(self) -> Millis:
+        return self.now

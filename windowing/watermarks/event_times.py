@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.windowing.time import Millis
-from tidegate.windowing.watermarks.event_time import EventTime, SeenEvent
+from tidegate.windowing.watermarks.combined import WatermarkOutputMultiplexer
+from tidegate.windowing.watermarks.event_time import EventTime, SeenEvent, WatermarkToDataOutput
 from tidegate.windowing.watermarks.generator import WatermarkOutput
-from tidegate.windowing.watermarks.multiplexer import WatermarkOutputMultiplexer
-from tidegate.windowing.watermarks.output import WatermarkToDataOutput
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 from tidegate.windowing.watermarks.strategy import WatermarkStrategy
 
