@@ -17,6 +17,7 @@ from tidegate.pipelines.delta_log import (
     LAST_CHECKPOINT,
     Action,
     actions_in,
+    checkpoint_files,
     checkpoint_versions,
     commit_info,
     entry_name,
@@ -55,7 +56,7 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
     path = tables.path(table)
     log, moved = f"{path}/{delta_log.FOLDER}", list[str]()
     while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
-        damaged = _from_first_damaged(tables, table) or _newest_checkpoint(tables, table)
+        damaged = _from_first_damaged(tables, table) or _stray_hint(tables, table) or _newest_checkpoint(tables, table)
         if not damaged:
             raise Refused(
                 f"table {path} can't be opened, even if damaged entries of its log are set aside. Put its folder "
@@ -96,6 +97,22 @@ def _opens(tables: PipelineTables, table: str) -> bool:
     except DeltaError:
         return False
     return True
+
+
+def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
+    """Return the file that names the newest checkpoint if that checkpoint is gone; else nothing.
+
+    Delta does without the file, but does not open a table whose log begins after the checkpoint that it names.
+    """
+    names = _names(tables, table)
+    if LAST_CHECKPOINT not in names:
+        return {}
+    hint = tables.warehouse.log(tables.path(table)).read(LAST_CHECKPOINT)
+    try:
+        version = json.loads(hint)["version"]
+    except (ValueError, KeyError):
+        return {}
+    return {} if checkpoint_files(names, version) else {LAST_CHECKPOINT: hint}
 
 
 def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ Each fault is made between two epochs, by hand; the same epochs without it are w
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,6 +16,7 @@ import pytest
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours, sessions
+from tidegate.pipelines.delta_log import LAST_CHECKPOINT, checkpoint_name
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as commit_step
@@ -285,6 +287,24 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_ha
     with pytest.raises(Refused, match=r"can't be opened.*tidegate restore sessions latest"):
         recover(by_hand.tables)
     back_to(by_hand, "latest")
+    hours(by_hand, 19)
+    assert sessions(by_hand) == [*range(8, 19)]
+
+
+@pytest.mark.parametrize("table", ["state", "epochs"])
+@pytest.mark.parametrize("is_needed", [False, True], ids=["the only one", "an older one is needed"])
+def test_a_note_of_a_checkpoint_that_is_gone_is_set_aside(by_hand: ByHand, table: str, is_needed: bool) -> None:
+    hours(by_hand, *range(8, 15))
+    log = Path(by_hand.tables.path(table), "_delta_log")
+    if is_needed:
+        shorten_log(by_hand.tables, table, by_hand.tables.open(table).version())
+    hours(by_hand, *range(15, 19))
+    assert json.loads((log / LAST_CHECKPOINT).read_text())["version"] == 9
+    (log / checkpoint_name(9)).unlink()
+    with pytest.raises(Refused, match=r"can't be opened.*tidegate restore sessions latest"):
+        recover(by_hand.tables)
+    (told,) = set_aside_damaged(by_hand.tables)
+    assert told.endswith(f"damaged: {LAST_CHECKPOINT}")
     hours(by_hand, 19)
     assert sessions(by_hand) == [*range(8, 19)]
 
