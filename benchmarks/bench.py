@@ -20,12 +20,12 @@ from benchmarks.events import DAY, START, EventSet
 from benchmarks.phases import Phases, Seconds, show, typical
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.spark.session import start_session
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.spark.session import start_session
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

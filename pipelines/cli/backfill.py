@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.cli.screen import Screen, engine_option, table, with_screen
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import Interval, Manifest
@@ -63,6 +63,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
     help="Seconds to wait for another backfill that is running; the interval then continues from where that one ended.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
+@engine_option
 @with_screen
 def backfill(
     screen: Screen,
@@ -160,9 +161,9 @@ def backfill(
 
 
 def _check_spark(config: Config) -> None:
-    from tidegate.pipelines.spark.session import require_spark
+    from tidegate.pipelines.engine.choose import require_engine
 
-    require_spark(config, "a backfill")
+    require_engine(config, "a backfill")
 
 
 def _tell_correction(screen: Screen, manifest: Manifest) -> None:

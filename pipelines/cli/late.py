@@ -8,7 +8,7 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.cli.screen import Screen, engine_option, table, with_screen
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.names import listed
 from tidegate.pipelines.run.driver import system_clock
@@ -88,6 +88,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     show_default=True,
     help="Seconds to wait for the stream that --ask-stream asks.",
 )
+@engine_option
 @with_screen
 def reopen(
     screen: Screen,
@@ -122,11 +123,11 @@ def reopen(
     head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
     if key:
         key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
-    from tidegate.pipelines.spark.session import require_spark
+    from tidegate.pipelines.engine.choose import require_engine
 
     # A stream at work does this without a Spark of this process; if there is none, the session says what it needs.
     if not ask_stream:
-        require_spark(config, "a reopening of late rows")
+        require_engine(config, "a reopening of late rows")
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.reopen_late import reopen as run_reopen
     from tidegate.pipelines.run.requests import Answer, Asker

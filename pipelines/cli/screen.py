@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 from rich.cells import cell_len
@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.config import Config, EngineName, load_config
 from tidegate.pipelines.report.plain_text import plain, plain_cell
 
 if TYPE_CHECKING:
@@ -44,11 +44,13 @@ class Screen:
     console: Console
     config_file: Path | None
     output: Path | None = None
+    engine: EngineName | None = None
     documents: list[Any] = field(default_factory=list)
 
     def config(self) -> Config:
-        """Return tidegate.toml."""
-        return load_config(self.config_file)
+        """Return tidegate.toml; the option --engine takes precedence over its `engine`."""
+        config = load_config(self.config_file)
+        return config if self.engine is None else config.model_copy(update={"engine": self.engine})
 
     def tables(self, pipeline: str) -> PipelineTables:
         """Return the tables of a pipeline that tidegate.toml names; the pipeline itself is not imported."""
@@ -92,6 +94,14 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
     return json.dumps(answer, default=_plain)
 
 
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(get_args(EngineName)),
+    help="What runs the tasks: spark, or local for processes of this machine, without Java.",
+)
+"""Option of the commands that run epochs."""
+
+
 def with_screen(command: F) -> F:
     """Give a command the options that all have, and a Screen as its first argument."""
 
@@ -101,11 +111,17 @@ def with_screen(command: F) -> F:
     @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
     def wrapper(
-        *args: Any, config_file: Path | None, as_json: bool, output: Path | None, debug: bool, **kwargs: Any
+        *args: Any,
+        config_file: Path | None,
+        as_json: bool,
+        output: Path | None,
+        debug: bool,
+        engine: EngineName | None = None,
+        **kwargs: Any,
     ) -> Any:
         # The log of Spark's process has what py4j logs; people see it on the terminal only with --debug.
         logging.getLogger("py4j").propagate = debug
-        screen = Screen(as_json, plain_console(), config_file, output)
+        screen = Screen(as_json, plain_console(), config_file, output, engine)
         try:
             return command(screen, *args, **kwargs)
         except click.exceptions.Exit:

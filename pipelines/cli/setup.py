@@ -17,9 +17,9 @@ def setup(screen: Screen) -> None:
     every run starts in about half the time. Runs work without it.
     """
     require("the set-up of Spark", "pyspark", "delta")
-    from tidegate.pipelines.spark.class_archive import archive_file, make_archive
-    from tidegate.pipelines.spark.jars import resolve_jars
-    from tidegate.pipelines.spark.java import check_java
+    from tidegate.pipelines.engine.spark.class_archive import archive_file, make_archive
+    from tidegate.pipelines.engine.spark.jars import resolve_jars
+    from tidegate.pipelines.engine.spark.java import check_java
 
     java = check_java()
     jars = resolve_jars()

@@ -15,7 +15,7 @@ import click
 
 from tidegate.pipelines.cli.backfill import check_first_run, corrected, put_out
 from tidegate.pipelines.cli.runs import lag
-from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.cli.screen import Screen, engine_option, with_screen
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.intervals import parse_duration
 from tidegate.windowing.time import show_millis
@@ -59,6 +59,7 @@ _ENDS_BY_ITSELF = "stream --available-now"
     show_default=True,
     help="Seconds to wait for a running stream with --available-now, which ends by itself.",
 )
+@engine_option
 @with_screen
 def stream(
     screen: Screen,
@@ -81,8 +82,8 @@ def stream(
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
     """
     from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.engine.choose import require_engine
     from tidegate.pipelines.sources.watched import note_sources
-    from tidegate.pipelines.spark.session import require_spark
 
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
@@ -92,7 +93,7 @@ def stream(
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
     value = load_pipeline(config, pipeline)
-    require_spark(config, "a stream")
+    require_engine(config, "a stream")
     note_sources(config, value)
     check_first_run(config, value)
     if parallelism is not None:
@@ -150,7 +151,7 @@ def stream(
         sign.begin()
         if every is not None:
             # The first commit that comes should not wait for it.
-            _ = driver.spark
+            driver.engine.start()
         if not asked.is_made():
             # The newest snapshot is read only for this option: a restore must work also if it can't be read.
             if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
@@ -232,12 +233,12 @@ def has_left(head: Snapshot | None, timeline: int | None) -> bool:
 
 def _restore(driver: Driver, target: str) -> None:
     """Go back to a snapshot, after a check that this code and the present source can continue from there."""
+    from tidegate.pipelines.epoch.open_input import OpenInput
     from tidegate.pipelines.snapshots.find import find_snapshot
     from tidegate.pipelines.snapshots.restore import restore
-    from tidegate.pipelines.sources.open_input import OpenInput
 
     snapshot = find_snapshot(driver.tables, target)
-    for source in OpenInput.open(driver.session, driver.tables, driver.pipeline).inputs:
+    for source in OpenInput.open(driver.engine, driver.tables, driver.pipeline).inputs:
         source.position_of(snapshot.manifest)
     restore(driver.tables, snapshot, driver.clock())
 

@@ -82,6 +82,9 @@ Folder: TypeAlias = Annotated[str, AfterValidator(_folder)]
 """A folder of this host."""
 
 
+EngineName: TypeAlias = Literal["spark", "local"]
+"""Name of an engine."""
+
 PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
 """Length of a partition of event time."""
 
@@ -219,6 +222,8 @@ class Config(BaseModel):
     """Options of the object store, in deltalake's spelling."""
     connection: str | None = None
     """Airflow connection with the credentials of the object store, such as `aws_default`."""
+    engine: EngineName = "spark"
+    """What runs the tasks of epochs: `spark`, or `local` for processes of this machine, without Java."""
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
     """Spark settings; they take precedence over those that Tidegate sets."""
     metrics: MetricsSettings = MetricsSettings()

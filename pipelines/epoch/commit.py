@@ -23,8 +23,16 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 from tidegate.windowing.compute import Windows
 
 
-def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
+def commit(
+    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str = "spark"
+) -> Manifest:
     """Commit the state and the manifest of the epoch, and return the manifest.
+
+    Args:
+        plan: the plan.
+        outcomes: the outcomes of all shards.
+        phases: durations in seconds.
+        engine: name of the engine that ran the tasks, for the manifest.
 
     Raises:
         Refused: another driver committed since the plan was made, or a file is not where it was written.
@@ -36,7 +44,7 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
         raise outrun(tables, plan.epoch, "no snapshot")
-    manifest = _manifest(plan, outcomes, phases)
+    manifest = _manifest(plan, outcomes, phases, engine)
     check_files(tables, manifest)
     written = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
     kept, returning = _of_parent(plan, outcomes, handle)
@@ -59,7 +67,9 @@ def _of_parent(
     return kept, [as_data_file(file) for file in unchanged if file["path"] not in at_head]
 
 
-def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
+def _manifest(
+    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str = "spark"
+) -> Manifest:
     bound, counts = plan.bound, plan.counts
     shards = sorted((outcome for outcome in outcomes if outcome.shard >= 0), key=lambda outcome: outcome.shard)
     counters = {name: sum(outcome.counters.get(name, 0) for outcome in shards) for name in OF_TASKS}
@@ -134,6 +144,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         run_id=plan.run_id,
         started_at=plan.started_at,
         library_version=version("tidegate"),
+        engine=None if engine == "spark" else engine,
     )
 
 

@@ -1,4 +1,4 @@
-"""Exchange of events between tasks: a task packs its events by shard, and Spark moves the packs to the shards.
+"""Exchange of events between tasks: a task packs its events by shard, and the engine moves the packs to the shards.
 
 A pack is an Arrow stream, so events never become rows of Spark, and text keys stay in dictionaries.
 """
@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, PACK, SHARD, key_type
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, key_type
+from tidegate.pipelines.engine.base import PACKED
 from tidegate.pipelines.manifest import Shard
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.keys import KeySchema
-
-PACKED = f"{SHARD} int, {PACK} binary"
-"""Spark's schema of packs."""
 
 _ROWS_AT_A_TIME = 1_000_000
 """Rows that a task packs together; a key that is repeated among them is written once."""
@@ -92,7 +90,7 @@ class Placing:
                 for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True)
             ]
             yield pa.RecordBatch.from_arrays(
-                [pa.array(numbers.astype(np.int32)), pa.array(packs, pa.binary())], names=[SHARD, PACK]
+                [pa.array(numbers.astype(np.int32)), pa.array(packs, pa.binary())], schema=PACKED
             )
 
     def _compact(
@@ -126,18 +124,6 @@ class Placing:
         numbers = (np.cumsum(present) - 1)[taken].astype(np.int32)
         column = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=missing), values.filter(pa.array(present)))
         return kept.add_column(events.schema.get_field_index(name), name, column)
-
-
-def collected(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Buffer]]:
-    """Return the marker and the packs of one shard; the marker is None in a task that got none."""
-    marker: str | None = None
-    packs: list[pa.Buffer] = []
-    for batch in batches:
-        for text in batch.column(MARKER).drop_null().to_pylist():
-            marker = text
-        if PACK in batch.schema.names:
-            packs += [pack.as_buffer() for pack in batch.column(PACK).drop_null()]
-    return marker, packs
 
 
 def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:

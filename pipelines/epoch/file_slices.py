@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import SliceCounts
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 _DAY = 86_400_000

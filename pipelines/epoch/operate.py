@@ -1,9 +1,8 @@
-"""Step 2 of an epoch: one Spark job moves the events to their shards, where the operator runs.
+"""Step 2 of an epoch: the engine's tasks move the events to their shards, where the operator runs.
 
-Events reach a shard in one of two ways. If the files are small, each task reads all of them and keeps the events
-of its shards: one stage, without a shuffle. Tasks of one machine share what they read. Otherwise tasks read the files,
-pack the events by shard, and Spark shuffles the packs. One marker row for each shard is part of the data. Without
-markers, Spark's optimiser would run no task for an empty slice, and no timer would fire.
+Events reach a shard in one of two ways. If the files are small, each task reads all of them and keeps the events of its
+shards: one stage, without an exchange. Tasks of one machine share what they read. Otherwise tasks read the files and
+pack the events by shard, and the engine moves the packs. Each shard runs, also without events: its timers may be due.
 """
 
 from __future__ import annotations
@@ -12,35 +11,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import MARKER, SHARD
-from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, is_exchange_cheaper, unpacked
+from tidegate.pipelines.engine.base import Engine, split
+from tidegate.pipelines.epoch.exchange import is_exchange_cheaper, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, run_shard
+from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, outcomes_of, run_shard
 from tidegate.pipelines.epoch.shared_reading import shared_reading
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.slice_rows import run_over, tasks_of
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.spark.connect import count_cores, runs_here
-from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
-
-def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
+def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     """Run the epoch's tasks, and return the outcome of each shard; shard -1 stands for the rejected rows.
 
     Raises:
@@ -48,69 +41,54 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     """
     job = job_of(plan)
     began = perf_counter()
-    must_exchange = _must_exchange(spark, plan)
-    tasks = min(len(plan.shards), tasks_of(spark))
-    with shared_reading(job.files, 1 if must_exchange or not runs_here(spark) else tasks) as shared:
-        if must_exchange:
-            reports = _exchanged(spark, plan, job)
-        else:
-            reports = _in_place(spark, plan, replace(job, shared=shared), tasks)
-        if (unusable := plan.rows.unusable) is not None:
-            write = partial(write_rejects, job, unusable)
-            reports = reports.unionByName(run_over(spark, unusable, write, RESULT_SCHEMA))
-        outcomes = [ShardOutcome.from_json(row["info"]) for row in reports.collect()]
+    reports = _exchanged(engine, plan, job) if _must_exchange(engine, plan) else _in_place(engine, plan, job)
+    if (unusable := plan.rows.unusable) is not None:
+        reports += engine.over(unusable, partial(write_rejects, job, unusable), RESULT_SCHEMA).to_batches()
+    outcomes = outcomes_of(reports)
     _check_complete(plan, outcomes)
     for outcome in outcomes:
         outcome.seconds["job"] = perf_counter() - began
     return outcomes
 
 
-def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
-    """Return True if the events must be shuffled: they go through Spark, or all shards together would read too much."""
+def _must_exchange(engine: Engine, plan: EpochPlan) -> bool:
+    """Return True if the events must be exchanged: they go through Spark, or all tasks together would read too much."""
     events = plan.rows.events
     if events is not None and events.needs_spark:
         return True
-    return is_exchange_cheaper(plan.counts.usable, len(plan.shards), count_cores(spark))
+    return is_exchange_cheaper(plan.counts.usable, len(plan.shards), engine.cores)
 
 
-def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob, tasks: int) -> DataFrame:
-    """Let each task read the files of the slice, and keep the events of its shards.
-
-    A task costs more than a shard without events, so each task runs several shards, one after the other.
-    """
+def _in_place(engine: Engine, plan: EpochPlan, job: ShardJob) -> list[pa.RecordBatch]:
+    """Let each task read the files of the slice, and keep the events of its shards."""
     markers = markers_of(plan)
+    state_rows = 0 if plan.parent is None else sum(shard.rows for shard in plan.parent.manifest.shards)
+    tasks = split(len(markers), engine.tasks(len(markers), plan.counts.usable + state_rows))
+    with shared_reading(job.files, len(tasks) if engine.is_on_one_machine else 1) as shared:
+        shards = replace(job, shared=shared)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            shards = batch.column(0).to_pylist()
+        def run(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
             # The first shard of the task reads, so that its time to receive includes the reading.
-            events = cache(partial(job.read, shards))
-            for shard in shards:
-                yield run_shard(job, markers[shard], lambda: events().pop(shard, None))  # noqa: B023 - called at once
+            events = cache(partial(shards.read, numbers))
+            for number in numbers:
+                yield run_shard(shards, markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
 
-    return spark.range(0, len(markers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
-
-
-def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
-    """Let tasks pack the events that they read, and shuffle the packs to the shards."""
-    markers = [(marker.shard, marker.to_json()) for marker in markers_of(plan)]
-    frame = spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
-    if (events := plan.rows.events) is not None:
-        packs = run_over(spark, events, partial(_packs, job.placing, events), PACKED)
-        frame = frame.unionByName(packs, allowMissingColumns=True)
-    placed = place_by_number(frame, SHARD, len(plan.shards))
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marker, packs = collected(batches)
-        if marker is not None:
-            yield run_shard(job, Marker.from_json(marker), lambda: unpacked(packs))
-
-    return placed.mapInArrow(run, RESULT_SCHEMA)
+        return engine.in_place(tasks, run, RESULT_SCHEMA)
 
 
-def _packs(placing: Placing, files: FileSlice, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-    """Yield the usable rows of a slice as events, packed by shard."""
-    return placing.packs(map(files.events_of, judged))
+def _exchanged(engine: Engine, plan: EpochPlan, job: ShardJob) -> list[pa.RecordBatch]:
+    """Let tasks pack the events that they read, and exchange the packs by shard."""
+    events = plan.rows.events
+    markers = {marker.shard: marker.to_json() for marker in markers_of(plan)}
+
+    def pack(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+        assert events is not None
+        return job.placing.packs(map(events.events_of, judged))
+
+    def run(marker: str, packs: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        yield run_shard(job, Marker.from_json(marker), lambda: unpacked(packs))
+
+    return engine.exchanged(events, pack, markers, run, RESULT_SCHEMA)
 
 
 def job_of(plan: EpochPlan) -> ShardJob:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
 from tidegate.pipelines.epoch.plan_commits import settled_position
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, millis
 

@@ -14,13 +14,13 @@ from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import may_be_late, of_commits, rejecting
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceRows
 from tidegate.pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from tidegate.pipelines.epoch.seen_events import SeenEvents
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
@@ -54,7 +54,7 @@ def plan_commits(
     files = of_commits(source.files, commits)
     measures = source.measure(files)
     seen = {
-        input_.number: SeenEvents(source.spark, files, input_.input, input_.number)
+        input_.number: SeenEvents(source.engine, files, input_.input, input_.number)
         for input_ in source.inputs
         if input_.input.reads_events and any(commit.number == input_.number for commit in commits)
     }

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.plan_clock import without_data
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import of_version
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceRows, clock_of
 from tidegate.pipelines.epoch.seen_events import SeenEvents
 from tidegate.pipelines.epoch.shards import cut_shards
@@ -19,7 +20,6 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.head import Snapshot, lineage
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, show_millis
 
@@ -60,7 +60,7 @@ def plan_hand_over(
     rests = [_rest(input_, manifest) for input_ in source.inputs]
     measures = [source.measure(rest, with_rejects=False) for rest in rests]
     seen = [
-        SeenEvents(source.spark, rest, input_.input, input_.number).of(0) if input_.input.reads_events else ()
+        SeenEvents(source.engine, rest, input_.input, input_.number).of(0) if input_.input.reads_events else ()
         for input_, rest in zip(source.inputs, rests, strict=True)
     ]
     parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.file_slices import of_added, of_interval
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceRows, clock_of
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import Interval, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 

@@ -7,7 +7,7 @@ reports its files to the driver in one row for each shard.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -30,7 +30,8 @@ from tidegate.windowing.operators.make import make_operator
 from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis
 
-RESULT_SCHEMA = "shard int, info string"
+RESULT_SCHEMA = pa.schema([("shard", pa.int32()), ("info", pa.string())])
+"""Columns of the row in which a task reports a shard to the driver."""
 
 
 @dataclass
@@ -97,6 +98,11 @@ class Marker:
         timers = (self.before.next_event_time_timer, self.before.next_processing_time_timer)
         reached = (max(step.watermark for step in job.steps), max(step.clock for step in job.steps))
         return all(timer is None or timer > time for timer, time in zip(timers, reached, strict=True))
+
+
+def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:
+    """Return the outcomes that tasks reported."""
+    return [ShardOutcome.from_json(text) for report in reports for text in report.column("info").to_pylist()]
 
 
 def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | None]) -> pa.RecordBatch:

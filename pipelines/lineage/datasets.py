@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.epoch.bind import bind_to_source, choices_of
 from tidegate.pipelines.lineage.columns import LineageInput, column_uses
 from tidegate.pipelines.lineage.names import DatasetName, dataset_name
 from tidegate.pipelines.lineage.written import Held, Written, written_by_driver
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.base import MissingSource, Source
-from tidegate.pipelines.sources.bind import bind_to_source, choices_of
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import Warehouse, arrow_schema, warehouse_of
 from tidegate.pipelines.tables import epochs, late, quality, rejects, results, state

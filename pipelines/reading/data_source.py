@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from tidegate.pipelines.engine.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading.filters import condition
 from tidegate.pipelines.reading.reached import NEW_QUERY, Reached
 from tidegate.pipelines.reading.target import FINAL, Target
 from tidegate.pipelines.reading.views import FileRows, View
-from tidegate.pipelines.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.manifest import Reopening
 from tidegate.pipelines.reopen.panes import (
@@ -31,7 +32,6 @@ from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, by_shard, corre
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import END, START, islands, session_stretches, spans_of, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.changed_rows import ChangedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.departed import Departing

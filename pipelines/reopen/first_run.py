@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.sources.commits import FilePart, SourceFile
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

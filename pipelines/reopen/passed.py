@@ -20,15 +20,13 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import of_version
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.stretches import END, START, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.groups import with_largest
@@ -138,8 +136,6 @@ class Passed:
         assert grid is not None, windows.assigner
         slot, offset = gcd(grid.slide, grid.size), grid.offset
         kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
-        # Names of keys may have dots, which Spark would take for fields.
-        unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(kinds)])
         files, watermarks = self._files(within)
 
         def behind(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
@@ -152,12 +148,11 @@ class Passed:
                 keys = [plain(events[f"{KEY_PREFIX}{name}"]).filter(pa.array(late)) for name in key.names]
                 columns = [column.cast(kind) for column, kind in zip(keys, key.types, strict=True)]
                 slots_behind = pa.table([*columns, slots, pa.array(marks[late])], schema=kinds)
-                yield from _newest(slots_behind, key.names).rename_columns(unnamed.names).to_batches()
+                yield from _newest(slots_behind, key.names).to_batches()
 
         slots = kinds.empty_table()
         if files.parts:
-            rows = run_over(self._source.spark(), files, behind, from_arrow(unnamed)).toArrow()
-            slots = _newest(rows.rename_columns(kinds.names).cast(kinds), key.names)
+            slots = _newest(self._source.engine.over(files, behind, kinds).cast(kinds), key.names)
         times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))
         passed = pc.less_equal(missed[END], pc.add(missed[_JUDGED_AT], 1 - lateness))

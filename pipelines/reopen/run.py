@@ -95,13 +95,15 @@ def computed(
     )
 
 
-def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0) -> Manifest:
+def commit_reopened(
+    plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0, engine: str = "spark"
+) -> Manifest:
     """Commit the corrections and the selection of reopened late rows; return the manifest.
 
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.
     """
-    return commit_corrections(plan, outcomes, {}, {}, {}, seconds=seconds)
+    return commit_corrections(plan, outcomes, {}, {}, {}, seconds=seconds, engine=engine)
 
 
 def commit_corrections(
@@ -113,6 +115,7 @@ def commit_corrections(
     rejected: Sequence[DataFile] = (),
     departed: Mapping[str, Departed] = MappingProxyType({}),
     seconds: float = 0.0,
+    engine: str = "spark",
 ) -> Manifest:
     """Commit the corrections of an epoch; return the manifest.
 
@@ -125,6 +128,7 @@ def commit_corrections(
         rejected: files for table rejects.
         departed: rows that leave a table, by table.
         seconds: duration of the job.
+        engine: name of the engine that ran the tasks, for the manifest.
 
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.
@@ -163,6 +167,7 @@ def commit_corrections(
             "next_panes": _next_panes(plan, outcomes),
             "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
             "run_id": epoch.run_id,
+            "engine": None if engine == "spark" else engine,
             **moved,
         }
     )

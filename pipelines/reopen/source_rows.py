@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, SHARD, TIME, plain
-from tidegate.pipelines.epoch.exchange import PACKED, Placing, is_exchange_cheaper
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
+from tidegate.pipelines.engine.base import Engine, split
+from tidegate.pipelines.epoch.exchange import Placing, is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import of_version, parts_of
-from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
+from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome, outcomes_of
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import Interval, Position
 from tidegate.pipelines.reopen.first_run import FirstRun
@@ -24,20 +25,13 @@ from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.spark.connect import count_cores
-from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _MANY = 1_000_000
 """Rows of a file whose number is not recorded."""
@@ -47,7 +41,7 @@ class SourceRows:
     """Source rows that a snapshot has read.
 
     Args:
-        spark: returns the Spark session.
+        engine: the engine of the run.
         source: the source at its newest version.
         head: the snapshot.
         tables: the pipeline's tables.
@@ -60,14 +54,14 @@ class SourceRows:
 
     def __init__(
         self,
-        spark: Callable[[], SparkSession],
+        engine: Engine,
         source: OpenInput,
         head: Snapshot,
         tables: PipelineTables,
         position: Position | None = None,
         first_run: Callable[[], FirstRun | None] | None = None,
     ) -> None:
-        self._spark = spark
+        self._engine = engine
         self._tables = tables
         self._source = source
         self._head = head
@@ -102,13 +96,13 @@ class SourceRows:
             TidegateError: a shard did not report.
         """
         job, files = ReopenJob.of(plan), self.files_of(plan)
-        readers = min(len(job.files), count_cores(self._spark()))
+        cores = self._engine.cores
         rows = sum(_MANY if part.rows is None else part.rows for part in files.parts)
-        if files.needs_spark or is_exchange_cheaper(rows, readers, count_cores(self._spark())):
-            frame = self._exchanged(plan, job, files)
+        if files.needs_spark or is_exchange_cheaper(rows, min(len(job.files), cores), cores):
+            reports = self._exchanged(plan, job, files)
         else:
-            frame = self._in_place(plan, job, files, readers)
-        outcomes = [ShardOutcome.from_json(row["info"]) for row in frame.collect()]
+            reports = self._in_place(plan, job, files, rows)
+        outcomes = outcomes_of(reports)
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
             raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
         return outcomes
@@ -136,34 +130,30 @@ class SourceRows:
         first, last = (pc.min_max(spans[name]) for name in (START, END))
         return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
 
-    def _in_place(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice, tasks: int) -> DataFrame:
+    def _in_place(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice, rows: int) -> list[pa.RecordBatch]:
         """Let each task read all files, and keep the events of its shards. Most corrections read few files."""
         spans, key, numbers = plan.spans, self._source.bound.key, list(job.files)
+        tasks = min(self._engine.tasks(len(numbers), rows), self._engine.cores)
 
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                shards = [numbers[place] for place in batch.column(0).to_pylist()]
-                yield from job.run_shards(shards, events_within(key, files, files.judged(), spans))
+        def run(shards: Sequence[int]) -> Iterator[pa.RecordBatch]:
+            return job.run_shards(shards, events_within(key, files, files.judged(), spans))
 
-        return self._spark().range(0, len(numbers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
+        shards = [[numbers[place] for place in places] for places in split(len(numbers), tasks)]
+        return self._engine.in_place(shards, run, RESULT_SCHEMA)
 
-    def _exchanged(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice) -> DataFrame:
-        """Let tasks pack the events of the stretches, and shuffle the packs to the shards.
+    def _exchanged(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice) -> list[pa.RecordBatch]:
+        """Let tasks pack the events of the stretches, and exchange the packs by shard.
 
-        Shards without events run too, to retract published panes, so each has a marker.
+        Shards without events run too, to retract published panes.
         """
-        markers = [(number, str(number)) for number in job.files]
-        frame = self._spark().createDataFrame(markers, f"{SHARD} int, {MARKER} string")
-        if files.parts:
-            spans, key = plan.spans, self._source.bound.key
-            placing = Placing(key, plan.epoch.shards, self._source.bound.pipeline.max_parallelism)
+        spans, key = plan.spans, self._source.bound.key
+        placing = Placing(key, plan.epoch.shards, self._source.bound.pipeline.max_parallelism)
 
-            def wanted(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-                return placing.packs(events_within(key, files, judged, spans))
+        def pack(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+            return placing.packs(events_within(key, files, judged, spans))
 
-            events = run_over(self._spark(), files, wanted, PACKED)
-            frame = events.unionByName(frame, allowMissingColumns=True)
-        return place_by_number(frame, SHARD, len(plan.epoch.shards)).mapInArrow(job.run_task, RESULT_SCHEMA)
+        markers = {number: str(number) for number in job.files}
+        return self._engine.exchanged(files, pack, markers, job.run_packs, RESULT_SCHEMA)
 
 
 def events_within(

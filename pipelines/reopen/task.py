@@ -1,4 +1,4 @@
-"""The job of a shard in an epoch that computes windows again, run by a Spark task or in the driver's process."""
+"""The job of a shard in an epoch that computes windows again, run by a task of the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import COMMIT, TIME
-from tidegate.pipelines.epoch.exchange import collected, unpacked
+from tidegate.pipelines.epoch.exchange import unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
@@ -115,15 +115,12 @@ class ReopenJob:
         outcome.seconds = {"correct": perf_counter() - began}
         return outcome
 
-    def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run as a Spark task on the packs of a shard and the marker that names it. Without a marker, do nothing."""
-        marker, packs = collected(batches)
-        if marker is None:
-            return
-        yield self._reported(int(marker), unpacked(packs))
+    def run_packs(self, number: str, packs: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        """Run as a task on the packs of a shard."""
+        yield self._reported(int(number), unpacked(packs))
 
     def run_shards(self, numbers: Sequence[int], tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Run as a Spark task that reads the events of all shards, and keeps those of its own.
+        """Run as a task that reads the events of all shards, and keeps those of its own.
 
         Args:
             numbers: the shards of the task.

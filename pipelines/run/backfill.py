@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
@@ -22,7 +23,6 @@ from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.sources.base import ChangeGone
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
@@ -82,7 +82,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
     driver.times.begin()
     if head is None:
         raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
-    source = OpenInput.open(driver.session, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, head) or head
     if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
         raise Refused(
@@ -107,7 +107,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
 
 def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
     driver.times.begin()
-    source = OpenInput.open(driver.session, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
     is_rerun = head is not None and frontier is not None and frontier > interval.start

@@ -13,7 +13,10 @@ from time import perf_counter
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, STATUS
+from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.held_rows import HeldRows
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.plan_clock import without_data
 from tidegate.pipelines.epoch.steps import CommitStep
@@ -27,10 +30,7 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.compatibility import migration_of
 from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.sources.base import ChangingSource
-from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.sources.held_rows import HeldRows
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.counters import ROWS_GONE
 from tidegate.pipelines.tables.departed import write_departed
@@ -184,7 +184,7 @@ def _run(
         moved: fields of the manifest that change.
     """
     tables, bound, now = driver.tables, source.bound, driver.clock()
-    rows = SourceRows(driver.session, source, head, tables, position, lambda: first)
+    rows = SourceRows(driver.engine, source, head, tables, position, lambda: first)
     began = perf_counter()
 
     def planned(margin: int) -> ChangePlan:
@@ -204,7 +204,9 @@ def _run(
         ROWS_GONE: changed.number_gone,
     }
     seconds = round(perf_counter() - began, 3)
-    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, departed, seconds)
+    manifest = commit_corrections(
+        plan.windows, outcomes, plan.counts, totals, moved, rejected, departed, seconds, driver.engine.name
+    )
     driver.step("committed")
     driver.publish(manifest)
     return manifest

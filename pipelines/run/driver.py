@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +17,8 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed, TidegateError
+from tidegate.pipelines.engine.choose import engine_of
+from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.manifest import EPOCHS, Manifest
 from tidegate.pipelines.metrics.observer import Observer, Off
@@ -28,26 +28,20 @@ from tidegate.pipelines.run.step_times import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.spark.on_demand import SparkOnDemand, known_settings
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores.artifacts import artifacts_of
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from tidegate.pipelines.engine.base import Engine
     from tidegate.pipelines.epoch.plan import EpochPlan
     from tidegate.pipelines.snapshots.handles import Handles
 
 Tell = Callable[[str], None]
 
-_OUT_OF_MEMORY = 3
-"""Exit code of a JVM with `-XX:+ExitOnOutOfMemoryError`."""
-_HEARTBEATS_MISSED = 56
-"""Exit code of a Spark executor whose heartbeats failed; in local mode the executor is the whole process."""
-_JVM_ENDS_WITHIN = 1.0
-"""Longest time in seconds between an error that a dying JVM causes and the end of the JVM."""
+_ENGINE_ENDS_WITHIN = 1.0
+"""Longest time in seconds between an error that a dying engine causes and the end of its process."""
 
 
 def system_clock() -> Millis:
@@ -60,38 +54,29 @@ class Driver:
     """One process at work on one pipeline.
 
     Args:
-        session: the Spark session, which is started when something first needs it.
+        engine: the engine of the run.
         tables: the pipeline's tables.
         pipeline: the pipeline.
         lease: the lease, held by this process.
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
-        check_session: raises an error if the session has ended by itself.
         metrics: hears of each epoch that was published.
         times: durations of the steps of epochs.
     """
 
-    session: SparkOnDemand
+    engine: Engine
     tables: PipelineTables
     pipeline: Pipeline
     lease: Lease
     clock: Callable[[], Millis] = system_clock
     tell: Tell = lambda step: None
-    check_session: Callable[[], None] = lambda: None
     metrics: Observer = field(default_factory=Off)
     times: StepTimes = field(default_factory=StepTimes)
     _handles: Handles | None = field(default=None, init=False, repr=False)
 
-    @property
-    def spark(self) -> SparkSession:
-        """The session; it is started if it is not running yet."""
-        return self.session()
-
     def shards(self) -> int:
         """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
-        from tidegate.pipelines.spark.connect import count_cores
-
-        wanted = self.pipeline.parallelism or count_cores(self.spark)
+        wanted = self.pipeline.parallelism or self.engine.cores
         return min(wanted, self.pipeline.max_parallelism)
 
     def recover(self) -> Snapshot | None:
@@ -144,13 +129,13 @@ class Driver:
         with told_as(
             f"{epoch} can't be computed", "Nothing of the epoch is committed; correct the cause and run again"
         ):
-            outcomes = operate(self.spark, plan)
+            outcomes = operate(self.engine, plan)
         self.step("operated")
         self.lease.check()
         with told_as(
             f"{epoch} can't be committed", "Correct the cause and run again: the run continues from the newest snapshot"
         ):
-            manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
+            manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)}, self.engine.name)
         self.step("committed")
         self.publish(manifest)
         return manifest
@@ -189,20 +174,18 @@ def drive(
     config: Config,
     pipeline: Pipeline,
     command: str,
-    spark: SparkSession | None = None,
+    engine: Engine | None = None,
     clock: Callable[[], Millis] = system_clock,
     tell: Tell = lambda step: None,
     wait: Callable[[LeaseRow], bool] = lambda holder: False,
 ) -> Iterator[Driver]:
-    """Enter a driver that holds the lease.
-
-    Unless a session is given, the driver has one of its own, which starts when it is first needed and ends with it.
+    """Enter a driver that holds the lease. It starts the project's engine, which ends with it, unless one is given.
 
     Args:
         config: the project.
         pipeline: the pipeline.
         command: name of the driver's work in the lease, for people who look at it.
-        spark: a running session to use.
+        engine: an engine to use, which stays open.
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
         wait: called while another driver holds the lease; returns True to look again.
@@ -224,64 +207,17 @@ def drive(
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
         # Only a driver of the same pipeline, of an older version, could be at work in one of them.
         remove_checkpoints(config.work_folder, pipeline.name)
-
-        def start() -> SparkSession:
-            from tidegate.pipelines.spark.session import start_session
-
-            driver.tell("starting Spark")
-            return start_session(config, f"{command} {pipeline.name}")
-
-        session = SparkOnDemand(start, known_settings(config)) if spark is None else SparkOnDemand.running(spark)
-        check = (lambda: _check_session(session, config)) if spark is None else (lambda: None)
-        driver = Driver(session, tables, pipeline, lease, clock, tell, check, metrics)
+        if engine is None:
+            running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
+        else:
+            running = engine
+        driver = Driver(running, tables, pipeline, lease, clock, tell, metrics)
         try:
             yield driver
         except Exception as error:
-            if spark is None:
-                _check_session(session, config, error, _JVM_ENDS_WITHIN)
+            if not isinstance(error, LeaseHeld):
+                running.check(error, _ENGINE_ENDS_WITHIN)
             raise
         finally:
-            if spark is None and session.session is not None:
-                from tidegate.pipelines.spark.session import stop_session
-
-                stop_session(session.session)
-
-
-def _check_session(
-    demanded: SparkOnDemand, config: Config, error: Exception | None = None, within: float = 0.0
-) -> None:
-    """Raise an error if Spark's process was started and has ended.
-
-    Args:
-        demanded: the session.
-        config: the project.
-        error: an error that the end of the process may have caused; one that names another cause stands.
-        within: seconds to wait for the end.
-    """
-    session = demanded.session
-    if session is None:
-        return
-    from tidegate.pipelines.spark.connect import keep_alive
-    from tidegate.pipelines.spark.session import ended_with
-
-    if error is None:
-        keep_alive(session)
-    if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, within)) is None:
-        return
-    raise TidegateError(f"{_end_of_spark(code, config)}. The last snapshot is good: run again") from error
-
-
-def _end_of_spark(code: int, config: Config) -> str:
-    """Describe the end of Spark's process by its exit code, with a way out; below 0 or above 128 a signal ended it."""
-    more = f'Give it more memory with "spark.driver.memory" under [spark] in {config.file_name}'
-    if code == _OUT_OF_MEMORY:
-        return f"Spark's process ran out of memory (exit code {code}). {more}"
-    if code == _HEARTBEATS_MISSED:
-        return (
-            f"Spark's process did not run for minutes and ended itself (exit code {code}): it was stopped, its machine "
-            "was suspended, or other programs used all processors"
-        )
-    if (number := -code if code < 0 else code - 128) in set(signal.Signals):
-        name = signal.Signals(number).name
-        return f"Spark's process was ended by {name}: somebody ended it, or the system was short of memory"
-    return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"
+            if engine is None:
+                running.close()

@@ -6,26 +6,21 @@ Only the source and the records of the pipeline are read. Nothing is written, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.first_run import FirstRun
 from tidegate.pipelines.run.change import changed_since, changing_versions
 from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.spark.on_demand import SparkOnDemand, settings_of
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     head = read_snapshot(tables)
     if head is None or not pipeline.inputs[0].corrects:
         return None
-    source = OpenInput.open(_session(config, pipeline.name), tables, pipeline)
+    source = OpenInput.open(LocalEngine.of(config), tables, pipeline)
     position = source.position_of(head.manifest)
     if position.frontier is None:
         return None
@@ -84,12 +79,3 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
         if any(counts):
             intervals.append(ChangedInterval(run.interval, *counts))
     return Preview(versions, tuple(intervals), changed.by_feed)
-
-
-def _session(config: Config, pipeline: str) -> SparkOnDemand:
-    """Return a session that is never started: rows of a source that is corrected don't go through Spark."""
-
-    def start() -> SparkSession:
-        raise Refused(f"the preview of pipeline {pipeline!r} would start Spark")
-
-    return SparkOnDemand(start, settings_of(config))

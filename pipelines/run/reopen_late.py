@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.run import commit_reopened, corrected
@@ -12,7 +13,6 @@ from tidegate.pipelines.reopen.source_rows import SourceRows
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.compatibility import migration_of, ready
 from tidegate.pipelines.snapshots.head import required
-from tidegate.pipelines.sources.open_input import OpenInput
 
 
 def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
@@ -31,7 +31,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     driver.times.begin()
     check_reopenable(pipeline)
     head = required(tables, driver.recover())
-    source = OpenInput.open(driver.session, tables, pipeline)
+    source = OpenInput.open(driver.engine, tables, pipeline)
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:
         raise Refused(
@@ -44,13 +44,13 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
             f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
             f"was read yet. Run `tidegate stream {pipeline.name} --available-now` first"
         )
-    rows = SourceRows(driver.session, source, head, tables)
+    rows = SourceRows(driver.engine, source, head, tables)
     began = perf_counter()
     plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.step)
     if not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes):
         return None, 0
     driver.lease.check()
-    manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3))
+    manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3), driver.engine.name)
     driver.step("committed")
     driver.publish(manifest)
     return manifest, sum(plan.late_rows)

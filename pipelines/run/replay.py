@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.errors import Refused
@@ -17,7 +18,6 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.interleave import interleaved
-from tidegate.pipelines.sources.open_input import OpenInput
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:
@@ -32,7 +32,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         Stopped: `tidegate stop` asked for the end between two epochs.
     """
     driver.recover()
-    source = OpenInput.open(driver.session, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     ready(driver.tables, source.bound, read_snapshot(driver.tables))
     positions = [_position(driver, input_.table) for input_ in source.inputs]
     logs = [input_.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]

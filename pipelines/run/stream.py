@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.epoch.plan_commits import plan_commits
@@ -27,7 +28,6 @@ from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_
 from tidegate.pipelines.run.upkeep import Upkeep
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import Millis, positive_millis
 
 OnEpoch = Callable[[Manifest], None]
@@ -135,7 +135,7 @@ class Stream:
         """Wait until the next look, or until asked to stop."""
         while (left := until - self.timer()) > 0 and not self._is_asked(should_stop):
             self.pause(min(left, _SECOND))
-            self.driver.check_session()
+            self.driver.engine.check()
 
     def _begin(self) -> None:
         """Recover after a crash, take over from a backfill, and check what is unread."""
@@ -165,7 +165,7 @@ class Stream:
         if not commits:
             return False
         # Spark takes a while to start; a request to stop may come meanwhile.
-        _ = self.driver.spark
+        self.driver.engine.start()
         if self._is_asked(should_stop):
             return True
         driver, head = self.driver, self._parent()
@@ -214,9 +214,7 @@ class Stream:
     def _source(self) -> OpenInput:
         """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""
         driver, opened = self.driver, self._opened
-        self._opened = (
-            OpenInput.open(driver.session, driver.tables, driver.pipeline) if opened is None else opened.now()
-        )
+        self._opened = OpenInput.open(driver.engine, driver.tables, driver.pipeline) if opened is None else opened.now()
         if opened is not None and self._opened.bound is not opened.bound:
             # Late and rejected rows are kept with all columns, so their tables need the new ones before the next epoch.
             self._head = self._ready(self._opened.bound)

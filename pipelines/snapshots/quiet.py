@@ -50,6 +50,7 @@ def quiet_manifest(
         "run_id": uuid.uuid4().hex,
         "started_at": now,
         "library_version": version("tidegate"),
+        "engine": None,
     }
     return state_of.model_copy(update=update)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from tidegate.pipelines.sources.rules import Bools
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from tidegate.pipelines.storage import Warehouse
 
 
 class MissingSource(Refused):
@@ -100,26 +101,20 @@ class PartReader(Protocol):
         """
 
 
-class SparkReader(Protocol):
-    """Reader of a source by Spark, for files that the tasks can't read. It is pickled, and holds no session.
+@dataclass(frozen=True, slots=True)
+class SparkTable:
+    """A Delta table that Spark reads, because the tasks can't read its files; a plain value.
 
-    Only Delta tables have it.
+    Args:
+        warehouse: the warehouse of the table.
+        table: path of the table.
+        timestamp: TIMESTAMP column of the table that has the event time; None if another column has it. Delta skips
+            files by its bounds.
     """
 
-    def schema(self, spark: SparkSession, version: int) -> pa.Schema:
-        """Return the columns of a version, without metadata."""
-
-    def empty(self, spark: SparkSession, version: int) -> DataFrame:
-        """Return a frame with the columns of a version, and no rows."""
-
-    def rows(self, spark: SparkSession, parts: Sequence[FilePart], are_placed: bool = False) -> DataFrame:
-        """Return the rows of files: all columns, then path and place in the file, and all columns as a struct.
-
-        Args:
-            spark: the session.
-            parts: the files. Rows outside the intervals of all parts may be missing.
-            are_placed: True if places must tell rows of a file apart; otherwise they may all be 0.
-        """
+    warehouse: Warehouse
+    table: str
+    timestamp: str | None = None
 
 
 @runtime_checkable
@@ -222,8 +217,8 @@ class Source(Protocol):
             columns: all columns in the types to read them in; texts and bytes of a key are dictionaries.
         """
 
-    def spark_reader(self, timestamp: str | None) -> SparkReader | None:
-        """Return the reader by Spark; None if there is none, so that what the tasks can't read is refused.
+    def spark_reader(self, timestamp: str | None) -> SparkTable | None:
+        """Return the table for Spark to read; None if it can't, so that what the tasks can't read is refused.
 
         Args:
             timestamp: TIMESTAMP column of the source that has the event time; None if another column has it.

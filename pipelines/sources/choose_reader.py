@@ -28,10 +28,8 @@ from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.type_names import name_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidegate.pipelines.sources.spark_sql import SparkSql
     from tidegate.pipelines.sources.sql.derived import SourceSql
+    from tidegate.pipelines.sources.sql.for_spark import SparkSql
     from tidegate.pipelines.sources.sql.program import Node
 
 Setting: TypeAlias = "Callable[[str], str | None]"
@@ -213,39 +211,27 @@ class InputColumns:
     by_spark: SparkSql | None = None
 
 
-def columns_of(
-    pipeline: Pipeline, input_: Input, source: Source, choice: Choice, spark: Callable[[], SparkSession]
-) -> InputColumns:
-    """Return the columns of an input; Spark tells the types of what it evaluates.
+OfSpark: TypeAlias = Callable[[Pipeline, Input, Source, Choice], InputColumns]
+"""Function that returns the columns of an input whose rows go through Spark."""
+
+
+def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice, of_spark: OfSpark) -> InputColumns:
+    """Return the columns of an input.
 
     Args:
         pipeline: the pipeline.
         input_: the input.
         source: its source.
         choice: who reads the input.
-        spark: returns the session; called only if rows go through it.
+        of_spark: called only if rows go through Spark, which tells the types of what it evaluates.
 
     Raises:
         Refused: an expression can't be evaluated, or only Spark could read the source and it can't.
     """
+    if choice.needs_spark:
+        return of_spark(pipeline, input_, source, choice)
     schema = without_metadata(source.schema)
-    if not choice.needs_spark:
-        return InputColumns(schema, schema if choice.sql is None else choice.sql.schema)
-    from tidegate.pipelines.sources.spark_sql import SparkSql, empty_frame
-
-    session = spark()
-    frame = empty_frame(session, schema)
-    if choice.files_by_spark is not None:
-        reader = source.spark_reader(None)
-        if reader is None:
-            raise Refused(
-                f"pipeline {pipeline.name!r} can't read source {source.path}: {choice.files_by_spark}, and Spark can't "
-                "read a source of this kind. Change that part of the pipeline, or write the events into a Delta table"
-            )
-        frame = reader.empty(session, source.head)
-        schema = reader.schema(session, source.head)
-    sql = SparkSql.of(pipeline, input_).typed(frame)
-    return InputColumns(schema, sql.schema, sql)
+    return InputColumns(schema, schema if choice.sql is None else choice.sql.schema)
 
 
 def slice_of(

@@ -18,8 +18,8 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.sources.spark_sql import SparkSql
     from tidegate.pipelines.sources.sql.derived import SourceSql
+    from tidegate.pipelines.sources.sql.for_spark import SparkSql
     from tidegate.pipelines.sources.sql.program import Node
 
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import KEPT, plain
-from tidegate.pipelines.sources.base import OpenPart, PartReader
+from tidegate.pipelines.sources.base import OpenPart, PartReader, SparkTable
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import Millis
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.sources.base import SparkReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +75,20 @@ class SourceTable:
         files: opens the files; None if Spark reads them.
         columns: columns to read, with the rules for rejected rows.
         side: `left` or `right`; None for the only input.
-        spark_reader: reads the files by Spark; None if the tasks read them.
+        for_spark: the table that Spark reads; None if the tasks read its files.
         name: name of the table in messages.
     """
 
     files: PartReader | None
     columns: SourceColumns
     side: str | None = None
-    spark_reader: SparkReader | None = None
+    for_spark: SparkTable | None = None
     name: str = ""
 
     @property
     def needs_spark(self) -> bool:
         """True if rows go through Spark before they are judged."""
-        return self.spark_reader is not None or self.columns.by_spark is not None
+        return self.for_spark is not None or self.columns.by_spark is not None
 
     def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
         """Open a file; see `PartReader.open`."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from tidegate.pipelines.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
-from tidegate.pipelines.sources.base import ChangeGone, MissingSource
+from tidegate.pipelines.sources.base import ChangeGone, MissingSource, SparkTable
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.actions import (
     bounded,
@@ -41,9 +41,6 @@ from tidegate.pipelines.sources.delta.table_columns import check_collations, unu
 from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of, way_to_open
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """Start of an absolute path, or of a URI with a scheme."""
@@ -152,11 +149,9 @@ class SourceLog:
         """Return the reader for the tasks; see `Source.reader`."""
         return self._facts.reader(self.warehouse, self.path, columns)
 
-    def spark_reader(self, timestamp: str | None) -> DeltaSparkReader:
-        """Return the reader by Spark; see `Source.spark_reader`."""
-        from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
-
-        return DeltaSparkReader(self.warehouse, self.path, timestamp)
+    def spark_reader(self, timestamp: str | None) -> SparkTable:
+        """Return the table for Spark to read; see `Source.spark_reader`."""
+        return SparkTable(self.warehouse, self.path, timestamp)
 
     def _at_head(self) -> DeltaTable:
         """Return the table at the head, opened with its files."""

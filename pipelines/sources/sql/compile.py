@@ -13,11 +13,10 @@ from sqlglot import exp
 from tidegate.pipelines.sources.sql import numbers, texts, times
 from tidegate.pipelines.sources.sql.arithmetic import arithmetic, need_number
 from tidegate.pipelines.sources.sql.casts import cast
-from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
+from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing, lacks_function
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Misfit, Unproven, parse
 from tidegate.pipelines.sources.sql.types import compared, decimal, finite, is_number, moment_of, number_literal
-from tidegate.pipelines.spark.versions import lacks_function
 from tidegate.windowing.type_names import name_of
 
 _LONGEST_LIST = 10

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 
 import pyarrow as pa
 
+from tidegate.extras import is_installed
 from tidegate.pipelines.sources.sql import moments, numbers, texts, times
 from tidegate.pipelines.sources.sql.casts import cast
 from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node
@@ -15,6 +17,17 @@ from tidegate.pipelines.sources.sql.types import common_type, compared, is_order
 from tidegate.windowing.type_names import name_of
 
 Builder = Callable[[Sequence[Node]], Node]
+
+_SINCE = {"try_to_date": (4, 1)}
+"""First Spark of the functions that the oldest Spark lacks."""
+
+
+def lacks_function(name: str) -> bool:
+    """Return True if the installed Spark lacks an SQL function that newer versions have; False without Spark."""
+    if name not in _SINCE or not is_installed("pyspark"):
+        return False
+    major, minor = version("pyspark").split(".")[:2]
+    return (int(major), int(minor)) < _SINCE[name]
 
 
 def _count(arguments: Sequence[Node], *counts: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.engine.base import settings_of
+from tidegate.pipelines.engine.choose import engine_of
+from tidegate.pipelines.engine.spark.functions import function_names
 from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.spark.functions import function_names
-from tidegate.pipelines.spark.on_demand import settings_of
 from tidegate.pipelines.storage import warehouse_of
 
 
@@ -56,14 +57,12 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     ]
     if len(typed) == len(sources):
         return bind_all(pipeline, typed)
-    from tidegate.pipelines.spark.session import start_session
-
-    session = start_session(config, f"check {pipeline.name}")
+    engine = engine_of(config, f"check {pipeline.name}")
     try:
         columns = [
-            columns_of(pipeline, part, source, choice, lambda: session)
+            columns_of(pipeline, part, source, choice, engine.columns)
             for part, source, choice in zip(pipeline.inputs, sources, choices, strict=True)
         ]
         return bind_all(pipeline, [(part.source, part.derived) for part in columns])
     finally:
-        session.stop()
+        engine.close()

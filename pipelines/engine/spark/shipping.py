@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.spark.connect import is_connect
+from tidegate.pipelines.engine.spark.connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,10 +28,10 @@ from tidegate.pipelines.definition.event_columns import (
     VALUE_PREFIX,
     plain,
 )
+from tidegate.pipelines.epoch.held_rows import USABLE, GoneRows, HeldRows
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.held_rows import USABLE, GoneRows, HeldRows
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows

@@ -12,7 +12,6 @@ from importlib.metadata import version
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.extras import is_installed
 from tidegate.pipelines.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ _OLDEST_SPARK = (4, 0)
 _FIRST_DELTA_BY_SPARK = (4, 1)
 """First Delta whose jars are built once for each Spark; the jars before it are for Spark 4.0."""
 _SCALA = "2.13"
-
-_FUNCTIONS_SINCE = {"try_to_date": (4, 1)}
-"""First Spark of SQL functions that the oldest Spark lacks, of those that tasks evaluate in Spark's place."""
 
 _SEED = 42
 """Seed of the hash by which Spark places rows."""
@@ -66,13 +62,6 @@ def _numbers(text: str) -> tuple[int, int]:
     """Return the first two numbers of a version."""
     major, minor = re.findall(r"\d+", text)[:2]
     return int(major), int(minor)
-
-
-def lacks_function(name: str) -> bool:
-    """Return True if the installed Spark lacks an SQL function that newer versions have; False without Spark."""
-    return (
-        name in _FUNCTIONS_SINCE and is_installed("pyspark") and _numbers(version("pyspark")) < _FUNCTIONS_SINCE[name]
-    )
 
 
 def to_arrow(schema: StructType) -> pa.Schema:

@@ -10,22 +10,21 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.bound_input import BoundInput
-from tidegate.pipelines.definition.event_columns import PLACE
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.epoch.ahead import rejected_ahead, rejecting_again
+from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.compatibility import check_restorable
-from tidegate.pipelines.sources.ahead import rejected_ahead, rejecting_again
 from tidegate.pipelines.sources.base import SkipsVersions, Source
 from tidegate.pipelines.sources.choose_reader import check_correctable, choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -40,7 +39,7 @@ class OpenInput:
         log: the source, with its log of commits.
         bound: the bound pipeline.
         warehouse: the warehouse of the pipeline's tables.
-        spark: the session, which is started if a row or an expression goes through it.
+        engine: the engine of the run.
         files: slice of all inputs, without files.
         number: index of the input.
         right: the second input, if this is the first of two.
@@ -49,34 +48,34 @@ class OpenInput:
     log: Source
     bound: BoundPipeline
     warehouse: Warehouse
-    spark: SparkOnDemand
+    engine: Engine
     files: FileSlice
     number: int = 0
     right: OpenInput | None = None
 
     @classmethod
-    def open(cls, spark: SparkOnDemand, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
+    def open(cls, engine: Engine, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
         """Open the source, or both sources of two inputs, and check the pipeline against them."""
         check_places(tables.warehouse, pipeline)
         logs = [open_source(part.source, tables.warehouse) for part in pipeline.inputs]
-        return cls._bound(pipeline, tables.warehouse, logs, spark)
+        return cls._bound(pipeline, tables.warehouse, logs, engine)
 
     @classmethod
-    def _bound(
-        cls, pipeline: Pipeline, warehouse: Warehouse, logs: Sequence[Source], spark: SparkOnDemand
-    ) -> OpenInput:
+    def _bound(cls, pipeline: Pipeline, warehouse: Warehouse, logs: Sequence[Source], engine: Engine) -> OpenInput:
         parts = list(zip(pipeline.inputs, logs, strict=True))
-        choices = [choose_reader(pipeline, *part, spark.setting) for part in parts]
+        choices = [choose_reader(pipeline, *part, engine.setting) for part in parts]
         for part, choice in zip(pipeline.inputs, choices, strict=True):
             check_correctable(pipeline, part, choice)
-        columns = [columns_of(pipeline, *part, choice, spark) for part, choice in zip(parts, choices, strict=True)]
+        columns = [
+            columns_of(pipeline, *part, choice, engine.columns) for part, choice in zip(parts, choices, strict=True)
+        ]
         bound = bind_all(pipeline, [(typed.source, typed.derived) for typed in columns])
         bound = with_renamed(bound, PipelineTables(warehouse, pipeline.name))
         for part, log in parts:
             log.check_input(part)
         files = slice_of(bound, logs, choices, columns)
-        right = cls(logs[1], bound, warehouse, spark, files, 1) if len(logs) > 1 else None
-        return cls(logs[0], bound, warehouse, spark, files, 0, right)
+        right = cls(logs[1], bound, warehouse, engine, files, 1) if len(logs) > 1 else None
+        return cls(logs[0], bound, warehouse, engine, files, 0, right)
 
     @property
     def inputs(self) -> tuple[OpenInput, ...]:
@@ -100,7 +99,7 @@ class OpenInput:
         if before == [(log.identity, log.columns) for log in logs]:
             right = None if self.right is None else replace(self.right, log=logs[1])
             return replace(self, log=logs[0], right=right)
-        return self._bound(self.bound.pipeline, self.warehouse, logs, self.spark)
+        return self._bound(self.bound.pipeline, self.warehouse, logs, self.engine)
 
     @property
     def corrects(self) -> bool:
@@ -114,23 +113,20 @@ class OpenInput:
 
     def measure(self, files: FileSlice, with_rejects: bool = True, with_times: bool = True) -> Measures:
         """Count the rows of a slice of the inputs; see `measure_files`."""
-        return measure_files(files, with_rejects, self.spark, with_times)
+        return measure_files(files, with_rejects, self.engine, with_times)
 
     def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
         """Return rows of this input, with those that the line of a snapshot rejected because their time was ahead."""
         rejected = self.rejected_ahead(after)
-        return files if rejected is None else rejecting_again(files, rejected, self.spark)
+        return files if rejected is None else rejecting_again(files, rejected, self.engine)
 
     def derived(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return columns of events for rows with all columns of this input's source, in their order."""
         columns = self.columns
         if columns.by_spark is None:
             return columns.derive(rows, names)
-        numbered = rows.append_column(PLACE, pa.array(range(len(rows)), pa.int64()))
         # Late rows passed the `where` of their time; it may be another one now.
-        unconditional = replace(columns.by_spark, where=None)
-        frame = unconditional.evaluated(self.spark().createDataFrame(numbered), names, [PLACE])
-        return frame.toArrow().sort_by(PLACE).select(list(names))
+        return self.engine.derived(columns.by_spark, rows, names)
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
         """Return the commits that `Source.unread` yields."""

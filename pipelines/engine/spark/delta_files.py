@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, PATH, PLACE, ROW
+from tidegate.pipelines.engine.spark.versions import to_arrow
+from tidegate.pipelines.sources.base import SparkTable
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.spark.versions import to_arrow
-from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.columns import quoted
 
 _LOCAL = "^file:/+"
@@ -35,34 +35,30 @@ _EXACT = {
 """Options of Spark that convert times to text with all their digits."""
 
 
-@dataclass(frozen=True)
-class DeltaSparkReader:
-    """Reader of a Delta table by Spark; this value has no session.
+@dataclass(frozen=True, slots=True)
+class DeltaFiles:
+    """The files of a Delta table, as Spark reads them.
 
     Args:
-        warehouse: the warehouse of the table.
-        table: path of the table.
-        timestamp: TIMESTAMP column of the table that has the event time; None if another column has it. Delta skips
-            files by its bounds.
+        spark: the session.
+        of: the table.
     """
 
-    warehouse: Warehouse
-    table: str
-    timestamp: str | None = None
+    spark: SparkSession
+    of: SparkTable
 
-    def schema(self, spark: SparkSession, version: int) -> pa.Schema:
+    def schema(self, version: int) -> pa.Schema:
         """Return the columns of a version."""
-        return without_metadata(to_arrow(self._version(spark, version).schema))
+        return without_metadata(to_arrow(self._version(version).schema))
 
-    def empty(self, spark: SparkSession, version: int) -> DataFrame:
+    def empty(self, version: int) -> DataFrame:
         """Return a frame with the columns of a version, and no rows."""
-        return self._version(spark, version).limit(0)
+        return self._version(version).limit(0)
 
-    def rows(self, spark: SparkSession, parts: Sequence[FilePart], are_placed: bool = False) -> DataFrame:
+    def rows(self, parts: Sequence[FilePart], are_placed: bool = False) -> DataFrame:
         """Return the rows of files with all columns, path, place in the file, and all columns as a struct.
 
         Args:
-            spark: the session.
             parts: the files; rows outside the intervals of all parts may be missing.
             are_placed: True if places must tell rows of a file apart; otherwise they may all be 0.
         """
@@ -72,14 +68,14 @@ class DeltaSparkReader:
         for path, part in of_part.items():
             by_version.setdefault(alive[part.version], set()).add(path)
         frames = [
-            self._located(spark, version, parts, are_placed).where(F.col(PATH).isin(*paths))
+            self._located(version, parts, are_placed).where(F.col(PATH).isin(*paths))
             for version, paths in by_version.items()
         ]
         return reduce(DataFrame.unionByName, frames)
 
-    def _located(self, spark: SparkSession, version: int, parts: Sequence[FilePart], are_placed: bool) -> DataFrame:
+    def _located(self, version: int, parts: Sequence[FilePart], are_placed: bool) -> DataFrame:
         """Return the rows of a version with the paths that its log has."""
-        frame = self._version(spark, version)
+        frame = self._version(version)
         metadata = frame.metadataColumn("_metadata")
         # `url_decode` would turn a plus into a space, but in a path it means a plus.
         uri = F.url_decode(F.replace(metadata.getField("file_path"), F.lit("+"), F.lit("%2B")))
@@ -87,7 +83,7 @@ class DeltaSparkReader:
         inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
         elsewhere = F.raise_error(
             F.concat(
-                F.lit(f"source table {self.table}: a row of file "),
+                F.lit(f"source table {self.of.table}: a row of file "),
                 path,
                 F.lit(", which no commit that is read added. Nothing was committed; this is a fault of tidegate"),
             )
@@ -100,23 +96,24 @@ class DeltaSparkReader:
         rows = rows.where(self._bounds(parts))
         if not are_placed or _has_row_index(frame, metadata):
             return rows
-        # Equal rows of a file are told apart by a number: which of them gets which makes no difference.
+        # Equal rows of a file are told apart by a number: which of them gets which makes no difference. The text is
+        # digested first, because rows of one xxhash64 can be made on purpose.
         text = F.to_json(F.col(ROW), _EXACT)
         number = F.row_number().over(Window.partitionBy(PATH, text).orderBy(PATH))
-        # By SHA-2, so that nobody can make a row that is taken for another one of its file.
-        return rows.withColumn(PLACE, F.xxhash64(F.sha2(text, 256)).bitwiseXOR(number.cast("long")))
+        digest = F.xxhash64(F.sha2(text, 256))
+        return rows.withColumn(PLACE, digest.bitwiseXOR(number.cast("long")))
 
     def _bounds(self, parts: Sequence[FilePart]) -> Column:
         """Return a condition on the event time that holds for all rows of the parts."""
         since, until = min(part.since for part in parts), max(part.until for part in parts)
-        if self.timestamp is None or (since <= FIRST_TIME and until >= LAST_TIME):
+        if self.of.timestamp is None or (since <= FIRST_TIME and until >= LAST_TIME):
             return F.lit(True)
-        time = F.col(quoted(self.timestamp))
+        time = F.col(quoted(self.of.timestamp))
         return (time >= F.timestamp_millis(F.lit(since))) & (time < F.timestamp_millis(F.lit(until)))
 
     def _newest_alive(self, versions: set[int]) -> dict[int, int]:
         """Return, for each version, the newest of these versions up to which no file was removed."""
-        log, alive, ordered = self.warehouse.log(self.table), {}, sorted(versions, reverse=True)
+        log, alive, ordered = self.of.warehouse.log(self.of.table), {}, sorted(versions, reverse=True)
         newest = ordered[0]
         for version, following in zip(ordered, [newest, *ordered], strict=False):
             between = range(version + 1, following + 1)
@@ -125,13 +122,13 @@ class DeltaSparkReader:
             alive[version] = newest
         return alive
 
-    def _version(self, spark: SparkSession, version: int) -> DataFrame:
-        return spark.read.format("delta").option("versionAsOf", version).load(self.table)
+    def _version(self, version: int) -> DataFrame:
+        return self.spark.read.format("delta").option("versionAsOf", version).load(self.of.table)
 
     @property
     def _root(self) -> str:
         """Path of the table as Spark writes it in the paths of its files."""
-        scheme, sign, rest = self.table.rpartition("://")
+        scheme, sign, rest = self.of.table.rpartition("://")
         if not sign:
             return os.path.abspath(rest)
         root = f"{scheme}://{posixpath.normpath(rest)}"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import xxhash
 
-from tidegate.pipelines.spark.connect import without_remote
-from tidegate.pipelines.spark.jars import jars_folder
+from tidegate.pipelines.engine.spark.connect import without_remote
+from tidegate.pipelines.engine.spark.jars import jars_folder
 
 _KEPT = 3
 """Number of archives that are kept, for other environments and other Javas; each has about 200 MB."""

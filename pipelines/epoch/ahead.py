@@ -8,19 +8,18 @@ number of rows with equal values are rejected again. Nothing that the pipeline r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s
-from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
@@ -28,9 +27,6 @@ from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.multisets import texts_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])
 
@@ -55,13 +51,13 @@ def rejected_ahead(
     return input_rows(rows, rejects.TRAILING, source, renamed) if len(rows) else None
 
 
-def rejecting_again(files: FileSlice, rejected: pa.Table, spark: Callable[[], SparkSession]) -> FileSlice:
+def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> FileSlice:
     """Return the rows of a version, with the places of those that were rejected before and are rejected again.
 
     Args:
         files: all files of the version that may have such rows, of one input.
         rejected: the rows that were rejected before, in the columns of the source.
-        spark: returns the session, for rows that go through it.
+        engine: the engine, for rows that go through Spark.
     """
     if not files.parts:
         return files
@@ -72,8 +68,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, spark: Callable[[], Sp
         times, _ = columns.millis(columns.derive(rejected, [columns.timestamp])[columns.timestamp])
     find = partial(_find, files, times)
     if files.needs_spark:
-        schema = "number long, place long, accepted long, text string"
-        equal_rows = run_over(spark(), files, find, schema, are_placed=True).toArrow()
+        equal_rows = engine.over(files, find, _FOUND, are_placed=True)
     else:
         names = [[table.columns.timestamp] for table in files.tables]
         equal_rows = pa.Table.from_batches(find(files.judged(names=names)), _FOUND)

@@ -10,10 +10,10 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from tidegate.pipelines.engine.spark.connect import without_remote
+from tidegate.pipelines.engine.spark.java import check_java
+from tidegate.pipelines.engine.spark.versions import check_spark, delta_coordinates
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.spark.connect import without_remote
-from tidegate.pipelines.spark.java import check_java
-from tidegate.pipelines.spark.versions import check_spark, delta_coordinates
 
 JARS_ENVIRONMENT = "TIDEGATE_JARS"
 

@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
+from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import OpenPart
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.rules import Int64s, are_times_usable
-from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
 from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_COUNTED = pa.schema([("counted", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +46,14 @@ class _Counted:
 
 
 def measure_files(
-    files: FileSlice,
-    with_rejects: bool = True,
-    spark: Callable[[], SparkSession] | None = None,
-    with_times: bool = True,
+    files: FileSlice, with_rejects: bool = True, engine: Engine | None = None, with_times: bool = True
 ) -> Measures:
     """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
 
     Args:
         files: the slice.
         with_rejects: True counts rejected rows too, which lie in no interval.
-        spark: returns the session; None if no row goes through Spark.
+        engine: the engine; None if no row goes through Spark.
         with_times: True if the event times of commits must be exact; else they may be those of rows that are deleted
             or dropped, and fewer columns are read.
 
@@ -77,8 +72,8 @@ def measure_files(
         for number, counts in zip(numbers, threads.map(measure, numbers), strict=True):
             _add(measures, files.parts[number], number, counts)
     if files.needs_spark:
-        assert spark is not None
-        _measure_by_spark(spark(), files, with_rejects, measures)
+        assert engine is not None
+        _measure_by_spark(engine, files, with_rejects, measures)
     return measures
 
 
@@ -123,7 +118,7 @@ def _measure(
             yield sized(counted, group) if counted.status == OK else counted
 
 
-def _measure_by_spark(spark: SparkSession, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
+def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
     """Add the rows that go through Spark, and compare their number with that of the log if all of them were read.
 
     Raises:
@@ -142,8 +137,8 @@ def _measure_by_spark(spark: SparkSession, files: FileSlice, with_rejects: bool,
             yield pa.RecordBatch.from_pydict({"counted": [json.dumps([rows.number, seen, counts])]})
 
     seen = dict.fromkeys(range(len(parts)), 0)
-    for row in run_over(spark, read, count, "counted string").collect():
-        place, rows, counts = json.loads(row["counted"])
+    for text in engine.over(read, count, _COUNTED)["counted"].to_pylist():
+        place, rows, counts = json.loads(text)
         seen[place] += rows
         _add(measures, parts[place], numbers[place], [_Counted(**counted) for counted in counts])
     for input_, table in enumerate(files.tables):

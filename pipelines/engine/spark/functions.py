@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.spark.on_demand import known_settings, spark_homes
+from tidegate.pipelines.engine.spark.known_settings import known_settings, spark_homes
 
 _REGISTRY = "org/apache/spark/sql/catalyst/analysis/FunctionRegistry$.class"
 _NAME = re.compile(rb"\x01\x00.([a-z_][a-z_0-9]*)", re.DOTALL)

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from tidegate.extras import require
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.spark import jvm
+from tidegate.pipelines.engine.spark.class_archive import java_options
+from tidegate.pipelines.engine.spark.cluster import protection, secret
+from tidegate.pipelines.engine.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
+from tidegate.pipelines.engine.spark.jars import find_jars
+from tidegate.pipelines.engine.spark.java import check_java
+from tidegate.pipelines.engine.spark.shipping import is_local, search_path, ship
+from tidegate.pipelines.engine.spark.versions import check_spark
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.spark import jvm
-from tidegate.pipelines.spark.class_archive import java_options
-from tidegate.pipelines.spark.cluster import protection, secret
-from tidegate.pipelines.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
-from tidegate.pipelines.spark.jars import find_jars
-from tidegate.pipelines.spark.java import check_java
-from tidegate.pipelines.spark.shipping import is_local, search_path, ship
-from tidegate.pipelines.spark.versions import check_spark
 from tidegate.pipelines.stores.credentials import remember
 
 if TYPE_CHECKING:

@@ -1,0 +1,184 @@
+"""The engine of a run: it runs functions of Arrow batches in tasks, over the rows of a slice or over given pieces.
+
+An epoch asks three things of it. All three return when every task has ended, and a task that fails fails the call.
+
+    over        files -> judged rows -> the caller's function -> batches
+    in_place    pieces of work -> the caller's function -> batches
+    exchanged   files -> judged rows -> packs of events by shard -> the caller's function, once a shard -> batches
+
+`SparkEngine` runs tasks of Spark, and also evaluates SQL and reads files that only Spark can. `LocalEngine` runs them
+in processes of this machine. What an epoch writes is the same under both, so each continues the other's snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.event_columns import PACK, SHARD
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.sources.commits import FilePart
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.base import Source
+    from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
+    from tidegate.pipelines.sources.file_slice import FileSlice
+    from tidegate.pipelines.sources.source_table import JudgedRows
+    from tidegate.pipelines.sources.sql.for_spark import SparkSql
+
+Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+
+Run: TypeAlias = "Callable[[Iterator[JudgedRows]], Batches]"
+"""Function of a task: it gets the judged rows of some parts, and yields batches."""
+
+Names: TypeAlias = Sequence[Sequence[str]]
+"""Columns of events by input."""
+
+PACKED = pa.schema([(SHARD, pa.int32()), (PACK, pa.binary())])
+"""Columns of packs: the number of the shard, and its events as an Arrow stream."""
+
+
+class Engine(Protocol):
+    """What runs the tasks of epochs. Functions are pickled, so they hold no session and no open file."""
+
+    @property
+    def name(self) -> str:
+        """`spark` or `local`, as in tidegate.toml."""
+
+    @property
+    def cores(self) -> int:
+        """Number of tasks that run at the same time."""
+
+    @property
+    def is_on_one_machine(self) -> bool:
+        """True if all tasks see the folders of this machine."""
+
+    def start(self) -> None:
+        """Start what takes long to start; without this call, the first task starts it."""
+
+    def setting(self, name: str) -> str | None:
+        """Return the value of a setting of Spark, which may change what an SQL expression means; None if unset."""
+
+    def check(self, error: Exception | None = None, within: float = 0.0) -> None:
+        """Raise an error if the engine has ended by itself; a stream calls it between two polls.
+
+        Args:
+            error: an error that the end may have caused; one that names another cause stands.
+            within: seconds to wait for the end.
+
+        Raises:
+            TidegateError: it has ended; the message says how.
+        """
+
+    def tasks(self, pieces: int, rows: int) -> int:
+        """Return the number of tasks in which that many pieces of work are done.
+
+        Args:
+            pieces: number of pieces, at least one.
+            rows: number of rows in all pieces, as far as it is known.
+        """
+
+    def in_place(
+        self, tasks: Sequence[Sequence[int]], run: Callable[[Sequence[int]], Batches], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
+        """Run a function once for each task; return the batches that it yields, in any order.
+
+        Args:
+            tasks: numbers that are given to the function, by task.
+            run: the function.
+            schema: schema of the batches.
+        """
+
+    def over(
+        self,
+        files: FileSlice,
+        run: Run,
+        schema: pa.Schema,
+        names: Names | None = None,
+        are_placed: bool = False,
+    ) -> pa.Table:
+        """Run a function in tasks over the judged rows of a slice; return all that it yields.
+
+        Args:
+            files: the slice, which has parts.
+            run: the function.
+            schema: schema of the batches that the function yields.
+            names: columns of events by input; None for those that an event has.
+            are_placed: True if places must tell rows of a file apart, also if Spark reads them.
+        """
+
+    def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
+        """Run a function over the judged rows of a slice, and yield what it yields in the order of columns.
+
+        The rows need not fit in memory. Nulls come first.
+
+        Args:
+            files: the slice, which has parts.
+            run: the function.
+            schema: schema of the batches that the function yields; the first column of `by` is the number of the
+                part's commit.
+            names: columns of events by input.
+            by: the columns that order the rows.
+        """
+
+    def exchanged(
+        self,
+        files: FileSlice | None,
+        pack: Run,
+        markers: Mapping[int, str],
+        run: Callable[[str, Sequence[pa.Buffer]], Batches],
+        schema: pa.Schema,
+    ) -> list[pa.RecordBatch]:
+        """Pack the events of a slice by shard, move the packs, and run a function once for each shard.
+
+        Args:
+            files: the slice; None if it has no rows.
+            pack: function that yields packs (`PACKED`).
+            markers: text for the function, by number of the shard; packs of other shards are dropped.
+            run: function that gets the text and the packs of a shard.
+            schema: schema of the batches that the function yields.
+        """
+
+    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
+        """Return the columns of an input whose rows go through Spark.
+
+        Raises:
+            Refused: an expression can't be evaluated, or this engine can't read the source.
+        """
+
+    def derived(self, sql: SparkSql, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of events for rows with all columns of a source, in their order, without `where`."""
+
+    def close(self) -> None:
+        """End what the engine started."""
+
+
+def settings_of(config: Config) -> Callable[[str], str | None]:
+    """Return a function that returns the value of a setting of Spark in tidegate.toml, or None."""
+
+    def setting(name: str) -> str | None:
+        value = config.spark.get(name)
+        return None if value is None else str(value)
+
+    return setting
+
+
+def heaped(parts: Sequence[FilePart], numbers: Sequence[int], most: int) -> list[list[int]]:
+    """Return numbers of parts in at most `most` heaps, each with about the same number of rows."""
+    heaps: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
+    heights = [0] * len(heaps)
+    for number in sorted(numbers, key=lambda number: -(parts[number].rows or 0)):
+        lowest = heights.index(min(heights))
+        heaps[lowest].append(number)
+        heights[lowest] += parts[number].rows or 1
+    return heaps
+
+
+def split(count: int, tasks: int) -> list[range]:
+    """Return the numbers below `count` in `tasks` ranges of about equal length, without empty ones."""
+    bounds = [count * task // tasks for task in range(tasks + 1)]
+    return [range(first, end) for first, end in pairwise(bounds) if first < end]

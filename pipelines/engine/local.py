@@ -1,0 +1,262 @@
+"""This machine as the engine: small epochs run in the driver itself, larger ones in processes of a pool. No JVM.
+
+The pool starts with the first epoch that is large enough to need it, and ends with the run. Packs of an exchange are
+Arrow files in the work folder. What needs Spark, an expression or a file, is refused with its name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.event_columns import PACK, SHARD
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.engine.base import Batches, Names, Run, heaped, settings_of
+from tidegate.pipelines.engine.pool import Pool
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.sources.base import Source
+from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.sql.for_spark import SparkSql
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.config import Config
+
+_ROWS_IN_DRIVER = 300_000
+"""Rows up to which an epoch runs in the driver: sending it to processes that run already costs as much."""
+_ROWS_TO_START = 1_000_000
+"""Rows from which on it pays to start the processes: each imports the libraries first."""
+_UNKNOWN = 1_000_000
+"""Rows of a file whose number is not recorded."""
+_ROWS_OF_A_BATCH = 100_000
+_PREFIX = "exchange-"
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalEngine:
+    """The cores of this machine as the engine of a run.
+
+    Args:
+        cores: number of processes; None for the cores that this process may use.
+        work: folder for the exchange of events; None for the system's folder of temporary files.
+        setting: returns the value of a setting of Spark that the project has. Expressions that the setting changes
+            are left to Spark, and so refused.
+        rows_in_driver: rows up to which an epoch runs in the driver, also when the pool runs; None for our own choice.
+    """
+
+    name = "local"
+    is_on_one_machine = True
+
+    def __init__(
+        self,
+        cores: int | None = None,
+        work: Path | None = None,
+        setting: Callable[[str], str | None] = lambda name: None,
+        rows_in_driver: int | None = None,
+    ) -> None:
+        self.cores = cores or count_cores()
+        self._work = work
+        self._setting = setting
+        self._rows_in_driver = rows_in_driver
+        self._pool: Pool | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> LocalEngine:
+        """Return the engine of a project; nothing starts yet."""
+        return cls(work=config.work_folder, setting=settings_of(config))
+
+    def start(self) -> None:
+        """Do nothing: whether processes pay is seen by the first epoch."""
+
+    def setting(self, name: str) -> str | None:
+        """Return the value of a setting of Spark in tidegate.toml; None if it is not set."""
+        return self._setting(name)
+
+    def check(self, error: Exception | None = None, within: float = 0.0) -> None:
+        """Do nothing: a process that ended is noticed by the task that it ran."""
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def tasks(self, pieces: int, rows: int) -> int:
+        """Return the number of tasks: one, in the driver, for few rows."""
+        return min(pieces, self.cores) if self._needs_pool(rows) else 1
+
+    def in_place(
+        self, tasks: Sequence[Sequence[int]], run: Callable[[Sequence[int]], Batches], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
+        """Run a function once for each task; see `Engine.in_place`. A single task runs in the driver."""
+        if len(tasks) < 2:
+            return [batch for numbers in tasks for batch in run(numbers)]
+        return self._in_pool([_Call(run, numbers) for numbers in tasks])
+
+    def over(
+        self,
+        files: FileSlice,
+        run: Run,
+        schema: pa.Schema,
+        names: Names | None = None,
+        are_placed: bool = False,
+    ) -> pa.Table:
+        """Run a function over the judged rows of a slice; see `Engine.over`."""
+        heaps = self._heaps(files, range(len(files.parts)))
+        calls = [_Call(lambda numbers: run(files.judged(numbers, names)), heap) for heap in heaps]
+        batches = [batch for call in calls for batch in call()] if len(calls) < 2 else self._in_pool(calls)
+        return pa.Table.from_batches(batches, schema)
+
+    def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
+        """Run a function over the judged rows of a slice, and yield its rows in order; see `Engine.in_order`.
+
+        One commit at a time is in memory.
+        """
+        by_commit: dict[int, list[int]] = {}
+        for number, part in enumerate(files.parts):
+            by_commit.setdefault(part.commit, []).append(number)
+        for _, numbers in sorted(by_commit.items()):
+            table = pa.Table.from_batches(run(files.judged(numbers, names)), schema)
+            yield from table.take(_order(table, by)).to_batches(max_chunksize=_ROWS_OF_A_BATCH)
+
+    def exchanged(
+        self,
+        files: FileSlice | None,
+        pack: Run,
+        markers: Mapping[int, str],
+        run: Callable[[str, Sequence[pa.Buffer]], Batches],
+        schema: pa.Schema,
+    ) -> list[pa.RecordBatch]:
+        """Pack events by shard into files, and run a function once for each shard; see `Engine.exchanged`."""
+        with self._folder() as folder:
+            if files is not None and files.parts:
+                heaps = self._heaps(files, range(len(files.parts)))
+                packing = _Packing(folder, files, pack, frozenset(markers))
+                calls = [_Call(packing.write, (task, heap)) for task, heap in enumerate(heaps)]
+                _ = [call() for call in calls] if len(calls) < 2 else self._in_pool(calls)
+            shards = [
+                _Call(_run_shard, (run, marker, sorted(folder.glob(f"{shard}-*")))) for shard, marker in markers.items()
+            ]
+            if self._pool is None:
+                return [batch for call in shards for batch in call()]
+            return self._in_pool(shards)
+
+    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
+        """Refuse an input whose rows go through Spark, with the reason."""
+        reason = choice.files_by_spark or choice.sql_by_spark
+        raise Refused(
+            f'pipeline {pipeline.name!r} can\'t read source {source.path} with engine = "local": {reason}, and that '
+            'needs Spark. Run it with --engine spark (engine = "spark" in tidegate.toml), or change that part of the '
+            "pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
+        )
+
+    def derived(self, sql: SparkSql, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Raise an error: no input of this engine has such SQL."""
+        raise TidegateError(f"pipeline {sql.pipeline!r} has SQL for Spark; this is a fault of tidegate")
+
+    def _needs_pool(self, rows: int) -> bool:
+        if self._rows_in_driver is not None:
+            return self.cores > 1 and rows > self._rows_in_driver
+        return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
+
+    def _heaps(self, files: FileSlice, numbers: Sequence[int]) -> list[list[int]]:
+        """Return the parts that each task reads; one heap, for the driver, if they have few rows."""
+        rows = sum(
+            _UNKNOWN if files.parts[number].rows is None else files.parts[number].rows or 0 for number in numbers
+        )
+        return heaped(files.parts, numbers, self.tasks(max(1, len(numbers)), rows))
+
+    def _in_pool(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
+        if self._pool is None:
+            self._pool = Pool(self.cores)
+        try:
+            return self._pool.run(calls)
+        except Exception:
+            # Tasks that still run belong to an epoch that failed.
+            self.close()
+            raise
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Make the folder of an exchange, and remove it afterwards."""
+        if self._work is not None:
+            self._work.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._work))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
+    """Return the numbers of rows in the order of columns, as Spark orders them: nulls first, NaN last."""
+    keys = {}
+    for name in by:
+        if pa.types.is_floating(table.schema.field(name).type):
+            keys[f"nan:{name}"] = pc.is_nan(table[name])
+        keys[name] = table[name]
+    order = [(name, "ascending") for name in keys]
+    return pc.sort_indices(pa.table(keys), sort_keys=order, null_placement="at_start")
+
+
+class _Call:
+    """A call of a function that yields batches; it is pickled."""
+
+    def __init__(self, run: Callable[..., Batches], *arguments: object) -> None:
+        self._run, self._arguments = run, arguments
+
+    def __call__(self) -> list[pa.RecordBatch]:
+        """Run it to its end."""
+        return list(self._run(*self._arguments))
+
+
+class _Packing:
+    """The first half of an exchange: a task writes the packs of the parts that it reads, one file for each shard.
+
+    Args:
+        folder: the folder of the exchange.
+        files: the slice.
+        pack: yields the packs of rows.
+        shards: the shards whose packs are wanted.
+    """
+
+    def __init__(self, folder: Path, files: FileSlice, pack: Run, shards: frozenset[int]) -> None:
+        self._folder, self._files, self._pack, self._shards = folder, files, pack, shards
+
+    def write(self, task: tuple[int, Sequence[int]]) -> Batches:
+        """Write the packs of a task, each into a file of its own; yield nothing."""
+        number, parts = task
+        try:
+            for bundle, packs in enumerate(self._pack(self._files.judged(parts))):
+                columns = packs.column(SHARD).to_pylist(), packs.column(PACK)
+                for shard, content in zip(*columns, strict=True):
+                    if shard in self._shards:
+                        (self._folder / f"{shard}-{number:04d}-{bundle:06d}").write_bytes(content.as_buffer())
+        except OSError as error:
+            raise TidegateError(
+                f"work folder {self._folder.parent}: the events of the epoch can't be exchanged there "
+                f"({error.strerror}). Nothing was committed: make room, or set `work` in tidegate.toml, and run again"
+            ) from error
+        return iter(())
+
+
+def _run_shard(shard: tuple[Callable[[str, Sequence[pa.Buffer]], Batches], str, Sequence[Path]]) -> Batches:
+    """Run the second half of an exchange for a shard, over the files of its packs."""
+    run, marker, paths = shard
+    packs = []
+    for path in paths:
+        with pa.memory_map(str(path)) as file:
+            packs.append(file.read_buffer())
+    return run(marker, packs)

@@ -1,0 +1,17 @@
+"""Meanings of some conditions of `where`, for tests that say what is right without the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "value % 3 <> 0": lambda row: row["value"] % 3 != 0,
+    "value % 2 = 0": lambda row: row["value"] % 2 == 0,
+    "value > 4": lambda row: row["value"] > 4,
+}
+
+
+def is_kept(where: str | None, row: dict[str, Any]) -> bool:
+    """True if `where` keeps a row."""
+    return where is None or CONDITIONS[where](row)

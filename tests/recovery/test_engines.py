@@ -1,0 +1,219 @@
+"""The contract of engines: what an epoch writes is the same under each, and each continues the other's snapshots.
+
+Windows of each kind, process functions, joins, corrections and reopened late rows, with kills at the steps of an epoch
+and restores at another parallelism: table by table, row for row, they are those of one run in this process.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
+from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
+from tests.recovery.steps import STEPS
+from tests.recovery.test_equality import HOUR, MINUTE, PIPELINES, SUMS, arrive, commits_come_hourly, put_back
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.engine.spark.engine import SparkEngine
+from tidegate.pipelines.epoch import exchange
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.windowing import (
+    CalendarEventTimeWindows,
+    EventTimeSessionWindows,
+    IntervalJoin,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from tidegate.windowing.watermarks import WatermarkGenerator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.recovery
+
+Expected = Callable[[str], dict[str, list[str]]]
+
+
+class UntilTheLargest(WatermarkGenerator):
+    """Event time follows the largest value's element, so that the order of the events of a commit matters."""
+
+    def __init__(self) -> None:
+        self.largest = -1
+        self.time = 0
+
+    def on_event(self, event: Any, timestamp: int, output: Any) -> None:
+        if (event["value"] or 0) >= self.largest or timestamp > self.time + 3_600_000:
+            self.largest, self.time = event["value"] or 0, timestamp
+            output.emit_watermark(timestamp - 1_200_000)
+
+    def on_periodic_emit(self, output: Any) -> None:
+        """Only events move it."""
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"largest": self.largest, "time": self.time}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.largest, self.time = state["largest"], state["time"]
+
+
+def pair(left: Any, right: Any) -> dict[str, Any]:
+    return {"more": right["value"] - left["value"]}
+
+
+PIPELINES_OF_ENGINES: dict[str, Pipeline] = {
+    **PIPELINES,
+    "days of a calendar": hourly_pipeline(compute=Windows(CalendarEventTimeWindows.days("America/New_York"), **SUMS)),
+    "SQL": hourly_pipeline(
+        columns={"value": "value * 2", "kind": "upper(user)"}, where="value % 3 <> 0 and user is not null"
+    ),
+    "an own generator": hourly_pipeline(watermark=WatermarkStrategy.for_generator(UntilTheLargest)),
+    "a join": hourly_pipeline(
+        right=Input(source=DeltaSource("others", timestamp="at"), where="value > 30"),
+        where="value < 70",
+        compute=IntervalJoin(-10 * MINUTE, 10 * MINUTE, join=pair, result_type=pa.struct([("more", pa.int64())])),
+    ),
+    "corrected": hourly_pipeline(
+        source=DeltaSource("events", timestamp="at", changes="correct"),
+        compute=Windows(TumblingEventTimeWindows.of(HOUR), **SUMS),
+    ),
+    "corrected sessions": session_pipeline(
+        10 * MINUTE,
+        source=DeltaSource("events", timestamp="at", changes="correct"),
+        compute=Windows(EventTimeSessionWindows.with_gap(10 * MINUTE), **SUMS),
+    ),
+}
+
+REOPENED = ("sessions with lateness", "sliding", "SQL", "corrected", "corrected sessions")
+"""Pipelines whose late rows are reopened at the end."""
+CORRECTED = ("corrected", "corrected sessions")
+"""Pipelines whose source changes at the end."""
+FEW = ("sliding", "a process function", "a join", "an own generator", "corrected sessions")
+"""Pipelines of every run on Spark; the others run there in the long form."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(tmp_path_factory.mktemp("source") / "lake")
+    arrive(lake)
+    draw = random.Random(5)
+    for number in range(4):
+        end_of_hour = DAY0 + (number + 1) * HOUR
+        times = [end_of_hour - timedelta(seconds=draw.randrange(5400)) for _ in range(40)]
+        rows = [(draw.choice(("ann", "bob", "often")), time, draw.randrange(100)) for time in times]
+        lake.append(*rows, table="others")
+    commits_come_hourly(lake, "others")
+    commits_come_hourly(lake, "events")
+    return lake
+
+
+@pytest.fixture(scope="module")
+def expected(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """What one run in this process leaves, by pipeline."""
+    found: dict[str, dict[str, list[str]]] = {}
+
+    def of(name: str) -> dict[str, list[str]]:
+        if name not in found:
+            lake = copy_of(source, tmp_path_factory.mktemp("expected") / "lake")
+            pipeline = PIPELINES_OF_ENGINES[name]
+            run(LOCAL, lake, pipeline=pipeline, limits=EpochLimits())
+            end(LOCAL, lake, name)
+            found[name] = contents(lake, pipeline)
+            assert found[name]["results"], name
+        return found[name]
+
+    return of
+
+
+def contents(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
+    """Contents of the tables without the numbers of epochs, also of those that reopened late rows."""
+    return rows_of(lake, pipeline, ("epoch", "timeline", "reopened"))
+
+
+def end(engine: Engine, lake: Lake, name: str) -> None:
+    """The end of a life: late rows are reopened, and rows of the source are deleted."""
+    pipeline = PIPELINES_OF_ENGINES[name]
+    if name in CORRECTED:
+        DeltaTable(lake.path("events")).delete("value % 10 = 3")
+        lake.clock.now += 60_000
+        run(engine, lake, pipeline=pipeline, limits=EpochLimits())
+    if name in REOPENED:
+        with lake.driver(engine, pipeline) as driver:
+            manifest, rows = reopen(driver, Selection())
+        assert manifest is not None
+        assert rows > 0
+        assert manifest.engine == engine.name
+
+
+def live(engines: Sequence[Engine], lake: Lake, name: str, draw: random.Random) -> None:
+    """Drawn engines, epochs, steps to crash after, snapshots to go back to and parallelism; then to the end."""
+    pipeline = PIPELINES_OF_ENGINES[name]
+    for _ in range(3):
+        here = replace(pipeline, parallelism=draw.choice((1, 2, 5)))
+        limits = EpochLimits(files=draw.choice((1, 2)))
+        crash_after(draw.choice(engines), lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, limits=limits)
+        put_back(lake, pipeline, draw)
+    for engine in engines:
+        run(engine, lake, pipeline=replace(pipeline, parallelism=5), limits=EpochLimits(files=3))
+        assert lake.snapshot(pipeline).manifest.engine == engine.name
+        lake.clock.now += 1
+    end(draw.choice(engines), lake, name)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[LocalEngine]:
+    """The local engine, with a process for every task."""
+    engine = LocalEngine(cores=2, rows_in_driver=0)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(params=["in place", "exchanged"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The way of events to their shards: each task reads all files, or tasks exchange packs."""
+    if request.param == "exchanged":
+        monkeypatch.setattr(exchange, "_ROWS_READ_AGAIN", -1)
+        monkeypatch.setattr(exchange, "_TASKS_THAT_READ", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", PIPELINES_OF_ENGINES)
+def test_processes_of_this_machine_write_what_one_process_writes(
+    source: Lake,
+    expected: Callable[[str], dict[str, list[str]]],
+    tmp_path: Path,
+    pool: LocalEngine,
+    way: str,
+    name: str,
+) -> None:
+    lake = copy_of(source, tmp_path / "lake")
+    live([pool, LOCAL], lake, name, random.Random(f"{name} {way}"))
+    assert differences(contents(lake, PIPELINES_OF_ENGINES[name]), expected(name)) == {}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in PIPELINES_OF_ENGINES]
+)
+def test_spark_and_this_machine_go_on_from_each_other(
+    source: Lake,
+    expected: Callable[[str], dict[str, list[str]]],
+    tmp_path: Path,
+    spark: SparkSession,
+    way: str,
+    name: str,
+) -> None:
+    lake = copy_of(source, tmp_path / "lake")
+    live([SparkEngine(spark), LOCAL], lake, name, random.Random(f"{name} {way}"))
+    assert differences(contents(lake, PIPELINES_OF_ENGINES[name]), expected(name)) == {}
