@@ -120,7 +120,7 @@ SPARK_SETTINGS: dict[str, str | int | bool] = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the run, made as the product makes it."""
-    from tidegate.pipelines.spark.session import start_session
+    from tidegate.pipelines.engine.spark.session import start_session
 
     config = Config(root=tmp_path_factory.mktemp("session"), spark=SPARK_SETTINGS)
     session = start_session(config, "tests")

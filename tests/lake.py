@@ -19,6 +19,9 @@ from deltalake.transaction import AddAction
 
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.pipelines.run.driver import Driver, drive
@@ -39,6 +42,9 @@ EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")),
 
 Row = tuple[str | None, datetime | None, int]
 """User, time and value of an event."""
+
+LOCAL = LocalEngine(cores=2, rows_in_driver=1 << 60)
+"""The local engine of tests: two cores, and every epoch in the test's own process."""
 
 DAY0 = datetime(2024, 3, 1, tzinfo=UTC)
 """First moment of generated data."""
@@ -95,6 +101,11 @@ class Clock:
         return self.now
 
 
+def engine_of(given: Engine | SparkSession) -> Engine:
+    """Return an engine as it is, and that of the tests' session."""
+    return SparkEngine(given) if hasattr(given, "sparkContext") or hasattr(given, "sql") else given
+
+
 @dataclass
 class Lake:
     """A project: its folder, its source table `events`, and its pipelines' tables."""
@@ -141,15 +152,15 @@ class Lake:
 
     @contextmanager
     def driver(
-        self, spark: SparkSession, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
+        self, engine: Engine | SparkSession, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
     ) -> Iterator[Driver]:
         """A driver of the pipeline in the test's session."""
-        with drive(self.config, pipeline, "test", spark=spark, clock=self.clock, tell=tell) as driver:
+        with drive(self.config, pipeline, "test", engine=engine_of(engine), clock=self.clock, tell=tell) as driver:
             yield driver
 
     def backfill(
         self,
-        spark: SparkSession,
+        engine: Engine | SparkSession,
         pipeline: Pipeline,
         start: datetime,
         end: datetime,
@@ -158,19 +169,21 @@ class Lake:
     ) -> list[IntervalRun]:
         """Run a backfill to its end."""
         length = None if slice_length is None else parse_slice(slice_length)
-        with self.driver(spark, pipeline) as driver:
+        with self.driver(engine, pipeline) as driver:
             return list(backfill(driver, cut(start, end, length), and_following))
 
-    def stream(self, spark: SparkSession, pipeline: Pipeline, **limits: int) -> list[Manifest]:
+    def stream(self, engine: Engine | SparkSession, pipeline: Pipeline, **limits: int) -> list[Manifest]:
         """Run the stream over what is there now, within limits on an epoch; the manifests of its epochs."""
         made: list[Manifest] = []
-        with self.driver(spark, pipeline) as driver:
+        with self.driver(engine, pipeline) as driver:
             Stream(driver, made.append, EpochLimits(**limits)).run_available()
         return made
 
-    def replay(self, spark: SparkSession, pipeline: Pipeline, commits_per_epoch: int | None = None) -> list[Manifest]:
+    def replay(
+        self, engine: Engine | SparkSession, pipeline: Pipeline, commits_per_epoch: int | None = None
+    ) -> list[Manifest]:
         """Backfill in arrival order; the manifests of its epochs."""
-        with self.driver(spark, pipeline) as driver:
+        with self.driver(engine, pipeline) as driver:
             return list(replay(driver, commits_per_epoch))
 
     # --- what they left ------------------------------------------------------------------------

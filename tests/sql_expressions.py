@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tidegate.pipelines.spark.versions import lacks_function
+from tidegate.pipelines.sources.sql.functions import lacks_function
 
 
 def _lines(text: str) -> list[str]:

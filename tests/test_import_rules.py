@@ -28,7 +28,7 @@ ALLOWED = {
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "openlineage", "psutil", "pydantic"},
     "pipelines/metrics": {"tidegate.windowing", "opentelemetry", "prometheus_client"},
-    "pipelines/spark": {"pyspark", "grpc", "pyarrow", "xxhash"},
+    "pipelines/engine": LIBRARY | {"pyspark", "grpc", "loky"},
     "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
     "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "click", "deltalake", "jinja2"}
     | {"pandas", "pyarrow", "numpy"},
@@ -271,3 +271,19 @@ def test_every_import_is_a_declared_dependency() -> None:
 def _distribution(requirement: str) -> str:
     name = "".join(character if character.isalnum() or character in "-_" else " " for character in requirement)
     return name.split()[0].lower().replace("_", "-")
+
+
+OF_SPARK = ("pipelines/engine/spark", "pipelines/reading")
+"""Folders that may name a session: Spark's engine, and the format by which Spark reads our tables."""
+
+
+def names_sessions(file: Path) -> bool:
+    """True if a file of the product names Spark's session or a module of PySpark."""
+    if file.relative_to(ROOT).as_posix().startswith(OF_SPARK):
+        return False
+    return "SparkSession" in file.read_text() or any(top_of(name) == "pyspark" for _, name in imports(file))
+
+
+def test_no_module_outside_its_engine_takes_a_session_of_spark() -> None:
+    found = [file.relative_to(ROOT).as_posix() for file in files("pipelines") if names_sessions(file)]
+    assert found == []

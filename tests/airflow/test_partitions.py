@@ -19,9 +19,8 @@ from deltalake import DeltaTable
 
 from tests.airflow.dag_runs import events_of, run_of, unpause
 from tests.airflow.visits import told
-from tests.lake import Lake, Row, at
+from tests.lake import LOCAL, Lake, Row, at
 from tests.recovery.arrivals import run as stream_without_spark
-from tests.recovery.without_spark import NoSpark
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -91,7 +90,7 @@ def test_three_changed_rows_on_two_days_run_these_days_and_their_month_again_onc
     for dag in ("by_day", "by_month", "by_any"):
         unpause(airflow, dag)
     lake.append(*FIRST, table="told_events")
-    stream_without_spark(NoSpark(), lake, pipeline=told, limits=EpochLimits())
+    stream_without_spark(LOCAL, lake, pipeline=told, limits=EpochLimits())
     days = [at("00:00", day).strftime("%Y-%m-%dT%H:%M:%S") for day in range(-1, 3)]
     assert check(airflow) == [*days, None]
     assert readers.of("by_day", 4) == totals(BEFORE, "%Y-%m-%d")
@@ -99,7 +98,7 @@ def test_three_changed_rows_on_two_days_run_these_days_and_their_month_again_onc
     assert check(airflow) == [], "no window changed since"
 
     DeltaTable(lake.path("told_events")).update({"value": "value + 5"}, predicate="value in (10, 7, 1000)")
-    stream_without_spark(NoSpark(), lake, pipeline=told, limits=EpochLimits())
+    stream_without_spark(LOCAL, lake, pipeline=told, limits=EpochLimits())
     assert check(airflow) == [days[1], days[3], None]
     expected = totals(CHANGED, "%Y-%m-%d")
     assert readers.of("by_day", 2) == {day: expected[day] for day in ("2024-03-01", "2024-03-03")}

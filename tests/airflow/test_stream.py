@@ -12,9 +12,8 @@ import pytest
 
 from tests.airflow.dag_runs import begin, end_of, events_of, run_of, states, task_log, trigger, unpause
 from tests.airflow.visits import live, resting
-from tests.lake import Lake, at
+from tests.lake import LOCAL, Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
-from tests.recovery.without_spark import NoSpark
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import load_config
@@ -45,7 +44,7 @@ def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     """As the trigger form does it: the run is there first, and unpausing makes that of the schedule beside it."""
     for rows in (FIRST, FED):
         lake.append(*rows, table="resting_events")
-        stream_without_spark(NoSpark(), lake, pipeline=resting, limits=EpochLimits())
+        stream_without_spark(LOCAL, lake, pipeline=resting, limits=EpochLimits())
     assert lake.snapshot(resting).manifest.epoch == 2
     asked = trigger(airflow, RESTING, restore="1")
     unpause(airflow, RESTING)

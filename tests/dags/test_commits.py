@@ -20,10 +20,9 @@ from airflow.utils.types import DagRunType
 from deltalake import DeltaTable
 
 from tests.dags.project import write_project
-from tests.lake import DAY0, Lake, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.listed_files import ListedFiles
 from tests.recovery.arrivals import run as stream_without_spark
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow import commits, project_dags
 from tidegate.pipelines.airflow.commits import CommitTrigger, commits_asset
@@ -53,7 +52,7 @@ def project(lake: Lake, *pipelines: Pipeline, **fields: str) -> Path:
 
 
 def stream(lake: Lake, pipeline: Pipeline = HOURS) -> None:
-    stream_without_spark(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits())
+    stream_without_spark(LOCAL, lake, pipeline=pipeline, limits=EpochLimits())
 
 
 def arrive(lake: Lake, hour: int) -> int:
@@ -96,8 +95,7 @@ def test_many_pipelines_on_one_table_are_told_by_their_own_positions(lake: Lake)
 def test_a_backfill_that_left_rows_is_no_taken_over_pipeline(lake: Lake) -> None:
     arrive(lake, 1)
     arrive(lake, 30)
-    with standing_in(NoSpark()):
-        lake.backfill(NoSpark(), HOURS, DAY0, DAY0 + timedelta(days=1))  # type: ignore[arg-type]
+    lake.backfill(LOCAL, HOURS, DAY0, DAY0 + timedelta(days=1))  # type: ignore[arg-type]
     watch = SourceWatch(project(lake), "hours")
     assert watch.look() == Look("rows of events that the backfill left", (1, 1))
     stream(lake)

@@ -28,8 +28,8 @@ from tests.deployment.manifests import (
 )
 from tests.docs.test_command_lines import fault
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.engine.spark.cluster import protection
 from tidegate.pipelines.errors import QUALITY, REFUSED, USAGE
-from tidegate.pipelines.spark.cluster import protection
 
 FILES = sorted(FOLDER.glob("*/*.yaml"))
 BY_FORM = {form: of_form(form) for form in FORMS}

@@ -30,6 +30,7 @@ from tests.waiting import wait_until
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.engine.spark.cluster import SECRET
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
@@ -37,7 +38,6 @@ from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, load_f
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import read_lease
 from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.spark.cluster import SECRET
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.deployment.native import ROOT, SparkCluster
-from tidegate.pipelines.spark.cluster import SECRET
+from tidegate.pipelines.engine.spark.cluster import SECRET
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.spark.session import start_session, stop_session
+from tidegate.pipelines.engine.spark.session import start_session, stop_session
 
 folder, master, host, is_safe = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "safe"
 settings = {

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from tests.expectations.broken import broken_in
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.manifest import Manifest, StaleInterval
 from tidegate.pipelines.run.stream import Stream
@@ -21,11 +19,6 @@ from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.windowing import Count, Max, Sum
 from tidegate.windowing.time import to_millis
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-NO_SPARK = cast("SparkSession", NoSpark())
 
 
 def test_intervals_run_again_after_a_restore_break_nothing(tmp_path: Path) -> None:
@@ -50,11 +43,10 @@ def test_a_state_column_that_came_after_the_restored_snapshot_is_no_difference(t
     with_largest = replace(
         pipeline.compute, aggregate={"events": Count(), "total": Sum("value"), "largest": Max("value")}
     )
-    with standing_in(NoSpark()):
-        for hour, code in ((10, pipeline), (11, replace(pipeline, compute=with_largest))):
-            lake.append(("ann", at(f"{hour}:10"), hour), ("bob", at(f"{hour}:20"), hour))
-            with lake.driver(NO_SPARK, code) as driver:
-                Stream(driver, lambda manifest: None).run_available()
+    for hour, code in ((10, pipeline), (11, replace(pipeline, compute=with_largest))):
+        lake.append(("ann", at(f"{hour}:10"), hour), ("bob", at(f"{hour}:20"), hour))
+        with lake.driver(LOCAL, code) as driver:
+            Stream(driver, lambda manifest: None).run_available()
     tables = lake.tables(pipeline)
     restore(tables, find_snapshot(tables, "1"), START_OF_DRIVER)
     checked = pin(tables, pipeline).restored

@@ -217,7 +217,7 @@ def _read_a_bucket() -> object:
 
 def _start_spark(settings: dict[str, str | int | bool]) -> Callable[[], object]:
     def start() -> object:
-        from tidegate.pipelines.spark.session import start_session
+        from tidegate.pipelines.engine.spark.session import start_session
 
         return start_session(Config(spark=settings), "backfill visits")
 

@@ -203,7 +203,7 @@ def test_spark_runs_a_backfill_and_reads_it(environment: Installed, project: Pat
     environment.python(
         "from tidegate import register_format\n"
         "from tidegate.pipelines.config import load_config\n"
-        "from tidegate.pipelines.spark.session import start_session\n"
+        "from tidegate.pipelines.engine.spark.session import start_session\n"
         "spark = start_session(load_config(), 'reading')\n"
         "register_format(spark)\n"
         "assert spark.read.format('tidegate').load('sessions').count() == 3\n"

@@ -9,7 +9,6 @@ import pytest
 
 from tests.lake import Lake
 from tests.pipelines.by_hand import ByHand
-from tests.recovery.without_spark import NoSpark, standing_in
 
 
 @pytest.fixture
@@ -21,5 +20,4 @@ def by_hand(tmp_path: Path) -> ByHand:
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     """A lake whose streams run without a JVM."""
-    with standing_in(NoSpark()):
-        yield Lake(tmp_path)
+    return Lake(tmp_path)

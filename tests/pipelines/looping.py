@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
 
-from tests.lake import Lake
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import LOCAL, Lake
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-NO_SPARK = cast("SparkSession", NoSpark())
 
 
 @dataclass
@@ -58,12 +51,11 @@ def continuous(
         made.append(manifest)
         on_epoch(manifest)
 
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         stream = Stream(driver, keep, EpochLimits(**limits), pause=waits.pause, timer=waits.timer)
         stream.run_continuously(interval, should_stop)
     return made
 
 
 def available(lake: Lake, pipeline: Pipeline, **limits: int) -> list[Manifest]:
-    with standing_in(NoSpark()):
-        return lake.stream(NO_SPARK, pipeline, **limits)
+    return lake.stream(LOCAL, pipeline, **limits)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.spark import connect
+from tidegate.pipelines.engine.spark.connect import count_cores, is_connect, keep_alive, remote_of
+from tidegate.pipelines.engine.spark.session import ended_with, start_session
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.spark import connect
-from tidegate.pipelines.spark.connect import count_cores, is_connect, keep_alive, remote_of
-from tidegate.pipelines.spark.session import ended_with, start_session
 
 
 def remote_session(calls: list[str]) -> Any:

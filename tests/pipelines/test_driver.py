@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.lake import Lake, hourly_pipeline
+from tidegate.pipelines.engine.spark import session
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
-from tidegate.pipelines.spark import session
 
 
 class Process:
@@ -47,7 +47,7 @@ def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: py
     monkeypatch.setattr(session.jvm, "process", lambda: started.process)
     config: Any = Lake(folder).config
     with drive(config, hourly_pipeline(), "test") as driver:
-        assert driver.spark is started
+        driver.engine.start()
         raise error
     return started
 
@@ -111,7 +111,7 @@ def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
     lake = Lake(tmp_path)
     with pytest.raises(LeaseHeld, match=r"lost the lease to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
         with drive(lake.config, hourly_pipeline(), "stream", clock=lake.clock) as driver:
-            assert driver.spark is started  # type: ignore[comparison-overlap]
+            driver.engine.start()
             other = Lease(driver.tables, "restore", lake.clock)
             lake.clock.now += TIME_TO_LIVE
             other.row = replace(other.row, host="elsewhere")

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
-from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.quiet import quiet_pipeline
 from tests.pipelines.reopen.lake_rows import reopen
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.errors import Refused
@@ -30,10 +29,6 @@ from tidegate.pipelines.tables import results
 from tidegate.windowing import Count, EventTimeTrigger, GlobalWindows, Windows
 from tidegate.windowing.time import MAX_TIMESTAMP
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-NO_SPARK = cast("SparkSession", NoSpark())
 SESSIONS = session_pipeline(allowed_lateness=timedelta(hours=2))
 
 
@@ -42,20 +37,19 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     """A day of events; the last session of ann crosses its end."""
     lake = Lake(tmp_path / "lake")
     lake.append(("ann", at("10:00"), 1), ("bob", at("12:00"), 2), ("ann", at("23:50"), 4))
-    with standing_in(NoSpark()):
-        yield lake
+    return lake
 
 
 def ended(lake: Lake, pipeline: Pipeline = SESSIONS) -> Manifest | None:
     """A backfill of the day, then the end."""
-    lake.backfill(NO_SPARK, pipeline, DAY0, at("24:00"))
-    with lake.driver(NO_SPARK, pipeline) as driver:
+    lake.backfill(LOCAL, pipeline, DAY0, at("24:00"))
+    with lake.driver(LOCAL, pipeline) as driver:
         return end_of_input(driver)
 
 
 def stream_to_the_end(lake: Lake, pipeline: Pipeline = SESSIONS) -> list[Manifest]:
     made: list[Manifest] = []
-    with lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         stream = Stream(driver, made.append)
         stream.run_available()
         stream.end_of_input()
@@ -67,7 +61,7 @@ def totals(lake: Lake, pipeline: Pipeline = SESSIONS) -> list[tuple[str, int]]:
 
 
 def test_after_a_backfill_what_crosses_its_end_fires_and_is_final(lake: Lake) -> None:
-    lake.backfill(NO_SPARK, SESSIONS, DAY0, at("24:00"))
+    lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
     assert totals(lake) == [("ann", 1), ("bob", 2)]
     made = ended(lake)
     assert made is not None
@@ -109,13 +103,13 @@ def test_the_global_window_and_the_timers_of_functions_fire(lake: Lake) -> None:
 def test_the_next_interval_is_refused_and_the_way_back_works(lake: Lake) -> None:
     ended(lake)
     with pytest.raises(Refused, match="its input has ended, so all of it would be late") as refused:
-        lake.backfill(NO_SPARK, SESSIONS, at("24:00"), at("48:00"))
+        lake.backfill(LOCAL, SESSIONS, at("24:00"), at("48:00"))
     told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
     assert told is not None
     restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
     assert totals(lake) == [("ann", 1), ("bob", 2)]
     lake.append(("ann", at("24:05"), 8))
-    lake.backfill(NO_SPARK, SESSIONS, at("24:00"), at("48:00"))
+    lake.backfill(LOCAL, SESSIONS, at("24:00"), at("48:00"))
     assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]
 
 
@@ -135,7 +129,7 @@ def test_an_interval_that_is_run_again_takes_the_end_back(lake: Lake, monkeypatc
     ended(lake)
     lake.append(("bob", at("12:10"), 8))
     monkeypatch.setattr(backfill, "changed_rows", lambda *given: 1)
-    assert [run.state for run in lake.backfill(NO_SPARK, SESSIONS, DAY0, at("24:00"))] == ["done"]
+    assert [run.state for run in lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))] == ["done"]
     assert totals(lake) == [("ann", 1), ("bob", 10)]
     assert not lake.rows(SESSIONS, "results")["stale"].to_pylist().count(True)
     ended_again = ended_of(lake)
@@ -144,14 +138,14 @@ def test_an_interval_that_is_run_again_takes_the_end_back(lake: Lake, monkeypatc
 
 
 def ended_of(lake: Lake) -> Manifest | None:
-    with lake.driver(NO_SPARK, SESSIONS) as driver:
+    with lake.driver(LOCAL, SESSIONS) as driver:
         return end_of_input(driver)
 
 
 def test_before_anything_was_run_and_under_a_stream_it_is_refused_with_the_way(lake: Lake) -> None:
     with pytest.raises(Refused, match="has no snapshot yet: run `tidegate backfill sessions`"):
         ended_of(lake)
-    lake.stream(NO_SPARK, SESSIONS)
+    lake.stream(LOCAL, SESSIONS)
     with pytest.raises(Refused, match=r"`tidegate stream sessions --available-now --end-of-input`"):
         ended_of(lake)
 
@@ -159,12 +153,12 @@ def test_before_anything_was_run_and_under_a_stream_it_is_refused_with_the_way(l
 def test_stale_intervals_are_run_again_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill, "changed_rows", lambda *given: 1)
     for first, last in ((0, 24), (24, 48)):
-        lake.backfill(NO_SPARK, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
-    lake.backfill(NO_SPARK, SESSIONS, DAY0, at("24:00"))
+        lake.backfill(LOCAL, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
+    lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
     told = r"`tidegate backfill sessions --start 2024-03-02T00:00:00 --end 2024-03-03T00:00:00 --and-following`"
     with pytest.raises(Refused, match=told):
         ended_of(lake)
-    with lake.driver(NO_SPARK, SESSIONS) as driver:
+    with lake.driver(LOCAL, SESSIONS) as driver:
         list(run_backfill(driver, cut(at("24:00"), at("48:00"), None), and_following=True))
     assert ended_of(lake) is not None
 

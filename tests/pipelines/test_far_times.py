@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import failed_in_check
-from tests.lake import Lake, at
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import LOCAL, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.cli import run
@@ -82,8 +81,7 @@ def pipeline_of(compute: Compute) -> Pipeline:
 def backfilled(folder: Path, compute: Compute, rows: pa.Table) -> tuple[Lake, Pipeline]:
     lake, pipeline = Lake(folder), pipeline_of(compute)
     lake.write(rows)
-    with standing_in(NoSpark()):
-        lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00"), at("05:45"))
+    lake.backfill(LOCAL, pipeline, at("00:00"), at("05:45"))
     return lake, pipeline
 
 

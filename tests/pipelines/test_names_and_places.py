@@ -10,14 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.lake import EVENTS, Lake, at
+from tests.lake import EVENTS, LOCAL, Lake, at
 from tests.pipelines.counting import HOURS, counting
-from tests.recovery.without_spark import NEVER_STARTED
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
@@ -145,7 +144,7 @@ def test_a_stream_checks_places_before_it_reads(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     pipeline = counting(source=DeltaSource(f"{tmp_path}/warehouse/hours", timestamp="at"))
     with pytest.raises(Refused, match=r"is source\.table"):
-        OpenInput.open(NEVER_STARTED, lake.tables(pipeline), pipeline)
+        OpenInput.open(LOCAL, lake.tables(pipeline), pipeline)
 
 
 def test_a_shallow_clone_is_refused_with_the_way_out(lake: Lake) -> None:

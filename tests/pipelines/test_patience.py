@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lake import Lake, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK
+from tests.lake import LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.lease import Lease
@@ -26,7 +25,7 @@ def waited(lake: Lake, holder: str, seconds: float, ends_after: int) -> tuple[bo
 
     wait = Patience(seconds, "backfill", told.append, timer=lambda: float(len(slept)), sleep=sleep)
     try:
-        with drive(lake.config, hourly_pipeline(), "backfill", NO_SPARK, lake.clock, wait=wait):
+        with drive(lake.config, hourly_pipeline(), "backfill", LOCAL, lake.clock, wait=wait):
             return True, len(slept), told
     except LeaseHeld:
         held.__exit__(None, None, None)

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.hand_made import HandMade, mapped, struct
-from tests.lake import DAY0, Lake, at, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK, available
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
+from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.windowing.time import to_millis
@@ -63,8 +61,7 @@ class Source:
 
 
 def backfill(lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
-    with standing_in(NoSpark()):
-        lake.backfill(NO_SPARK, pipeline, DAY0 + first * DAY, DAY0 + last * DAY)
+    lake.backfill(LOCAL, pipeline, DAY0 + first * DAY, DAY0 + last * DAY)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -94,8 +91,8 @@ def test_late_rows_from_before_a_change_of_columns_are_read_with_the_columns_of_
     source.change(CHANGES[change], at("10:00"))
     source.commit(("ann", at("02:00"), 3, "z"), written=at("10:10"))
     available(lake, pipeline)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
-        bound = OpenInput.open(SparkOnDemand.running(NO_SPARK), driver.tables, pipeline).bound
+    with lake.driver(LOCAL, pipeline) as driver:
+        bound = OpenInput.open(LOCAL, driver.tables, pipeline).bound
         rows = lake.rows(pipeline, "late").sort_by("value")
         as_read = input_rows(rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
     assert as_read["value"].to_pylist() == [2, 3]

@@ -8,14 +8,13 @@ import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import DAY0, Lake, at, session_pipeline
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.plan_interval import changed_rows
 from tidegate.pipelines.errors import Refused
@@ -34,11 +33,8 @@ from tidegate.windowing.time import from_millis, to_millis
 
 pytestmark = pytest.mark.slow
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PIPELINE = session_pipeline()
-NO_SPARK = cast("SparkSession", NoSpark())
 DAYS = 4
 CORRECTED = ("ann", at("12:10", 2), 1000)
 """A row of the third day that comes after all days were run."""
@@ -55,11 +51,10 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     assert backfill_module.changed_rows is changed_rows
     monkeypatch.setattr(backfill_module, "changed_rows", commits_since)
     lake = source(tmp_path / "lake")
-    with standing_in(NoSpark()):
-        for day in range(DAYS):
-            ran(lake, day)
-        lake.append(CORRECTED)
-        yield lake
+    for day in range(DAYS):
+        ran(lake, day)
+    lake.append(CORRECTED)
+    return lake
 
 
 def source(folder: Path) -> Lake:
@@ -72,7 +67,7 @@ def source(folder: Path) -> Lake:
 def ran(lake: Lake, first: int, last: int | None = None, **options: bool) -> list[IntervalRun]:
     """Run the interval from the beginning of a day to the end of another (the same)."""
     span = Interval(start=day(first), end=day((first if last is None else last) + 1))
-    with lake.driver(NO_SPARK, PIPELINE) as driver:
+    with lake.driver(LOCAL, PIPELINE) as driver:
         return list(backfill(driver, [span], **options))
 
 
@@ -96,9 +91,8 @@ def expected(tmp_path: Path) -> list[tuple[Any, ...]]:
     """The windows of a backfill that had the correction from the beginning."""
     fresh = source(tmp_path / "fresh")
     fresh.append(CORRECTED)
-    with standing_in(NoSpark()):
-        for number in range(DAYS):
-            ran(fresh, number)
+    for number in range(DAYS):
+        ran(fresh, number)
     return windows(fresh)
 
 
@@ -186,7 +180,7 @@ def test_bounds_that_no_run_had_are_refused_with_those_that_were_run(lake: Lake)
 
 
 def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to(lake: Lake) -> None:
-    lake.stream(NO_SPARK, PIPELINE)
+    lake.stream(LOCAL, PIPELINE)
     with pytest.raises(Refused, match=f"a stream has taken over.*`tidegate restore sessions {DAYS}`"):
         ran(lake, 3)
     restore(lake.tables(PIPELINE), find_snapshot(lake.tables(PIPELINE), str(DAYS)), lake.clock())
@@ -195,10 +189,9 @@ def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to
 
 def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Path) -> None:
     lake = source(tmp_path / "streamed")
-    with standing_in(NoSpark()):
-        lake.stream(NO_SPARK, PIPELINE)
-        with pytest.raises(Refused, match=r"it runs as a stream.*`tidegate stream sessions --restore none`") as refused:
-            ran(lake, 0)
+    lake.stream(LOCAL, PIPELINE)
+    with pytest.raises(Refused, match=r"it runs as a stream.*`tidegate stream sessions --restore none`") as refused:
+        ran(lake, 0)
     assert "Go back" not in str(refused.value)
 
 
@@ -211,7 +204,7 @@ def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp
     start, end = now - timedelta(hours=1), now + timedelta(hours=3)
 
     def rejected(**options: bool) -> list[int]:
-        with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        with lake.driver(LOCAL, pipeline) as driver:
             list(backfill(driver, cut(start, end, None), **options))
         return lake.rows(pipeline, "rejects").filter(~pc.field("stale"))["value"].to_pylist()
 

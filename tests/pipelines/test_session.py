@@ -12,12 +12,12 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.spark import jvm
+from tidegate.pipelines.engine.spark.cluster import SECRET, protection, secret
+from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
+from tidegate.pipelines.engine.spark.java import check_java
+from tidegate.pipelines.engine.spark.session import log_python_to, properties_text, start_session
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.spark import jvm
-from tidegate.pipelines.spark.cluster import SECRET, protection, secret
-from tidegate.pipelines.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
-from tidegate.pipelines.spark.java import check_java
-from tidegate.pipelines.spark.session import log_python_to, properties_text, start_session
 
 
 def a_java(folder: Path, version: str) -> Path:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tidegate.pipelines.spark.shipping import own_modules, pack, search_path
+from tidegate.pipelines.engine.spark.shipping import own_modules, pack, search_path
 
 
 def project(folder: Path) -> dict[str, ModuleType]:

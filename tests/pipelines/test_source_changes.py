@@ -14,15 +14,16 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
-from tests.recovery.without_spark import NEVER_STARTED, NoSpark, operate
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
 from tidegate.pipelines.definition.fingerprint import describe
 from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.operate import operate
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.epoch.shards import cut_shards
@@ -32,7 +33,6 @@ from tidegate.pipelines.snapshots.compatibility import compare, ready
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
@@ -62,7 +62,7 @@ def maintain(lake: Lake) -> None:
 def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lake) -> None:
     lake.append(("ann", at("01:00"), 1))
     lake.append(("ann", at("02:00"), 1))
-    lake.stream(NoSpark(), hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     read = lake.snapshot(hourly_pipeline()).manifest.positions["events"]
     handle = DeltaTable(lake.path("events"))
     handle.optimize.compact()
@@ -74,7 +74,7 @@ def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lak
     assert sum(file.rows or 0 for file in log.active("at", log.settled(read.version))) == 2
     # The way out that the message names.
     lake.clock.now += 120_000
-    lake.stream(NoSpark(), hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     assert lake.snapshot(hourly_pipeline()).manifest.positions["events"].version == log.head
 
 
@@ -86,7 +86,7 @@ def test_a_position_does_not_go_on_over_data_nor_over_what_removed_some(lake: La
     DeltaTable(lake.path("events")).delete("user = 'ann'")
     assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(2) == 2
     pipeline = hourly_pipeline()
-    following = OpenInput.open(NEVER_STARTED, lake.tables(pipeline), pipeline).next_commit(0)
+    following = OpenInput.open(LOCAL, lake.tables(pipeline), pipeline).next_commit(0)
     assert following is not None
     assert following.version == 2
 
@@ -94,22 +94,22 @@ def test_a_position_does_not_go_on_over_data_nor_over_what_removed_some(lake: La
 def test_a_clock_that_need_not_be_recorded_is_where_a_day_of_maintenance_is_to_be_passed(lake: Lake) -> None:
     pipeline = hourly_pipeline(checkpoint_interval=timedelta(days=400))
     lake.append(("ann", at("01:00"), 1))
-    (made,) = lake.stream(NoSpark(), pipeline)
+    (made,) = lake.stream(LOCAL, pipeline)
     maintain(lake)
-    assert lake.stream(NoSpark(), pipeline) == []
+    assert lake.stream(LOCAL, pipeline) == []
     lake.clock.now += 90_000_000
-    (passed,) = lake.stream(NoSpark(), pipeline)
+    (passed,) = lake.stream(LOCAL, pipeline)
     assert (passed.kind, passed.positions["events"].version) == ("clock", made.positions["events"].version + 1)
     lake.clock.now += 900_000_000
-    assert lake.stream(NoSpark(), pipeline) == [], "nothing is left to pass, so no epoch is made in vain"
+    assert lake.stream(LOCAL, pipeline) == [], "nothing is left to pass, so no epoch is made in vain"
 
 
 def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
     """Every input is asked by itself, so the quiet side of a join goes on while the other has data."""
     lake.append(("ann", at("01:00"), 1))
-    lake.stream(NoSpark(), hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     maintain(lake)
-    source = OpenInput.open(NEVER_STARTED, lake.tables(hourly_pipeline()), hourly_pipeline())
+    source = OpenInput.open(LOCAL, lake.tables(hourly_pipeline()), hourly_pipeline())
     head = lake.snapshot(hourly_pipeline())
     plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, lambda: 1)
     assert plan is not None
@@ -155,7 +155,7 @@ def without_data_since(
             shards=cut_shards(1, pipeline.max_parallelism),
             started_at=lake.clock.now,
         )
-    publish(lake.tables(pipeline), commit(plan, operate(None, plan), {}))
+    publish(lake.tables(pipeline), commit(plan, operate(LOCAL, plan), {}))
     return lake.snapshot(pipeline)
 
 
@@ -215,15 +215,15 @@ def test_an_unused_column_may_be_widened_and_late_rows_keep_both(lake: Lake) -> 
         lake.write(pa.Table.from_pylist(values, schema=typed(kind)))
 
     write(pa.int32(), ("01:00", 1), ("05:00", 2))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     write(pa.int32(), ("01:30", 3))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     widen_source(lake, "long")
     write(pa.int64(), ("01:40", 2**40))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     widen_source(lake, "long")
     write(pa.int64(), ("01:50", 2**41))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     rows = lake.rows(pipeline, late.NAME).sort_by("at")
     assert rows["amount"].to_pylist() == [3, None, None]
     assert rows["amount_long"].to_pylist() == [None, 2**40, 2**41]
@@ -238,7 +238,7 @@ def test_an_unused_column_may_be_widened_and_late_rows_keep_both(lake: Lake) -> 
 def test_a_second_change_and_a_taken_name_get_a_column_each(lake: Lake, taken: pa.DataType) -> None:
     schema = typed(pa.int32()).append(pa.field("Amount_Long", taken))
     lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00")}], schema=schema))
-    lake.stream(NoSpark(), counting())
+    lake.stream(LOCAL, counting())
 
     def bound(kind: pa.DataType) -> BoundPipeline:
         wide = typed(kind).append(pa.field("Amount_Long", taken))
@@ -255,7 +255,7 @@ def test_a_second_change_and_a_taken_name_get_a_column_each(lake: Lake, taken: p
 def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(lake: Lake) -> None:
     pipeline = counting(compute=Windows(HOURS, aggregate={"first": First("amount"), "total": Sum("amount")}))
     lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     head, wide = lake.snapshot(pipeline), typed(pa.int64())
     (found,) = compare(bind(pipeline, wide, wide), head.manifest).incompatibilities
     assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.way_out
@@ -269,7 +269,7 @@ def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(l
 def test_a_sum_of_a_widened_column_goes_on(lake: Lake) -> None:
     pipeline = counting(compute=Windows(HOURS, aggregate={"total": Sum("amount")}))
     lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     wide = typed(pa.int64())
     assert compare(bind(pipeline, wide, wide), lake.snapshot(pipeline).manifest).incompatibilities == ()
 
@@ -277,7 +277,7 @@ def test_a_sum_of_a_widened_column_goes_on(lake: Lake) -> None:
 def test_a_way_out_is_told_once(lake: Lake) -> None:
     pipeline = counting(compute=Windows(HOURS, aggregate={"last": Last("amount")}))
     lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     double = typed(pa.float64())
     for changed in (pipeline, counting(compute=Windows(HOURS, aggregate={"n": Count()}))):
         told = compare(bind(changed, double, double), lake.snapshot(pipeline).manifest).incompatibilities
@@ -291,7 +291,7 @@ def test_a_way_out_is_told_once(lake: Lake) -> None:
 def test_a_key_column_that_changes_is_refused(lake: Lake) -> None:
     pipeline = counting(key=("amount",))
     lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
-    lake.stream(NoSpark(), pipeline)
+    lake.stream(LOCAL, pipeline)
     wide = typed(pa.int64())
     told = compare(bind(pipeline, wide, wide), lake.snapshot(pipeline).manifest).incompatibilities
     assert [difference.field for difference in told] == ["key column 'amount'"]
@@ -301,13 +301,13 @@ def test_a_key_column_that_changes_is_refused(lake: Lake) -> None:
 
 def test_another_watermark_by_is_told_before_a_run(lake: Lake) -> None:
     lake.append(("ann", at("01:00"), 1))
-    lake.stream(NoSpark(), counting())
+    lake.stream(LOCAL, counting())
     manifest = lake.snapshot(counting()).manifest
     assert compare(bind(counting(), EVENTS, EVENTS), manifest).notes == ()
     (note,) = compare(bind(counting(watermark_by="user"), EVENTS, EVENTS), manifest).notes
     assert note == "watermark_by of events is 'user' now, so its source partitions start again at the watermark"
     lake.append(("ann", at("05:00"), 1))
-    lake.stream(NoSpark(), counting(watermark_by="user"))
+    lake.stream(LOCAL, counting(watermark_by="user"))
     manifest = lake.snapshot(counting()).manifest
     assert manifest.watermark_by == {"": "user"}
     assert list(manifest.partitions) == ["ann"]
@@ -370,9 +370,9 @@ def test_an_interval_past_the_last_event_closes_what_crosses_the_end_of_the_data
     """The promise of README 5: event time goes to the end of an interval, with data or without."""
     pipeline = session_pipeline()
     lake.append(("ann", at("23:50"), 1))
-    lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00"), at("00:00", 1))
+    lake.backfill(LOCAL, pipeline, at("00:00"), at("00:00", 1))
     assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 1
-    lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00", 1), at("01:00", 1))
+    lake.backfill(LOCAL, pipeline, at("00:00", 1), at("01:00", 1))
     assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
     assert [(row["window_start"], row["events"]) for row in lake.final(pipeline).to_pylist()] == [(at("23:50"), 1)]
 

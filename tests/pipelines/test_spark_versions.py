@@ -12,13 +12,10 @@ from pyspark.sql import functions as F
 
 from tests.matrix import PAIRS, ROOT, Pair, split, without
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.sources.sql.compile import compile_expression
-from tidegate.pipelines.sources.sql.reading import Unproven
-from tidegate.pipelines.spark import versions
-from tidegate.pipelines.spark.jars import _artifact, resolve_jars
-from tidegate.pipelines.spark.session import start_session
-from tidegate.pipelines.spark.versions import (
+from tidegate.pipelines.engine.spark import versions
+from tidegate.pipelines.engine.spark.jars import _artifact, resolve_jars
+from tidegate.pipelines.engine.spark.session import start_session
+from tidegate.pipelines.engine.spark.versions import (
     check_spark,
     delta_coordinates,
     from_arrow,
@@ -26,6 +23,10 @@ from tidegate.pipelines.spark.versions import (
     place_by_number,
     to_arrow,
 )
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.sources.sql import functions
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.reading import Unproven
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +49,10 @@ def test_each_spark_has_a_jar_of_delta(pyspark: str, delta: str, jar: str) -> No
 
 
 def test_without_spark_no_function_is_missing_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "version", lambda name: "4.0.5")
-    assert versions.lacks_function("try_to_date")
-    monkeypatch.setattr(versions, "is_installed", lambda name: False)
-    assert not versions.lacks_function("try_to_date")
+    monkeypatch.setattr(functions, "version", lambda name: "4.0.5")
+    assert functions.lacks_function("try_to_date")
+    monkeypatch.setattr(functions, "is_installed", lambda name: False)
+    assert not functions.lacks_function("try_to_date")
 
 
 def test_the_jar_is_the_one_that_delta_itself_names() -> None:
@@ -100,7 +101,7 @@ def test_newer_versions_pass(installed: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_function_that_this_spark_lacks_is_left_to_it_and_refused_there(
     installed: str, is_left: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "version", lambda package: installed)
+    monkeypatch.setattr(functions, "version", lambda package: installed)
     refused = pytest.raises(Unproven, match="try_to_date is not proven") if is_left else nullcontext()
     with refused:
         compile_expression("try_to_date(day, 'yyyy-MM-dd')", pa.schema([("day", pa.string())]))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, Crash, commit_to, outcome, run, source_of
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
@@ -27,7 +26,7 @@ def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = No
         if step == crash_after:
             raise Crash
 
-    with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline, tell) as driver:  # type: ignore[arg-type]
+    with lake.driver(LOCAL, pipeline, tell) as driver:  # type: ignore[arg-type]
         Stream(driver, made.append, EpochLimits(files=1), anew=True).run_available()
     return made
 
@@ -36,7 +35,7 @@ def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = No
 def lake(tmp_path: Path) -> Lake:
     """A stream that has read three commits."""
     lake = source_of(tmp_path, commits=2)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     return lake
 
 
@@ -55,7 +54,7 @@ def test_until_its_first_commit_the_old_timeline_is_untouched(lake: Lake) -> Non
         anew(lake, crash_after="operated")
     assert outcome(lake) == before
     commit_to(lake, 9)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert lake.snapshot(PIPELINE).manifest.timeline == 1
 
 
@@ -63,7 +62,7 @@ def test_a_crash_after_its_first_commit_goes_on_with_the_new_timeline(lake: Lake
     before = outcome(lake, without=OWN)
     with pytest.raises(Crash):
         anew(lake, crash_after="committed")
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert lake.snapshot(PIPELINE).manifest.timeline == 2
     assert outcome(lake, without=OWN) == before
 
@@ -82,6 +81,6 @@ def test_a_snapshot_of_the_old_timeline_can_still_be_restored(lake: Lake) -> Non
 def test_what_is_fixed_for_a_timeline_is_free_again(lake: Lake) -> None:
     other = replace(PIPELINE, max_parallelism=16, key=("value",), watermark_by="value")
     with pytest.raises(Refused, match="key column 'user' is string in the snapshot and absent in the code"):
-        run(NoSpark(), lake, pipeline=other)
+        run(LOCAL, lake, pipeline=other)
     made = anew(lake, other)
     assert (made[-1].max_parallelism, set(made[-1].schemas.key)) == (16, {"value"})

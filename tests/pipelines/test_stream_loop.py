@@ -17,11 +17,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.lake import DAY0, EVENTS, Lake, Row, at, hourly_pipeline, session_pipeline
-from tests.pipelines.looping import NO_SPARK, Waits, available, continuous
+from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, at, hourly_pipeline, session_pipeline
+from tests.pipelines.looping import Waits, available, continuous
 from tests.recovery.arrivals import copy_of, differences, rows_of
 from tests.recovery.test_equality import commits_come_hourly
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import TidegateError
@@ -42,8 +41,7 @@ def lake(tmp_path: Path) -> Lake:
 def replayed(lake: Lake, pipeline: Pipeline, folder: Path) -> Lake:
     """A copy of the source with one backfill in the order of arrival."""
     beside = copy_of(lake, folder)
-    with standing_in(NoSpark()):
-        beside.replay(NO_SPARK, pipeline)
+    beside.replay(LOCAL, pipeline)
     return beside
 
 
@@ -264,7 +262,7 @@ def test_a_request_to_stop_lets_the_epoch_end_and_leaves_the_rest_to_the_next_ru
             asked.append(step)
 
     made: list[Manifest] = []
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, hourly_pipeline(), tell) as driver:
+    with lake.driver(LOCAL, hourly_pipeline(), tell) as driver:
         stream = Stream(driver, made.append, EpochLimits(files=1))
         if run == "available":
             stream.run_available(lambda: bool(asked))
@@ -289,7 +287,7 @@ def test_what_comes_while_a_run_is_at_work_is_left_to_the_next(lake: Lake) -> No
         made.append(manifest)
         lake.append(("ann", at("11:00"), 1))
 
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, hourly_pipeline()) as driver:
+    with lake.driver(LOCAL, hourly_pipeline()) as driver:
         Stream(driver, one_more).run_available()
     assert [manifest.position_in("events").version for manifest in made] == [0]
 
@@ -306,17 +304,19 @@ def test_an_error_in_an_epoch_ends_the_run_with_that_error(lake: Lake) -> None:
     assert raised.value is error
 
 
-def test_a_session_that_ends_by_itself_ends_the_stream_though_nothing_is_to_do(lake: Lake) -> None:
+def test_an_engine_that_ends_by_itself_ends_the_stream_though_nothing_is_to_do(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.append(("ann", at("10:00"), 1))
     looks: list[int] = []
 
-    def gone() -> None:
+    def gone(*ignored: object) -> None:
         looks.append(1)
         if len(looks) == 3:
             raise TidegateError("Spark's process is gone")
 
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, hourly_pipeline()) as driver:
-        driver.check_session = gone
+    with lake.driver(LOCAL, hourly_pipeline()) as driver:
+        monkeypatch.setattr(driver.engine, "check", gone)
         waits = Waits()
         with pytest.raises(TidegateError, match="is gone"):
             Stream(driver, lambda manifest: None, pause=waits.pause, timer=waits.timer).run_continuously(

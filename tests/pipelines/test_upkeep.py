@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Clock, at
+from tests.lake import LOCAL, Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.arrivals import PIPELINE, copy_of, differences, outcome, run, source_of
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.run import upkeep
 from tidegate.pipelines.run.lease import Lease
@@ -130,8 +129,8 @@ def test_an_error_of_ours_is_not_taken_for_trouble_with_the_tables(
 def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(tmp_path: Path) -> None:
     plain = source_of(tmp_path / "plain", commits=3)
     kept = copy_of(plain, tmp_path / "kept")
-    run(NoSpark(), plain)
-    with standing_in(NoSpark()), kept.driver(NoSpark(), PIPELINE) as driver:  # type: ignore[arg-type]
+    run(LOCAL, plain)
+    with kept.driver(LOCAL, PIPELINE) as driver:  # type: ignore[arg-type]
         always = Upkeep(Retention(1, timedelta(0)), epochs=1)
         Stream(driver, lambda manifest: None, EpochLimits(files=1), always).run_available()
     assert differences(outcome(kept), outcome(plain)) == {}

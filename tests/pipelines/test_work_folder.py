@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Lake, hourly_pipeline
-from tests.recovery.without_spark import NoSpark
+from tests.lake import LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.work_folder import DAY, HourlyCleaning, clean_work
@@ -118,5 +117,5 @@ def test_whoever_drives_a_pipeline_cleans_up(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("long ago")
     os.utime(log, (lake.clock() / 1000 - 31 * 86_400,) * 2)
-    with lake.driver(NoSpark(), hourly_pipeline(name="hours")):  # type: ignore[arg-type]
+    with lake.driver(LOCAL, hourly_pipeline(name="hours")):  # type: ignore[arg-type]
         assert not log.exists()

@@ -19,9 +19,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import Clock, Lake, at
-from tests.pipelines.looping import NO_SPARK, available
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import LOCAL, Clock, Lake, at
+from tests.pipelines.looping import available
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.cli import run as tidegate
@@ -207,7 +206,7 @@ class Life:
         available(self.lake, self.pipeline)
 
     def reopen(self, *key: str) -> None:
-        with standing_in(NoSpark()), self.lake.driver(NO_SPARK, self.pipeline) as driver:
+        with self.lake.driver(LOCAL, self.pipeline) as driver:
             reopen(driver, Selection(key or None))
 
     def restore(self, epoch: int, keep_stale: bool = False) -> None:

@@ -6,7 +6,7 @@ import tempfile
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +14,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import DAY0, Lake, at
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import DAY0, LOCAL, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import TidegateError
@@ -56,13 +55,12 @@ def lived(folder: Path, names: tuple[str, ...] | list[str]) -> list[Any]:
             compute=Windows(TumblingEventTimeWindows.of(3_600_000), aggregate=aggregate),
         )
 
-    lake, spark = Lake(folder), cast("Any", NoSpark())
+    lake, spark = Lake(folder), LOCAL
     lake.write(rows(("ann", at("01:00"), 1), ("bob", at("01:10"), 2), ("ann", at("02:10"), 3), ("bob", at("02:20"), 4)))
-    with standing_in(spark):
-        lake.backfill(spark, pipeline("batch"), DAY0, at("02:00"))
-        lake.stream(spark, pipeline("stream"))
-        lake.write(rows(("ann", at("01:30"), 5), (None, at("02:30"), 6), ("bob", None, 7)))
-        lake.stream(spark, pipeline("stream"))
+    lake.backfill(spark, pipeline("batch"), DAY0, at("02:00"))
+    lake.stream(spark, pipeline("stream"))
+    lake.write(rows(("ann", at("01:30"), 5), (None, at("02:30"), 6), ("bob", None, 7)))
+    lake.stream(spark, pipeline("stream"))
     tables = lake.tables(pipeline("stream"))
     shown = [user, "window_start", "n_", "total_", "first_", "others_"]
     panes = [lake.latest(pipeline(name)).select(shown).to_pylist() for name in ("batch", "stream")]

@@ -11,8 +11,7 @@ from deltalake import CommitProperties, DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.lake import DAY0, Lake, hourly_pipeline
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 
@@ -42,8 +41,8 @@ def without_log(table: str, until: int) -> None:
 
 def live(steps: list[str]) -> None:
     """Run the steps, then once more; clean-ups and vacuums come when a run has seen all there is."""
-    with tempfile.TemporaryDirectory() as folder, standing_in(NoSpark()):
-        lake, pipeline, session = Lake(Path(folder)), hourly_pipeline(), NoSpark()
+    with tempfile.TemporaryDirectory() as folder:
+        lake, pipeline, session = Lake(Path(folder)), hourly_pipeline(), LOCAL
         rows = 0
         seen = -1
         table = lake.path("events")

@@ -26,9 +26,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import DAY0, Clock, Lake
-from tests.pipelines.looping import NO_SPARK, available
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import DAY0, LOCAL, Clock, Lake
+from tests.pipelines.looping import available
 from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -149,7 +148,7 @@ class Life:
     def reopen(self, key: int | None, start: int | None) -> None:
         texts = None if key is None else tuple(map(text_of, self.keys[key]))
         begin = None if start is None else int((DAY0 + timedelta(minutes=start)).timestamp()) * 1000
-        with standing_in(NoSpark()), self.lake.driver(NO_SPARK, self.pipeline) as driver:
+        with self.lake.driver(LOCAL, self.pipeline) as driver:
             manifest, rows = reopen(driver, Selection(texts, begin))
             self.given.append((None if manifest is None else manifest.epoch, rows))
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
@@ -89,7 +89,7 @@ def reading(table: str) -> Pipeline:
 
 
 def run(
-    spark: SparkSession | NoSpark,
+    spark: Engine | SparkSession,
     lake: Lake,
     tell: Callable[[str], None] = lambda step: None,
     pipeline: Pipeline = PIPELINE,
@@ -112,11 +112,11 @@ def run(
             planned.append(step)
         tell(step)
 
-    with standing_in(spark), lake.driver(spark, pipeline, hear) as driver:
+    with lake.driver(spark, pipeline, hear) as driver:
         Stream(driver, note, limits).run_available()
 
 
-def crash_after(spark: SparkSession | NoSpark, lake: Lake, step: str, epoch: int = 1, **options: Any) -> None:
+def crash_after(spark: Engine | SparkSession, lake: Lake, step: str, epoch: int = 1, **options: Any) -> None:
     """Stream until a step of the epoch-th epoch is done."""
     planned: list[str] = []
 
@@ -149,8 +149,8 @@ class Runs:
         """Make them in a folder."""
         source = source_of(folder / "source", commits=2)
         begun, ended = copy_of(source, folder / "begun"), copy_of(source, folder / "ended")
-        crash_after(NoSpark(), begun, STEPS[-1], epoch=3)
-        run(NoSpark(), ended)
+        crash_after(LOCAL, begun, STEPS[-1], epoch=3)
+        run(LOCAL, ended)
         return cls(source, begun, ended)
 
 

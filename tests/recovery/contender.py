@@ -10,9 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lake import Clock, Lake
+from tests.lake import LOCAL, Clock, Lake
 from tests.recovery.arrivals import run
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.run.lease import Lease
 
@@ -50,7 +49,7 @@ def main(folder: Path, name: str, other: str, how: str, clock: int) -> int:
         Lease.check = lambda self: None  # type: ignore[method-assign]
     meet(folder, "start", name, other)
     try:
-        run(NoSpark(), lake, tell)
+        run(LOCAL, lake, tell)
     except TidegateError as error:
         print(error)
         return error.exit_code

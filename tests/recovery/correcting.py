@@ -16,11 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from subprocess import run as run_process
 
-from tests.lake import DAY0, Clock, Lake
+from tests.lake import DAY0, LOCAL, Clock, Lake
 from tests.pipelines.changes.pipelines import HOUR, PIPELINES
-from tests.pipelines.looping import NO_SPARK
 from tests.recovery.killing import killing_after
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
@@ -60,7 +58,7 @@ def pipeline_of(name: str) -> Pipeline:
 
 def work(lake: Lake, name: str, run: str, tell: Callable[[str], None] = lambda step: None) -> None:
     """Read what is there: as a stream, or with the next interval of a backfill."""
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline_of(name), tell) as driver:
+    with lake.driver(LOCAL, pipeline_of(name), tell) as driver:
         if run == "stream":
             Stream(driver, lambda manifest: None).run_available()
         else:

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
 
-from tests.lake import DAY0, EVENTS, Lake, Row, _table, hourly_pipeline
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, _table, hourly_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.run.upkeep import Upkeep
@@ -103,10 +102,9 @@ def run_epochs(
 
     source.commit()
     with (
-        standing_in(NoSpark()),
         pytest.MonkeyPatch.context() as planted,
         meter.counting(planted),
-        lake.driver(NoSpark(), pipeline) as driver,  # type: ignore[arg-type]
+        lake.driver(LOCAL, pipeline) as driver,  # type: ignore[arg-type]
     ):
         stream = Stream(driver, lambda manifest: None, upkeep=upkeep, pause=pause, timer=lambda: timer[0])
         stream.run_continuously(timedelta(seconds=1), lambda: len(costs) == epochs)

@@ -22,9 +22,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, commit_to, source_of
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.backups.backup import POOL, content_of, list_backups
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.errors import Refused
@@ -174,11 +173,11 @@ class Hung:
         (folder / "tidegate.toml").write_text(TOML)
         (folder / f"{MODULE}.py").write_text(CODE)
         shutil.copytree(source_of(folder.parent / "source", 2).folder / "warehouse", folder / "warehouse")
-        session, hung = NoSpark(), cls(folder, Shifted())
-        with pytest.MonkeyPatch.context() as planted, standing_in(session):
-            planted.setattr("tidegate.pipelines.spark.session.start_session", lambda config, name: session)
-            planted.setattr("tidegate.pipelines.spark.session.stop_session", lambda session: None)
-            planted.setattr("tidegate.pipelines.spark.session.require_spark", lambda *arguments: None)
+        session, hung = LOCAL, cls(folder, Shifted())
+        with pytest.MonkeyPatch.context() as planted:
+            planted.setattr("tidegate.pipelines.engine.spark.session.start_session", lambda config, name: session)
+            planted.setattr("tidegate.pipelines.engine.spark.session.stop_session", lambda session: None)
+            planted.setattr("tidegate.pipelines.engine.spark.session.require_spark", lambda *arguments: None)
             planted.setattr(driver, "_check_session", lambda *arguments, **named: None)
             planted.setattr(driver, "time", hung.clock)
             # Who hangs renews nothing.

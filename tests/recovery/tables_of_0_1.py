@@ -18,9 +18,8 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from tests.lake import Lake, Row, at, hourly_pipeline, session_pipeline
+from tests.lake import LOCAL, Lake, Row, at, hourly_pipeline, session_pipeline
 from tests.recovery.arrivals import crash_after, run
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.savepoint import create_savepoint
 from tidegate.windowing import Count, Mean, Sum, TumblingEventTimeWindows, Variance, Windows
@@ -59,14 +58,14 @@ def make(file: Path) -> None:
         lake = Lake(Path(folder))
         for number, rows in enumerate(COMMITS, start=1):
             lake.append(*rows)
-            run(NoSpark(), lake, pipeline=HOURS)
+            run(LOCAL, lake, pipeline=HOURS)
             if number < len(COMMITS):
-                run(NoSpark(), lake, pipeline=SESSIONS)
+                run(LOCAL, lake, pipeline=SESSIONS)
             if number == 2:
                 for pipeline in (HOURS, SESSIONS):
                     tables = lake.tables(pipeline)
                     create_savepoint(tables, require_snapshot(tables), SAVEPOINT, lake.clock())
-        crash_after(NoSpark(), lake, "committed", pipeline=SESSIONS)
+        crash_after(LOCAL, lake, "committed", pipeline=SESSIONS)
         with tarfile.open(file, "w:xz") as packed:
             packed.add(lake.path(""), "warehouse")
 

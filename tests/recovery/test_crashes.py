@@ -92,7 +92,7 @@ def test_publishing_without_a_look_at_the_transaction_is_noticed(
 
 def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
     """The planted bug: results go out before the snapshot that covers them is committed."""
-    outcomes = operate_step.operate(self.spark, plan)
+    outcomes = operate_step.operate(self.engine, plan)
     manifest = commit_step._manifest(plan, outcomes, {})
     plan.tables.create(plan.bound.table_schemas)
     self.publish(manifest)

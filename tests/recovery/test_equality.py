@@ -17,10 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, Lake, Row, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, Row, hourly_pipeline, session_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
@@ -142,11 +141,11 @@ def commits_come_hourly(lake: Lake, table: str, apart: timedelta = HOUR) -> None
 
 
 def stream(lake: Lake, pipeline: Pipeline, files: int) -> None:
-    run(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits(files=files))  # type: ignore[arg-type]
+    run(LOCAL, lake, pipeline=pipeline, limits=EpochLimits(files=files))  # type: ignore[arg-type]
 
 
 def replayed(lake: Lake, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
-    with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
+    with lake.driver(LOCAL, pipeline) as driver:  # type: ignore[arg-type]
         list(replay(driver, commits_per_epoch))
 
 
@@ -155,7 +154,7 @@ def stopped_and_put_back(lake: Lake, pipeline: Pipeline, draw: random.Random) ->
     for _ in range(3):
         here = replace(pipeline, parallelism=draw.choice((1, 2, 3, 5)))
         limits = EpochLimits(files=draw.choice((1, 2)))
-        crash_after(NoSpark(), lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, limits=limits)
+        crash_after(LOCAL, lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, limits=limits)
         put_back(lake, pipeline, draw)
     stream(lake, replace(pipeline, parallelism=draw.choice((1, 2, 3, 5))), draw.choice((1, 2, 3)))
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import cli
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
 from tidegate.pipelines.run.lease import LeaseRow
@@ -67,7 +66,7 @@ class Fault:
 
         failure: Exception | None = None
         try:
-            run(NoSpark(), lake, tell)
+            run(LOCAL, lake, tell)
         except Exception as error:
             failure = error
         finally:
@@ -109,7 +108,7 @@ def start_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process streams to the end: the one that failed may not even have been able to give the lease back."""
     with monkeypatch.context() as other_process:
         other_process.setattr(LeaseRow, "is_alive", lambda self, now: False)
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
 
 
 def no_file_can_grow() -> Callable[[], None]:
@@ -157,13 +156,13 @@ def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(runs: Run
         if step == "committed" and not broken:
             broken.append(file_for_folder(lake, "results")())
 
-    with standing_in(NoSpark()), lake.driver(NoSpark(), PIPELINE, tell) as driver:  # type: ignore[arg-type]
+    with lake.driver(LOCAL, PIPELINE, tell) as driver:  # type: ignore[arg-type]
         stopped = Stream(driver, lambda manifest: None, FILE_BY_FILE)
         with pytest.raises(TidegateError, match="results can't be opened"):
             stopped.run_available(lambda: bool(broken))
     for mend in broken:
         mend()
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
@@ -232,7 +231,7 @@ def test_a_state_file_that_rotted_stops_the_job_and_an_older_snapshot_goes_on(
     for found in head.files:
         rot(Path(tables.path(state.NAME), found["path"]))
     with pytest.raises(Exception) as stopped:  # noqa: PT011
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
     code, message = as_told(stopped.value, monkeypatch, capsys)
     assert code == REFUSED
     assert "can't be read" in message
@@ -240,7 +239,7 @@ def test_a_state_file_that_rotted_stops_the_job_and_an_older_snapshot_goes_on(
     older = read_snapshot(tables, head.version - 1)
     assert older is not None
     restore(tables, older, lake.clock())
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
@@ -251,17 +250,17 @@ def test_a_manifest_that_rotted_stops_the_job_and_what_is_whole_goes_on(
     lake = copy_of(runs.begun, tmp_path / "lake")
     tables = lake.tables(PIPELINE)
     create_savepoint(tables, lake.snapshot(PIPELINE), "good", lake.clock())
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     head = lake.snapshot(PIPELINE)
     for found in head.manifest_files:
         rot(Path(tables.path(state.NAME), found["path"]))
     with pytest.raises(Refused) as stopped:
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
     code, message = as_told(stopped.value, monkeypatch, capsys)
     assert (code, "restore a savepoint or a snapshot" in message) == (REFUSED, True)
     restored = restore(tables, find_snapshot(tables, target), lake.clock())
     assert (restored.epoch, restored.timeline) == (head.manifest.epoch + 1, head.manifest.timeline + 1)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
@@ -271,7 +270,7 @@ def test_where_the_log_does_not_tell_how_a_snapshot_is_related_to_one_that_rotte
     lake = copy_of(runs.begun, tmp_path / "lake")
     tables = lake.tables(PIPELINE)
     create_savepoint(tables, lake.snapshot(PIPELINE), "good", lake.clock())
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     before, head = outcome(lake), lake.snapshot(PIPELINE)
     shorten_log(tables, state.NAME, head.version)
     (told,) = head.manifest_files
@@ -301,7 +300,7 @@ def test_a_published_table_that_rotted_is_named_to_readers_and_the_stream_goes_o
         rot(Path(tables.path(table), found["path"]))
     with pytest.raises(Refused, match=f"a file of table .*{table} can't be read"):
         lake.rows(PIPELINE, table)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(state_of(lake), state_of(runs.ended)) == {}
 
 

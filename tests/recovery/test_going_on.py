@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import DAY0, Lake
+from tests.lake import DAY0, LOCAL, Lake
 from tests.recovery.arrivals import (
     PIPELINE,
     USERS,
@@ -28,7 +28,6 @@ from tests.recovery.arrivals import (
     rows_of,
     run,
 )
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
@@ -64,7 +63,7 @@ def test_every_snapshot_of_a_run_goes_on_to_the_same_end(runs: Runs, tmp_path: P
     assert epochs == [5, 4, 3, 2, 1]
     for epoch in epochs[1:]:
         go_back(lake, str(epoch))
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
         assert differences(rows_of(lake), rows_of(runs.ended)) == {}, f"from epoch {epoch}"
 
 
@@ -92,7 +91,7 @@ def test_after_a_pause_of_31_days_and_a_clean_up_of_all_logs_it_goes_on(runs: Ru
         DeltaTable(path).optimize.compact()
         vacuum_with_no_hours(path)
         shorten_log(path)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     told = differences(rows_of(lake), rows_of(runs.ended))
     assert set(told) <= {"position"}, "but for the clock, which went on"
 
@@ -101,14 +100,14 @@ def test_a_savepoint_goes_on_after_everything_else_was_cleaned_up(runs: Runs, tm
     lake = copy_of(runs.begun, tmp_path / "lake")
     tables = lake.tables(PIPELINE)
     create_savepoint(tables, lake.snapshot(PIPELINE), "half-way", lake.clock())
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     with Lease(tables, "vacuum", lake.clock):
         vacuum(tables, Retention(1, timedelta(0)), lake.clock() + DAY)
     for table in ALL:
         vacuum_with_no_hours(tables.path(table))
         shorten_log(tables.path(table))
     go_back(lake, "savepoint:half-way")
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
@@ -120,7 +119,7 @@ def test_checkpoints_that_an_older_version_left_are_removed_and_never_trusted(ru
         for name in ("offsets/9", "commits/9"):
             (folder / name).parent.mkdir(parents=True)
             (folder / name).write_text('v1\n{}\n{"reservoirVersion": 900, "index": -1, "isStartingVersion": false}')
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
     assert list(checkpoints.iterdir()) == [others]
 
@@ -166,7 +165,7 @@ def test_a_source_that_is_not_what_it_was_stops_the_stream_with_what_happened_na
     before = outcome(lake)
     harm(lake)
     with pytest.raises(Refused, match=told):
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
     assert outcome(lake) == before
 
 
@@ -175,11 +174,11 @@ def test_an_aggregate_that_is_added_counts_from_then_on_and_changes_nothing_else
     assert isinstance(PIPELINE.compute, Windows)
     aggregate = {**PIPELINE.compute.aggregate, "most": Max("value")}
     pipeline = replace(PIPELINE, compute=replace(PIPELINE.compute, aggregate=aggregate))
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
     told = differences(rows_of(lake, pipeline, ("epoch", "timeline", "most")), rows_of(runs.ended))
     assert set(told) <= {"state"}, "which holds the added one's contents"
     commit_to(lake, 4)
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
     new = [row for row in lake.latest(pipeline).to_pylist() if row["window_start"] >= DAY0 + timedelta(hours=5)]
     events = read_table(lake.tables(pipeline).warehouse, DeltaTable(lake.path("events"))).to_pylist()
     assert len(new) == 2 * USERS
@@ -211,5 +210,5 @@ def test_code_that_can_not_go_on_is_refused_with_the_field_named(
     lake = copy_of(runs.begun, tmp_path / "lake")
     before = outcome(lake)
     with pytest.raises(Refused, match=told):
-        run(NoSpark(), lake, pipeline=pipeline)
+        run(LOCAL, lake, pipeline=pipeline)
     assert outcome(lake) == before

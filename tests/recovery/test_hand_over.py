@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run
 from tests.recovery.steps import STEPS
 from tests.recovery.test_equality import IDLENESS, commits_come_hourly
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.snapshots.waiting import partitions
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
@@ -47,8 +46,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def backfilled(lake: Lake, pipeline: Pipeline) -> Lake:
     """The lake with the first day run."""
-    with standing_in(NoSpark()):
-        lake.backfill(NoSpark(), pipeline, DAY0, at("24:00"))  # type: ignore[arg-type]
+    lake.backfill(LOCAL, pipeline, DAY0, at("24:00"))  # type: ignore[arg-type]
     return lake
 
 
@@ -69,17 +67,17 @@ def windows(lake: Lake, pipeline: Pipeline) -> set[tuple[str, str, int]]:
 def test_partitions_that_are_behind_the_backfill_are_waited_for(lake: Lake) -> None:
     backfilled(lake, PATIENT)
     goes_on(lake, ("ann", "25:30"))
-    run(NoSpark(), lake, pipeline=PATIENT)
+    run(LOCAL, lake, pipeline=PATIENT)
     manifest = lake.snapshot(PATIENT).manifest
     assert manifest.watermark == to_millis(at("24:00")) - 1, "where the backfill left it"
     assert [(one.name, one.holds) for one in partitions(manifest, lake.clock())] == [("bob", True), ("ann", False)]
     goes_on(lake, ("bob", "24:20"))
     goes_on(lake, ("ann", "26:00"), ("bob", "26:10"))
-    run(NoSpark(), lake, pipeline=PATIENT)
+    run(LOCAL, lake, pipeline=PATIENT)
     assert lake.rows(PATIENT, "late").num_rows == 0
     assert lake.snapshot(PATIENT).manifest.watermark == to_millis(at("25:00")) - 1
     streamed = ten_minutes("streamed")
-    run(NoSpark(), lake, pipeline=streamed)
+    run(LOCAL, lake, pipeline=streamed)
     assert windows(lake, PATIENT) == windows(lake, streamed)
     assert ("bob", "02 00:20", 1) in windows(lake, PATIENT)
 
@@ -88,10 +86,10 @@ def test_a_partition_that_stays_silent_after_it_is_not_waited_for_longer_than_th
     pipeline = ten_minutes(watermark=IDLENESS)
     backfilled(lake, pipeline)
     goes_on(lake, ("ann", "25:00"))
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
     assert lake.snapshot(pipeline).manifest.watermark == to_millis(at("24:00")) - 1, "bob may still come"
     goes_on(lake, ("ann", "26:00"))
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
     assert lake.snapshot(pipeline).manifest.watermark == to_millis(at("25:40")) - 1
     assert lake.snapshot(pipeline).manifest.partitions["bob"].idle
 
@@ -101,8 +99,8 @@ def test_a_crash_while_it_takes_over_changes_nothing(lake: Lake, tmp_path: Path,
     backfilled(lake, PATIENT)
     goes_on(lake, ("ann", "25:30"), ("bob", "25:20"))
     undisturbed = copy_of(lake, tmp_path / "undisturbed")
-    run(NoSpark(), undisturbed, pipeline=PATIENT)
-    crash_after(NoSpark(), lake, step, pipeline=PATIENT)
-    run(NoSpark(), lake, pipeline=PATIENT)
+    run(LOCAL, undisturbed, pipeline=PATIENT)
+    crash_after(LOCAL, lake, step, pipeline=PATIENT)
+    run(LOCAL, lake, pipeline=PATIENT)
     assert [row["kind"] for row in lake.rows(PATIENT, "epochs").to_pylist()].count("backfill") == 1
     assert differences(outcome(lake, PATIENT), outcome(undisturbed, PATIENT)) == {}

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import DAY0, Clock, Lake
+from tests.lake import DAY0, LOCAL, Clock, Lake
 from tests.pipelines.changes.lakes import HOURS, overwritten, two_users
 from tests.pipelines.changes.pipelines import HOUR, PIPELINES
 from tests.pipelines.changes.walks import Walk
-from tests.pipelines.looping import NO_SPARK, available
+from tests.pipelines.looping import available
 from tests.pipelines.sources.changing import Changing
 from tests.recovery.correcting import HOURS_BEFORE, Task, killed, pipeline_of, work
 from tests.recovery.steps import STEPS
 from tests.recovery.test_kills import victim
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver
@@ -87,7 +86,7 @@ class Killed:
         if run == "stream":
             work(changing.lake, name, run)
         if run == "backfill":
-            with standing_in(NoSpark()), changing.lake.driver(NO_SPARK, pipeline_of(name)) as driver:
+            with changing.lake.driver(LOCAL, pipeline_of(name)) as driver:
                 list(backfill(driver, cut(DAY0, DAY0 + HOURS_BEFORE * HOUR, None)))
         for _ in range(changes):
             changing.happen()
@@ -115,7 +114,7 @@ class Killed:
 
     def check_law(self) -> None:
         """Compare with one backfill of the source as it is, and check the counts."""
-        with self.changing.lake.driver(NO_SPARK, pipeline_of(self.name)) as driver, standing_in(NoSpark()):
+        with self.changing.lake.driver(LOCAL, pipeline_of(self.name)) as driver:
             walk = Walk(pipeline_of(self.name), self.changing, driver)
             walk.check_side_tables(self.changing.rows_of(self.changing.version))
             walk.check()

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import copy_of, differences, outcome, source_of
 from tests.recovery.days import PIPELINE, published
 from tests.recovery.steps import STEPS
 from tests.recovery.test_crashes import run
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.run.lease import read_lease
 
@@ -88,7 +87,7 @@ def test_a_stream_killed_between_its_commit_and_the_end_of_its_publishing_loses_
     assert victim(lake, "stream", step, epoch=4) == -signal.SIGKILL
     assert_taken_over_at_once(lake, arrivals.PIPELINE)
     arrivals.run(spark, lake)
-    arrivals.run(NoSpark(), undisturbed)
+    arrivals.run(LOCAL, undisturbed)
     assert differences(outcome(lake), outcome(undisturbed)) == {}
 
 
@@ -111,5 +110,5 @@ def test_a_stream_killed_a_hundred_times_anywhere_loses_and_doubles_nothing(
     ]
     assert kills.count(-signal.SIGKILL) == KILLS, f"the stream ended before the kill, seed {seed}"
     arrivals.run(spark, lake)
-    arrivals.run(NoSpark(), undisturbed)
+    arrivals.run(LOCAL, undisturbed)
     assert differences(outcome(lake), outcome(undisturbed)) == {}, f"seed {seed}"

@@ -15,16 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from tests.lake import DAY0, Lake, assert_same_windows
+from tests.lake import DAY0, LOCAL, Lake, assert_same_windows
 from tests.listed_files import ListedFiles
 from tests.recovery import arrivals
 from tests.recovery.arrivals import Crash, copy_of, crash_after, differences, outcome, rows_of, run, source_of
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -67,7 +65,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def by_table(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Tables after a stream over the Delta table."""
     lake = copy_of(source, tmp_path_factory.mktemp("by_table") / "lake")
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     return without_position(outcome(lake))
 
 
@@ -91,7 +89,7 @@ def test_the_events_have_something_of_everything(by_table: dict[str, list[str]])
 
 def test_a_stream_over_a_list_leaves_what_it_leaves_over_a_table(lake: Lake, by_table: dict[str, list[str]]) -> None:
     """Epochs, with versions and counts, results, late rows, rejects and state: row for row."""
-    run(NoSpark(), lake, pipeline=LISTED)
+    run(LOCAL, lake, pipeline=LISTED)
     assert_as_by_table(lake, by_table)
 
 
@@ -101,8 +99,8 @@ KILLED_AFTER = ("planned", "operated", "committed", "published late")
 
 @pytest.mark.parametrize("step", [pytest.param(step, marks=LONG if step in KILLED_AFTER else ()) for step in STEPS])
 def test_a_crash_after_any_step_changes_nothing(lake: Lake, by_table: dict[str, list[str]], step: str) -> None:
-    crash_after(NoSpark(), lake, step, epoch=4, pipeline=LISTED)
-    run(NoSpark(), lake, pipeline=LISTED)
+    crash_after(LOCAL, lake, step, epoch=4, pipeline=LISTED)
+    run(LOCAL, lake, pipeline=LISTED)
     assert_as_by_table(lake, by_table)
 
 
@@ -115,19 +113,19 @@ def test_a_process_killed_by_a_signal_loses_and_doubles_nothing(
     command = [sys.executable, "-m", "tests.recovery.test_listed_files", *arguments]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    run(NoSpark(), lake, pipeline=LISTED)
+    run(LOCAL, lake, pipeline=LISTED)
     assert_as_by_table(lake, by_table)
 
 
 def test_a_stream_restored_from_any_snapshot_has_the_same_windows(lake: Lake, by_table: dict[str, list[str]]) -> None:
-    run(NoSpark(), lake, pipeline=LISTED)
+    run(LOCAL, lake, pipeline=LISTED)
     expected = rows_of(lake, LISTED)
     tables = lake.tables(LISTED)
     for entry in list_snapshots(tables)[1::3]:
         snapshot = read_snapshot(tables, entry.version)
         assert snapshot is not None
         restore(tables, snapshot, lake.clock())
-        run(NoSpark(), lake, pipeline=LISTED)
+        run(LOCAL, lake, pipeline=LISTED)
         again = {name: [row for row in rows if _STALE not in row] for name, rows in rows_of(lake, LISTED).items()}
         assert differences(without_position(again), without_position(expected)) == {}, entry.version
 
@@ -137,11 +135,11 @@ def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(lake: Lake, 
     """The stream takes the rows from the backfill's frontier on, and a second backfill finds nothing to do."""
     table, end = replace(arrivals.PIPELINE, name="by_table"), DAY0 + timedelta(hours=4)
     for pipeline in (LISTED, table):
-        with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), pipeline) as driver:
+        with lake.driver(LOCAL, pipeline) as driver:
             spans = list(cut(DAY0 - timedelta(hours=8), end, None if length is None else parse_slice(length)))
             assert [done.state for done in backfill(driver, spans)] == ["done"] * len(spans)
             assert {done.state for done in backfill(driver, spans)} == {"unchanged"}
-        run(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits())
+        run(LOCAL, lake, pipeline=pipeline, limits=EpochLimits())
     assert len(lake.latest(LISTED)) > 0
     assert_same_windows(lake.latest(LISTED), lake.latest(table))
     assert without_position(rows_of(lake, LISTED)) == without_position(rows_of(lake, table))
@@ -152,8 +150,8 @@ def test_a_stream_has_the_windows_of_one_backfill(lake: Lake) -> None:
     path = Path(lake.path("events.list"))
     path.write_text(path.read_text().splitlines(keepends=True)[0] + path.read_text().splitlines(keepends=True)[1])
     once = replace(LISTED, name="once")
-    run(NoSpark(), lake, pipeline=LISTED)
-    with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), once) as driver:
+    run(LOCAL, lake, pipeline=LISTED)
+    with lake.driver(LOCAL, once) as driver:
         list(backfill(driver, cut(DAY0 - timedelta(hours=8), DAY0 + timedelta(hours=1), None)))
     assert len(lake.final(once)) > 0
     assert_same_windows(lake.final(LISTED), lake.final(once))
@@ -162,7 +160,7 @@ def test_a_stream_has_the_windows_of_one_backfill(lake: Lake) -> None:
 def filled(lake: Lake, tell: Callable[[str], None] = lambda step: None) -> None:
     """Backfill twelve hours of the list in three intervals."""
     spans = list(cut(DAY0 - timedelta(hours=8), DAY0 + timedelta(hours=4), parse_slice("4h")))
-    with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), LISTED, tell) as driver:
+    with lake.driver(LOCAL, LISTED, tell) as driver:
         list(backfill(driver, spans))
 
 
@@ -204,7 +202,7 @@ def main(folder: str, step: str, epoch: int, clock: int) -> None:
         if done == step and len(planned) == epoch:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    run(NoSpark(), Lake(Path(folder), Clock(clock)), tell, LISTED)
+    run(LOCAL, Lake(Path(folder), Clock(clock)), tell, LISTED)
 
 
 if __name__ == "__main__":

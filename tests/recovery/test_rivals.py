@@ -14,10 +14,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, rows_of, run
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as snapshot_step
@@ -73,7 +72,7 @@ def run_beside(lake: Lake, act: Act, tables: tuple[str, ...], step: str) -> None
             for table in tables:
                 act(DeltaTable(lake.path(f"{PIPELINE.name}/{table}")))
 
-    run(NoSpark(), lake, tell)
+    run(LOCAL, lake, tell)
 
 
 MOVED = ("epoch", "timeline", "theirs")
@@ -124,7 +123,7 @@ def test_what_others_do_between_two_steps_changes_nothing_or_stops_the_epoch_wit
     assert (stopped is not None) == (step in STOPS.get((where, act), ())), stopped
     if stopped is not None:
         follow(lake, stopped)
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
     assert differences(rows_of(lake, without=MOVED), rows_of(runs.ended)) == {}
 
 

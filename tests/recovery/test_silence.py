@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.recovery.test_equality import commits_come_hourly
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.replay import replay
@@ -47,7 +46,7 @@ def stream(
         made.append(manifest)
         on_epoch(manifest)
 
-    with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
+    with lake.driver(LOCAL, pipeline) as driver:  # type: ignore[arg-type]
         Stream(driver, keep).run_available()
     return made
 
@@ -142,7 +141,7 @@ def test_nobody_can_tell_whether_a_stream_looked_between_two_commits(lake: Lake,
     commits_come_hourly(lake, "events")
     for pipeline in (often, once):
         stream(lake, pipeline, clock=at("04:00"))
-    with standing_in(NoSpark()), lake.driver(NoSpark(), again) as driver:  # type: ignore[arg-type]
+    with lake.driver(LOCAL, again) as driver:  # type: ignore[arg-type]
         list(replay(driver))
 
     def seen(pipeline: Pipeline) -> list[Any]:

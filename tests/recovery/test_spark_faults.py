@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.recovery import arrivals
 from tests.recovery.arrivals import copy_of, differences, outcome, source_of
 from tests.recovery.fatal import Fatal
 from tests.recovery.test_faults import assert_sound, rot
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.errors import OTHER, Refused, TidegateError
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.tables import state
@@ -58,8 +57,8 @@ def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_sna
     assert "spark.driver.memory" in told
     assert_sound(lake)
     assert lake.snapshot(arrivals.PIPELINE).manifest.epoch == 1
-    arrivals.run(NoSpark(), lake)
-    arrivals.run(NoSpark(), undisturbed)
+    arrivals.run(LOCAL, lake)
+    arrivals.run(LOCAL, undisturbed)
     assert differences(outcome(lake), outcome(undisturbed)) == {}
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run, source_of
 from tests.recovery.bugs import BUGS, Bug
-from tests.recovery.without_spark import NoSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +39,10 @@ class Crashes:
         self._source = source_of(folder / "source", commits=2)
         # Made without a JVM for both: so that Spark ends the same shows that what stands in for it is right.
         undisturbed = copy_of(self._source, folder / "undisturbed")
-        run(NoSpark(), undisturbed)
+        run(LOCAL, undisturbed)
         self.undisturbed = outcome(undisturbed)
         self._begun = copy_of(self._source, folder / "begun")
-        crash_after(NoSpark(), self._begun, STEPS[-1], EPOCHS_BEFORE)
+        crash_after(LOCAL, self._begun, STEPS[-1], EPOCHS_BEFORE)
         self._crashed: dict[str, Lake] = {}
         self._copies = 0
 
@@ -58,7 +57,7 @@ class Crashes:
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
-    return Crashes(NoSpark(), tmp_path_factory.mktemp("by_hand"))
+    return Crashes(LOCAL, tmp_path_factory.mktemp("by_hand"))
 
 
 @pytest.fixture(scope="module")

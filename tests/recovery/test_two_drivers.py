@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, differences, outcome, rows_of, run, source_of
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -51,7 +50,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="module")
 def undisturbed(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = copy_of(source, tmp_path_factory.mktemp("undisturbed") / "lake")
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     return lake
 
 
@@ -95,12 +94,12 @@ def hang_over_a_restore(lake: Lake, step: str, still_driven: bool = False) -> Ex
             tables = lake.tables(PIPELINE)
             with Lease(tables, "restore", lake.clock):
                 restore(tables, find_snapshot(tables, "1"), lake.clock())
-            run(NoSpark(), lake)
+            run(LOCAL, lake)
             if still_driven:
                 Lease(tables, "stream", lake.clock).renew()
 
     try:
-        run(NoSpark(), lake, tell)
+        run(LOCAL, lake, tell)
     except TidegateError as error:
         return error
     return None

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import Clock, Lake, Row
+from tests.lake import LOCAL, Clock, Lake, Row
 from tests.pipelines.reopen.lake_rows import reopen
 from tests.recovery.arrivals import copy_of, run
 from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
-from tests.recovery.without_spark import NoSpark
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.backups.backup import create_backup
@@ -65,13 +64,13 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def stream(lake: Lake, rows: tuple[Row, ...]) -> None:
     lake.append(*rows)
     for pipeline in (HOURS, SESSIONS):
-        run(NoSpark(), lake, pipeline=pipeline)
+        run(LOCAL, lake, pipeline=pipeline)
 
 
 def go_on(lake: Lake) -> None:
     """Stream to the end, over what comes after the upgrade too."""
     for pipeline in (HOURS, SESSIONS):
-        run(NoSpark(), lake, pipeline=pipeline)
+        run(LOCAL, lake, pipeline=pipeline)
     for rows in NEXT:
         stream(lake, rows)
 
@@ -126,7 +125,7 @@ def test_its_snapshots_and_savepoints_are_restored(
         go_on(lake)
     tables = lake.tables(pipeline)
     restore(tables, find_snapshot(tables, target), lake.clock())
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
     for rows in () if goes_on_first else NEXT:
         stream(lake, rows)
     assert_good(lake, fresh, pipeline)
@@ -140,7 +139,7 @@ def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
     written = contents_of_files(folder)
     place = PipelineTables(Warehouse(str(tmp_path / "backups")), pipeline.name)
     made, _ = create_backup(tables, place, "before-upgrade", lake.clock())
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
     shutil.rmtree(folder)
     restore_backup(tables, place, made)
     back = contents_of_files(folder)

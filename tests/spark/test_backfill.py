@@ -13,12 +13,12 @@ from tests.flights_oracle import assert_equal
 from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline
 from tests.session_oracle import sessions
 from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_interval import plan_interval
 from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def test_a_day_reads_only_the_files_that_may_hold_it(
     pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", reader=reader))
     lake.backfill(spark, pipeline, day(0), day(1))
     with lake.driver(spark, pipeline) as driver:
-        source = OpenInput.open(SparkOnDemand.running(spark), driver.tables, pipeline)
+        source = OpenInput.open(driver.engine, driver.tables, pipeline)
         head = lake.snapshot(pipeline)
         interval = Interval(start=int(day(1).timestamp() * 1000), end=int(day(2).timestamp() * 1000))
         plan = plan_interval(source, driver.tables, interval, head, head, driver.clock(), driver.shards)
@@ -220,5 +220,5 @@ def test_a_day_reads_only_the_files_that_may_hold_it(
     assert len(plan.rows.events.parts) == 1
     if reader == "spark":
         (table,) = plan.rows.events.tables
-        assert table.spark_reader is not None
-        assert len(table.spark_reader.rows(spark, plan.rows.events.parts).inputFiles()) == 1
+        assert table.for_spark is not None
+        assert len(DeltaFiles(spark, table.for_spark).rows(plan.rows.events.parts).inputFiles()) == 1

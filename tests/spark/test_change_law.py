@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.lake import DAY0, EVENTS, Clock, Lake
+from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake
 from tests.pipelines.changes.pipelines import PIPELINES
 from tests.pipelines.changes.walks import Walk, operator
-from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.pipelines.sources.test_change_feed import check
 from tidegate.pipelines.run.stream import Stream
@@ -120,7 +119,7 @@ def walked(spark: SparkSession, folder: Path, name: str, seed: int, commits: int
     changing = SparkChanging(Lake(folder, clock), random.Random(f"{name} {seed}"), spark=spark)
     changing.create()
     kind = changing.draw.choice(["columnar", "row", "both"])
-    with operator(kind), changing.lake.driver(NO_SPARK, PIPELINES[name]) as driver:
+    with operator(kind), changing.lake.driver(LOCAL, PIPELINES[name]) as driver:
         walk = Walk(PIPELINES[name], changing, driver)
         for _ in range(commits):
             walk.happen()

@@ -20,7 +20,7 @@ import pytest
 from tests.lake import Lake, assert_same_windows, at
 from tests.spark.days import arrivals
 from tests.waiting import wait_until
-from tidegate.pipelines.spark.jars import find_jars
+from tidegate.pipelines.engine.spark.jars import find_jars
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 

@@ -16,11 +16,11 @@ from tests.lake import EVENTS, Lake, at
 from tests.named_files import add_file
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
@@ -90,7 +90,7 @@ def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
     assert sum(n for _, _, n in left_by(lake, filled)[0]) == 14
 
     # A path that is told otherwise than the log has it ends the run, and loses no row.
-    monkeypatch.setattr(DeltaSparkReader, "_root", property(lambda reader: "/elsewhere"))
+    monkeypatch.setattr(DeltaFiles, "_root", property(lambda reader: "/elsewhere"))
     with pytest.raises(Exception, match="which no commit that is read added"):
         lake.replay(spark, counting("undecoded", source=source))
 
@@ -113,12 +113,12 @@ def test_rows_that_spark_does_not_give_are_missed(
     lake = Lake(tmp_path)
     lake.append(("ann", at("01:00"), 1), ("bob", at("02:00"), 1))
     source = DeltaSource("events", timestamp="at", reader="spark")
-    whole = DeltaSparkReader.rows
+    whole = DeltaFiles.rows
 
-    def one_row(reader: DeltaSparkReader, session: SparkSession, parts: Sequence[FilePart], *placed: bool) -> DataFrame:
-        return whole(reader, session, parts, *placed).where("user = 'ann'")
+    def one_row(reader: DeltaFiles, parts: Sequence[FilePart], *placed: bool) -> DataFrame:
+        return whole(reader, parts, *placed).where("user = 'ann'")
 
-    monkeypatch.setattr(DeltaSparkReader, "rows", one_row)
+    monkeypatch.setattr(DeltaFiles, "rows", one_row)
     with pytest.raises(Refused, match=r"1 rows were read from 1 file\(s\) that have 2 by the log"):
         lake.replay(spark, counting("short", source=source))
 

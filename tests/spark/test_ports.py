@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tidegate.pipelines.spark import jvm
+from tidegate.pipelines.engine.spark import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

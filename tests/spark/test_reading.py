@@ -16,11 +16,10 @@ from deltalake import WriterProperties, write_deltalake
 from tests.lake import DAY0, Lake, assert_same_windows
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch import operate, shared_reading
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.shared_reading import SharedReading
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.windowing import (
     CollectList,
     Count,
@@ -320,7 +319,7 @@ def test_sql_that_is_not_proven_goes_through_spark(
     make(lake)
     pipeline = pipeline_of("auto", _AT, _HOURS, **options)
     with lake.driver(spark, pipeline) as driver:
-        (table,) = OpenInput.open(SparkOnDemand.running(spark), driver.tables, pipeline).files.tables
+        (table,) = OpenInput.open(driver.engine, driver.tables, pipeline).files.tables
         assert (table.columns.by_spark is None, table.spark_reader) == (evaluated_by_tasks, None)
     lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=3))
     assert len(lake.rows(pipeline, "results")) > 100

@@ -17,10 +17,8 @@ from tests.lake import DAY0, Lake, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
 from tidegate.pipelines.epoch.file_slices import of_version
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,7 +186,7 @@ def pipeline_of(columns: dict[str, str] | None = None, **source: Any) -> Pipelin
 def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tuple[list[str], dict[str, int]]:
     """Return the usable rows of a table as texts, and the number of rows by status."""
     with lake.driver(spark, pipeline) as driver:
-        source = OpenInput.open(SparkOnDemand.running(spark), driver.tables, pipeline)
+        source = OpenInput.open(driver.engine, driver.tables, pipeline)
         files = of_version(source, source.log.head, None)
 
         def texts(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
@@ -197,7 +195,7 @@ def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tupl
                 whole = files.as_rows(rows, usable).append_column(TIME, pa.array(rows.times[usable]))
                 yield pa.RecordBatch.from_pydict({"row": pa.array(_texts(whole), pa.string())})
 
-        found = run_over(spark, files, texts, "row string").toArrow()
+        found = driver.engine.over(files, texts, pa.schema([("row", pa.string())]))
         return sorted(found["row"].to_pylist()), source.measure(files).counts
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.lake import Clock, Lake
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import LOCAL, Clock, Lake
 from tests.store.server import S3Server
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import load_config
@@ -167,10 +166,10 @@ def upload(server: S3Server, folder: Path, bucket: str, key: str) -> None:
 @contextmanager
 def without_a_jvm() -> Iterator[None]:
     """Within it commands run their epochs in this process."""
-    session: Any = NoSpark()
-    with pytest.MonkeyPatch.context() as planted, standing_in(session):
-        planted.setattr("tidegate.pipelines.spark.session.start_session", lambda config, name: session)
-        planted.setattr("tidegate.pipelines.spark.session.stop_session", lambda session: None)
+    session: Any = LOCAL
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr("tidegate.pipelines.engine.spark.session.start_session", lambda config, name: session)
+        planted.setattr("tidegate.pipelines.engine.spark.session.stop_session", lambda session: None)
         planted.setattr("tidegate.pipelines.run.driver._check_session", lambda *arguments: None)
         planted.setattr(sys, "path", [*sys.path])
         planted.delitem(sys.modules, MODULE, raising=False)

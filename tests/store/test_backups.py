@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, source_of
-from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
@@ -63,7 +62,7 @@ def test_a_pipeline_in_a_bucket_is_renamed_within_it(
     finish(old, new)
     assert differences(outcome(lake, pipeline), before) == {}
     assert not [name for name in objects(server, bucket) if f"/{PIPELINE.name}/" in name or "renamed.json" in name]
-    arrivals.run(NoSpark(), lake, pipeline=pipeline)
+    arrivals.run(LOCAL, lake, pipeline=pipeline)
 
 
 def raises() -> Any:
@@ -82,11 +81,11 @@ def test_a_stream_over_a_bucket_goes_on_from_a_backup(
     uri = f"s3://{bucket}-backups/here" if to == "bucket" else str(tmp_path / "backups")
     place = PipelineTables(Warehouse(uri, tables.warehouse.options), PIPELINE.name)
     made, _ = create_backup(tables, place, "first", lake.clock())
-    arrivals.run(NoSpark(), lake)
+    arrivals.run(LOCAL, lake)
     tables.warehouse.delete_folder(tables.warehouse.path(PIPELINE.name))
     restore_backup(tables, place, made)
-    arrivals.run(NoSpark(), lake)
-    arrivals.run(NoSpark(), disk)
+    arrivals.run(LOCAL, lake)
+    arrivals.run(LOCAL, disk)
     assert differences(outcome(lake), outcome(disk)) == {}
 
 
@@ -120,7 +119,7 @@ def begun(server: S3Server, proxy: Proxy, bucket: str, disk: Lake, folder: Path,
     """A lake in a bucket whose stream ended after some epochs."""
     upload(server, Path(disk.path("events")), bucket, "wh/events")
     lake = arrivals.in_bucket(disk, folder / "store", f"s3://{bucket}/wh", options_of(proxy.endpoint))
-    arrivals.crash_after(NoSpark(), lake, "published epochs", epoch=epoch)
+    arrivals.crash_after(LOCAL, lake, "published epochs", epoch=epoch)
     return lake
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from tests.lake import at, session_pipeline
+from tests.lake import LOCAL, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.recovery import arrivals
 from tests.recovery.arrivals import PIPELINE, differences, outcome, source_of
-from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
@@ -61,7 +60,7 @@ def test_a_store_that_ignores_the_condition_is_refused_and_nothing_changes(
     disk = source_of(tmp_path / "disk", commits=1)
     lake = arrivals.in_bucket(disk, tmp_path / "store", warehouse.uri, warehouse.options)
     with pytest.raises(Refused, match="ignores If-None-Match"):
-        arrivals.run(NoSpark(), lake)
+        arrivals.run(LOCAL, lake)
     assert server.keys(bucket) == []
 
 
@@ -185,8 +184,8 @@ def test_a_store_that_fails_at_random_loses_and_doubles_nothing(
     options = {**options_of(proxy.endpoint), **quick}
     lake = arrivals.in_bucket(disk, tmp_path / "store", f"s3://{bucket}/wh", options)
     proxy.set(Plan(seed=seed, share=share, hold=1.2))
-    run_until_done(lambda: arrivals.run(NoSpark(), lake))
+    run_until_done(lambda: arrivals.run(LOCAL, lake))
     proxy.set(Plan())
     assert proxy.failed, "nothing was disturbed"
-    arrivals.run(NoSpark(), disk)
+    arrivals.run(LOCAL, disk)
     assert differences(outcome(lake, PIPELINE), outcome(disk, PIPELINE)) == {}, f"seed {seed}"

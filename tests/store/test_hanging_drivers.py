@@ -13,12 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.lake import Clock, Lake
+from tests.lake import LOCAL, Clock, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import differences, outcome, rows_of, source_of
 from tests.recovery.steps import STEPS
 from tests.recovery.test_two_drivers import hang_over_a_restore
-from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.server import S3Server, options_of
 from tests.waiting import wait_until
@@ -38,7 +37,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="module")
 def undisturbed(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = arrivals.copy_of(source, tmp_path_factory.mktemp("undisturbed") / "lake")
-    arrivals.run(NoSpark(), lake)
+    arrivals.run(LOCAL, lake)
     return lake
 
 
@@ -74,11 +73,11 @@ def test_hosts_whose_clocks_differ_by_more_than_a_lease_lasts_lose_and_double_no
 
     def tell(step: str) -> None:
         if step == "operated":
-            attempt(lambda: arrivals.run(NoSpark(), other), refusals)
+            attempt(lambda: arrivals.run(LOCAL, other), refusals)
 
-    attempt(lambda: arrivals.run(NoSpark(), lake, tell), refusals)
+    attempt(lambda: arrivals.run(LOCAL, lake, tell), refusals)
     assert [type(each) for each in refusals][:1] == [LeaseHeld]
-    arrivals.run(NoSpark(), other)
+    arrivals.run(LOCAL, other)
     assert differences(outcome(other), outcome(undisturbed)) == {}
 
 
@@ -102,7 +101,7 @@ def test_a_process_that_was_stopped_and_continued_after_another_one_worked_ends_
         stopped = psutil.Process(process.pid)
         wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED or process.poll() is not None, "its stop")
         assert process.poll() is None, process.communicate()[1].decode()
-        arrivals.run(NoSpark(), other_host(lake, tmp_path / "there", TIME_TO_LIVE + 1))
+        arrivals.run(LOCAL, other_host(lake, tmp_path / "there", TIME_TO_LIVE + 1))
         process.send_signal(signal.SIGCONT)
         # After its commit it may find that all is done.
         assert process.wait(60) in (0, LEASE_HELD, REFUSED)
@@ -123,7 +122,7 @@ def main(folder: str, warehouse: str, options: dict[str, str], clock: int, step:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     try:
-        arrivals.run(NoSpark(), Lake(Path(folder), Clock(clock), warehouse, options), tell)
+        arrivals.run(LOCAL, Lake(Path(folder), Clock(clock), warehouse, options), tell)
     except TidegateError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Clock, Lake
+from tests.lake import LOCAL, Clock, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import differences, outcome, source_of
 from tests.recovery.killing import killing_after
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
@@ -94,8 +93,8 @@ def test_a_stream_killed_after_any_step_loses_and_doubles_nothing(
 ) -> None:
     lake, disk = both(server, proxy, bucket, tmp_path, commits=2)
     assert victim(nursery, lake, step, epoch, delay=0) == -signal.SIGKILL
-    arrivals.run(NoSpark(), lake)
-    arrivals.run(NoSpark(), disk)
+    arrivals.run(LOCAL, lake)
+    arrivals.run(LOCAL, disk)
     assert differences(outcome(lake), outcome(disk)) == {}
 
 
@@ -123,17 +122,17 @@ def test_a_stream_killed_a_hundred_times_over_a_failing_store_loses_and_doubles_
         if killed == KILLS:
             break
     assert killed == KILLS, f"the stream ended before the kills, seed {seed}"
-    run_until_done(lambda: arrivals.run(NoSpark(), lake))
+    run_until_done(lambda: arrivals.run(LOCAL, lake))
     proxy.set(Plan())
     proxy.requests()
     assert len(proxy.failed) > KILLS, "the store failed now and then"
-    arrivals.run(NoSpark(), disk)
+    arrivals.run(LOCAL, disk)
     assert differences(outcome(lake), outcome(disk)) == {}, f"seed {seed}"
 
 
 def main(folder: str, warehouse: str, options: dict[str, str], clock: int, step: str, epoch: int, delay: int) -> None:
     """Stream, and end this process by a signal that nothing can catch after a step of an epoch."""
-    arrivals.run(NoSpark(), Lake(Path(folder), Clock(clock), warehouse, options), killing_after(step, epoch, delay))
+    arrivals.run(LOCAL, Lake(Path(folder), Clock(clock), warehouse, options), killing_after(step, epoch, delay))
 
 
 def fork_victims() -> None:

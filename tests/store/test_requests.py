@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import DAY0, hourly_pipeline
+from tests.lake import DAY0, LOCAL, hourly_pipeline
 from tests.recovery import arrivals
 from tests.recovery.arrivals import source_of
-from tests.recovery.without_spark import NoSpark
 from tests.store.lives import Life, upload, without_a_jvm
 from tests.store.proxy import Proxy
 from tests.store.server import S3Server, options_of
@@ -40,7 +39,7 @@ def requests_of_epochs(server: S3Server, proxy: Proxy, bucket: str, folder: Path
 
     proxy.requests()
     pipeline = hourly_pipeline(parallelism=2, max_parallelism=8)
-    arrivals.run(NoSpark(), lake, tell, pipeline=pipeline, limits=EpochLimits(commits=1))
+    arrivals.run(LOCAL, lake, tell, pipeline=pipeline, limits=EpochLimits(commits=1))
     assert len(counts) == commits
     return counts
 

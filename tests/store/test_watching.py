@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.lake import DAY0, Lake, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.recovery import arrivals
-from tests.recovery.without_spark import NoSpark
 from tests.store.proxy import Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of
 from tidegate.pipelines.airflow.hook import WarehouseHook
@@ -47,7 +46,7 @@ def test_a_look_on_a_store_takes_the_requests_that_the_docs_say(proxy: Proxy, bu
     assert watch.look().unread is None, "there is no table yet"
     arrive(lake, 1)
     assert watch.look().unread == "version 0 of events"
-    arrivals.run(NoSpark(), lake, pipeline=HOURS, limits=EpochLimits())
+    arrivals.run(LOCAL, lake, pipeline=HOURS, limits=EpochLimits())
     assert watch.look().unread is None
     proxy.requests()
     for _ in range(10):

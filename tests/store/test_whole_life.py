@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import Clock, Lake, assert_same_windows
+from tests.lake import LOCAL, Clock, Lake, assert_same_windows
 from tests.recovery import arrivals, test_upgrading
 from tests.recovery.arrivals import differences, run, source_of
 from tests.recovery.tables_of_0_1 import HOURS, SAVEPOINT, SESSIONS
-from tests.recovery.without_spark import NoSpark
 from tests.store.lives import Life, rows_left, unequal, upload, without_a_jvm
 from tests.store.server import SECRET, S3Server, options_of
 from tidegate.expectations.pinned import pin
@@ -71,8 +70,8 @@ def test_a_source_in_a_bucket_fills_a_warehouse_on_disk(server: S3Server, bucket
     mixed = arrivals.copy_of(disk, tmp_path / "mixed")
     mixed.options = options_of(server.endpoint)
     pipeline = arrivals.reading(f"s3://{bucket}/{ODD}/events")
-    arrivals.run(arrivals.NoSpark(), mixed, pipeline=pipeline)
-    arrivals.run(arrivals.NoSpark(), disk)
+    arrivals.run(arrivals.LOCAL, mixed, pipeline=pipeline)
+    arrivals.run(arrivals.LOCAL, disk)
     assert arrivals.rows_of(mixed, pipeline)["results"] == arrivals.rows_of(disk)["results"]
 
 
@@ -94,7 +93,7 @@ def test_tables_that_an_older_version_wrote_on_disk_go_on_in_a_bucket(
             with Lease(tables, "restore", lake.clock):
                 restore(tables, find_snapshot(tables, f"savepoint:{SAVEPOINT}"), lake.clock())
                 vacuum(tables, Retention(2, timedelta(0)), lake.clock())
-            run(NoSpark(), lake, pipeline=pipeline)
+            run(LOCAL, lake, pipeline=pipeline)
     for pipeline in (HOURS, SESSIONS):
         assert test_upgrading.contents(moved, pipeline) == test_upgrading.contents(stayed, pipeline)
         assert broken_by_rules(pin(moved.tables(pipeline), pipeline)) == set()

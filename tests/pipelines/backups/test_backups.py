@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import Lake
+from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, Crash, Runs, copy_of, differences, outcome, run
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.backups import backup as backups
 from tidegate.pipelines.backups.backup import (
     Backup,
@@ -75,12 +74,12 @@ def test_lost_tables_come_back_and_the_stream_goes_on_exactly(runs: Runs, lake: 
     create_savepoint(tables, find_snapshot(tables, "1"), "kept", lake.clock())
     before = content(Path(lake.path(PIPELINE.name)))
     made = back_up(lake, place)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     lose_tables(lake)
     restore_backup(tables, place, made)
     assert content(Path(lake.path(PIPELINE.name))) == before, "file by file"
     assert [entry.name for entry in list_savepoints(tables)] == ["kept"]
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
     restore(tables, find_snapshot(tables, "savepoint:kept"), lake.clock())
 
@@ -96,7 +95,7 @@ def backed_up_within(lake: Lake, place: PipelineTables) -> Iterator[Backup]:
         if len(planned) == 2:
             made.append(back_up(lake, place, f"after-{STEPS.index(step)}"))
 
-    run(NoSpark(), lake, tell)
+    run(LOCAL, lake, tell)
     yield from made
 
 
@@ -109,7 +108,7 @@ def test_a_backup_beside_a_driver_holds_what_is_published_after_each_step(
     for backup in (made[2], made[4]):
         other = copy_of(runs.source, tmp_path / backup.name)
         restore_backup(other.tables(PIPELINE), place, backup)
-        run(NoSpark(), other)
+        run(LOCAL, other)
         assert differences(outcome(other), outcome(runs.ended)) == {}, backup.name
 
 
@@ -117,7 +116,7 @@ def test_a_file_is_copied_once_and_removed_with_the_last_backup_that_has_it(
     runs: Runs, lake: Lake, place: PipelineTables
 ) -> None:
     first = back_up(lake, place)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     second, copied = create_backup(lake.tables(PIPELINE), place, "second", lake.clock() + 1)
     assert copied == second.size - first.size
     assert [backup.name for backup in list_backups(place)] == ["second", "first"]
@@ -155,7 +154,7 @@ def test_who_hangs_while_it_deletes_a_backup_takes_no_file_of_a_new_one(
         delete_backups(place, ["first"], check_lease)
     lose_tables(lake)
     restore_backup(lake.tables(PIPELINE), place, find_backup(place, "new"))
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
@@ -221,7 +220,7 @@ def test_an_interrupted_restore_is_continued_and_no_command_takes_it_for_complet
                 restore_backup(tables, place, made)
         assert not tables.exist or _opens_not(tables)
         restore_backup(tables, place, made)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
@@ -230,7 +229,7 @@ def test_no_command_takes_half_a_log_with_checkpoints_for_all_of_it(
 ) -> None:
     """A clean-up left a checkpoint in place of the oldest entries, and older snapshots before a gap."""
     tables = lake.tables(PIPELINE)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     create_savepoint(tables, find_snapshot(tables, "latest"), "kept", lake.clock())
     restore(tables, find_snapshot(tables, "3"), lake.clock())
     vacuum(tables, Retention(2, timedelta(0)), lake.clock())
@@ -271,14 +270,14 @@ def test_a_source_that_is_older_than_the_backup_is_refused(
 ) -> None:
     """Also if the newest commit that it does not have was read by half."""
     if versions == 3:
-        run(NoSpark(), lake)
+        run(LOCAL, lake)
     made = back_up(lake, place)
     older = copy_of(runs.source, tmp_path / "older")
     for gone in sorted(Path(older.path("events"), "_delta_log").glob("*.json"))[versions:]:
         gone.unlink()
     restore_backup(older.tables(PIPELINE), place, made)
     with pytest.raises(Refused, match=told):
-        run(NoSpark(), older)
+        run(LOCAL, older)
     assert older.snapshot(PIPELINE).manifest.epoch == made.epoch
 
 
@@ -286,7 +285,7 @@ def test_tables_that_exist_are_not_written_over(lake: Lake, place: PipelineTable
     made = back_up(lake, place)
     with pytest.raises(Refused, match="only where the pipeline has no tables"):
         restore_backup(lake.tables(PIPELINE), place, made)
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     shutil.rmtree(lake.path(f"{PIPELINE.name}/state"))
     with pytest.raises(Refused, match=r"there is a table .*results"):
         restore_backup(lake.tables(PIPELINE), place, made)
@@ -299,7 +298,7 @@ def test_a_damaged_table_is_not_backed_up_and_a_damaged_backup_is_not_restored(
     pool = Path(place.path("files"), "results")
     lost = sorted(pool.iterdir())[0]
     lost.unlink()
-    run(NoSpark(), lake)
+    run(LOCAL, lake)
     Path(lake.path(f"{PIPELINE.name}/results"), lost.name).unlink()
     with pytest.raises(Refused, match=f"{lost.name} of table .* is missing: a backup of it would not be complete"):
         back_up(lake, place, "second")

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
-from tests.pipelines.looping import NO_SPARK
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.run.stream import Stream
 
@@ -68,5 +66,5 @@ def crash_after(step: str) -> Callable[[str], None]:
 
 def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
     """Run a stream whose driver ends after a step of its first new epoch."""
-    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, crash_after(step)) as driver:
+    with pytest.raises(Crash), lake.driver(LOCAL, pipeline, crash_after(step)) as driver:
         Stream(driver, lambda manifest: None).run_available()

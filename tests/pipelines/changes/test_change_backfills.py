@@ -10,15 +10,14 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
-from tests.lake import Lake, at
+from tests.lake import LOCAL, Lake, at
 from tests.pipelines.changes.lakes import (
     HOURS,
     SESSIONS,
     newest,
     two_users,
 )
-from tests.pipelines.looping import NO_SPARK, available
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 
@@ -29,8 +28,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def backfilled(lake: Lake, pipeline: Pipeline, start: str, end: str) -> str:
-    with standing_in(NoSpark()):
-        (run,) = lake.backfill(NO_SPARK, pipeline, at(start), at(end))
+    (run,) = lake.backfill(LOCAL, pipeline, at(start), at(end))
     return run.state
 
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_in
-from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.changes.lakes import (
     CORRECTING,
     HOURS,
@@ -25,9 +25,8 @@ from tests.pipelines.changes.lakes import (
     panes,
     two_users,
 )
-from tests.pipelines.looping import NO_SPARK, available
+from tests.pipelines.looping import available
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.errors import Refused
@@ -87,7 +86,7 @@ def test_a_window_that_was_emptied_takes_rows_that_come_later(lake: Lake, latene
     available(lake, pipeline)
     lake.append(("bob", at("10:45"), 7))
     available(lake, pipeline)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         reopen(driver, Selection())
     assert panes(lake, pipeline, before) == [("bob", "10:00", 0, "-", 4), ("bob", "10:00", 1, "+", 7)]
     assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 7
@@ -100,7 +99,7 @@ def test_a_session_splits_when_its_middle_goes_and_joins_when_it_comes_back(lake
     DeltaTable(lake.path("events")).delete("value in (2, 3) or user = 'bob'")
     lake.append(("ann", at("10:31"), 9))
     available(lake, SESSIONS)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, SESSIONS) as driver:
+    with lake.driver(LOCAL, SESSIONS) as driver:
         reopen(driver, Selection())
     bounds = [(row["user"], f"{row['window_start']:%H:%M}", row["total"]) for row in lake.final(SESSIONS).to_pylist()]
     assert sorted(bounds) == [("ann", "10:00", 1), ("ann", "10:31", 9)]
@@ -215,7 +214,7 @@ def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lak
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:45"), 7), ("cem", at("18:00"), 7))
     crashed_after(lake, HOURS, "published epochs")
     assert lake.snapshot(HOURS).manifest.position_in("events").files
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
+    with lake.driver(LOCAL, HOURS) as driver:
         reopen(driver, Selection())
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
     available(lake, HOURS)
@@ -224,16 +223,15 @@ def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lak
 
 
 def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> None:
-    with standing_in(NoSpark()):
-        lake.backfill(NO_SPARK, HOURS, at("10:00"), at("11:00"))
-        table = DeltaTable(lake.path("events"))
-        table.delete("user = 'bob'")
-        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-        with pytest.raises(Refused, match="VACUUM removed them"):
-            lake.backfill(NO_SPARK, HOURS, at("11:00"), at("12:00"))
-        with lake.driver(NO_SPARK, HOURS) as driver:
-            list(backfill(driver, cut(at("10:00"), at("11:00"), None), again=True))
-        lake.backfill(NO_SPARK, HOURS, at("11:00"), at("12:00"))
+    lake.backfill(LOCAL, HOURS, at("10:00"), at("11:00"))
+    table = DeltaTable(lake.path("events"))
+    table.delete("user = 'bob'")
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(Refused, match="VACUUM removed them"):
+        lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
+    with lake.driver(LOCAL, HOURS) as driver:
+        list(backfill(driver, cut(at("10:00"), at("11:00"), None), again=True))
+    lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
     assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
 
 

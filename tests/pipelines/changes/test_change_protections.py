@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
-from tests.lake import Clock, Lake, at, session_pipeline
+from tests.lake import LOCAL, Clock, Lake, at, session_pipeline
 from tests.pipelines.changes.lakes import (
     CORRECTING,
     HOURS,
@@ -21,8 +21,7 @@ from tests.pipelines.changes.lakes import (
     panes,
     two_users,
 )
-from tests.pipelines.looping import NO_SPARK, available
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.reopen import panes as panes_of_plans
@@ -152,7 +151,7 @@ def while_it_hangs(lake: Lake, step: str) -> None:
             lake.clock.now += TIME_TO_LIVE + 1
             available(lake, HOURS)
 
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS, tell) as driver:
+    with lake.driver(LOCAL, HOURS, tell) as driver:
         Stream(driver, lambda manifest: None).run_available()
 
 

@@ -13,11 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import Clock, Lake, at
+from tests.lake import LOCAL, Clock, Lake, at
 from tests.pipelines.changes.lakes import HOURS, SESSIONS, crashed_after, newest, two_users
-from tests.pipelines.looping import NO_SPARK, available
+from tests.pipelines.looping import available
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
@@ -93,7 +92,7 @@ def test_of_equal_late_rows_as_many_leave_as_went(lake: Lake, pipeline: Pipeline
     lake.append(*((row["user"], row["at"], row["value"]) for row in rows))
     DeltaTable(lake.path("events")).optimize.compact()
     available(lake, pipeline)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         reopen(driver, Selection())
     assert {row["user"]: row["total"] for row in lake.final(pipeline).to_pylist()} == {"ann": 14, "bob": 11}
 
@@ -101,7 +100,7 @@ def test_of_equal_late_rows_as_many_leave_as_went(lake: Lake, pipeline: Pipeline
 @PIPELINES
 def test_a_reopened_row_that_was_deleted_leaves_table_late_and_its_window(lake: Lake, pipeline: Pipeline) -> None:
     with_late_rows(lake, pipeline)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         reopen(driver, Selection())
     deleted(lake, pipeline, "value = 7")
     assert held(lake, pipeline) == [("ann", 8), (None, 9)]
@@ -145,14 +144,13 @@ def test_a_row_that_was_ahead_leaves_table_rejects_and_is_accepted_when_it_comes
 
 
 def test_rejected_rows_for_times_after_the_end_of_a_backfill_come_and_leave_too(lake: Lake) -> None:
-    with standing_in(NoSpark()):
-        lake.backfill(NO_SPARK, HOURS, at("10:00"), at("11:00"))
-        lake.append((None, at("15:00"), 9), ("ann", at("15:00"), 1))
-        DeltaTable(lake.path("events")).update({"value": "40"}, predicate="user = 'bob'")
-        lake.backfill(NO_SPARK, HOURS, at("11:00"), at("12:00"))
-        assert held(lake, HOURS) == [(None, 9)]
-        DeltaTable(lake.path("events")).delete("value = 9")
-        lake.backfill(NO_SPARK, HOURS, at("12:00"), at("13:00"))
+    lake.backfill(LOCAL, HOURS, at("10:00"), at("11:00"))
+    lake.append((None, at("15:00"), 9), ("ann", at("15:00"), 1))
+    DeltaTable(lake.path("events")).update({"value": "40"}, predicate="user = 'bob'")
+    lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
+    assert held(lake, HOURS) == [(None, 9)]
+    DeltaTable(lake.path("events")).delete("value = 9")
+    lake.backfill(LOCAL, HOURS, at("12:00"), at("13:00"))
     assert held(lake, HOURS) == []
     assert broken(lake, HOURS) == set()
 
@@ -201,7 +199,7 @@ def test_a_restore_brings_them_back_and_a_restore_on_again_takes_them_away(lake:
 
 def test_a_row_that_comes_back_is_marked_only_if_the_restored_line_reopened_it(lake: Lake) -> None:
     before = newest(with_late_rows(lake, HOURS), HOURS)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
+    with lake.driver(LOCAL, HOURS) as driver:
         reopen(driver, Selection())
     reopened = newest(lake, HOURS)
     deleted(lake, HOURS, "value = 7")

@@ -11,9 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
-from tests.lake import Lake, at, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.selection import Selection
@@ -40,12 +38,12 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def backfilled(lake: Lake, pipeline: Pipeline, *bounds: Any) -> None:
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         list(backfill(driver, cut(*bounds, None)))
 
 
 def reopened(lake: Lake, pipeline: Pipeline) -> None:
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         reopen(driver, Selection())
 
 

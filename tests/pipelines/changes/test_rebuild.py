@@ -13,11 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_in
-from tests.lake import EVENTS, Lake, at, hourly_pipeline
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.changes.lakes import CORRECTING, HOURS, SESSIONS, Crash, crash_after
 from tests.pipelines.changes.walks import operator
-from tests.pipelines.looping import NO_SPARK
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.backfill import backfill
@@ -53,7 +51,7 @@ def vacuumed(lake: Lake) -> None:
 
 def run(lake: Lake, pipeline: Pipeline, start: datetime, end: datetime, tell: Any = None, **options: bool) -> list[str]:
     """Run days; return their states."""
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline, *(() if tell is None else (tell,))) as driver:
+    with lake.driver(LOCAL, pipeline, *(() if tell is None else (tell,))) as driver:
         return [done.state for done in backfill(driver, cut(start, end, timedelta(days=1)), **options)]
 
 

@@ -18,12 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, EVENTS, Clock, Lake, conserved
+from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, conserved
 from tests.pipelines.changes.pipelines import PIPELINES
-from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.metrics.measuring import Read, counted
 from tests.pipelines.sources.changing import USERS, Changing, Seen
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
@@ -62,7 +60,7 @@ def operator(name: str) -> Iterator[None]:
     The operators read each other's state, so all three must come to the same.
     """
     draw = random.Random(name)
-    with pytest.MonkeyPatch.context() as planted, standing_in(NoSpark()):
+    with pytest.MonkeyPatch.context() as planted:
         if name != "columnar":
             planted.setattr(
                 shard,
@@ -237,7 +235,7 @@ def walking(folder: Path, name: str, seed: str) -> Iterator[Walk]:
     changing.append()
     changing.settle()
     pipeline = replace(PIPELINES[name], parallelism=changing.draw.choice((1, 1, 2)))
-    with changing.lake.driver(NO_SPARK, pipeline) as driver:
+    with changing.lake.driver(LOCAL, pipeline) as driver:
         metrics = Read(changing.lake, pipeline)
         driver.metrics = metrics.meter
         yield Walk(pipeline, changing, driver, metrics)

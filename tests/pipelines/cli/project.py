@@ -16,6 +16,7 @@ from tidegate.pipelines.cli import run
 TOML = """
 warehouse = "warehouse"
 work = "work"
+engine = "local"
 
 [pipelines.sessions]
 object = "of_the_project:sessions"

@@ -202,7 +202,7 @@ def test_an_expression_that_no_run_can_evaluate_is_refused(
     project: Project, options: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session of other tests may know functions of its own.
-    monkeypatch.setattr("tidegate.pipelines.spark.jvm.is_running", lambda: False)
+    monkeypatch.setattr("tidegate.pipelines.engine.spark.jvm.is_running", lambda: False)
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     write_deltalake(project.folder / "warehouse" / "events", rows)
     project.rewrite(f"session_pipeline({options})")

@@ -10,8 +10,6 @@ import pytest
 
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
-from tests.recovery.without_spark import NoSpark, standing_in
-from tidegate.pipelines.spark import session
 
 DAYS = 5
 
@@ -22,10 +20,7 @@ def project(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     lake = Lake(tmp_path)
     for day in range(DAYS):
         lake.append(("ann", at("00:10", day), 1), ("ann", at("23:50", day), 10))
-    monkeypatch.setattr(session, "start_session", lambda config, name: NoSpark())
-    monkeypatch.setattr(session, "stop_session", lambda session: None)
-    with standing_in(NoSpark()):
-        yield project
+    return project
 
 
 def day(number: int) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def test_a_command_without_its_pipeline_says_why_none_can_be_listed(project: Pro
 def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
     project: Project, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.spark.session.start_session", lambda *given: pytest.fail("Spark starts"))
+    monkeypatch.setattr("tidegate.pipelines.run.driver.engine_of", lambda *given: pytest.fail("Spark starts"))
     code, told = project.tidegate(*command)
     assert (code, f"source table {project.folder}/warehouse/events does not exist" in told) == (3, True), told
     assert "or `warehouse` in tidegate.toml" in told

@@ -14,12 +14,10 @@ from deltalake import DeltaTable
 
 from tests.lake import Lake, at, conserved
 from tests.pipelines.cli.project import Project
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run import reset_source as reset_module
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.spark import session
 
 NOW = ("stream", "sessions", "--available-now")
 RESET = ("source", "reset", "sessions", "--keep-results")
@@ -38,10 +36,7 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def project(project: Project, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """The project, whose runs have no JVM."""
-    monkeypatch.setattr(session, "start_session", lambda config, name: NoSpark())
-    monkeypatch.setattr(session, "stop_session", lambda session: None)
-    with standing_in(NoSpark()):
-        yield project
+    return project
 
 
 def make_anew(lake: Lake, *rows: tuple[int, int]) -> None:

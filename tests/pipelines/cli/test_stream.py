@@ -14,12 +14,11 @@ from deltalake import DeltaTable
 
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease, read_lease
-from tidegate.pipelines.spark import session
 
 NOW = ("stream", "sessions", "--available-now")
 
@@ -131,15 +130,14 @@ def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_o
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_spark_starts_ends_it_before_its_first_epoch_and_gives_the_lease_back(
+def test_a_signal_while_the_engine_starts_ends_it_before_its_first_epoch_and_gives_the_lease_back(
     streaming: Project, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def start(config: object, name: str) -> NoSpark:
+    def start(engine: LocalEngine) -> None:
         signal.raise_signal(number)
-        return NoSpark()
 
     streaming.data(*NOW)
-    monkeypatch.setattr(session, "start_session", start)
+    monkeypatch.setattr(LocalEngine, "start", start)
     told = streaming.data(*NOW, "--restore", "none")
     assert told["epochs"] == []
     assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}

@@ -1,52 +1,44 @@
-"""A whole backfill whose tasks share what they read, in threads that stand for Spark's tasks."""
+"""A whole backfill whose tasks share what they read, in threads that run at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.cloudpickle import dumps, loads  # type: ignore[attr-defined]
 
 from tests.lake import DAY0, Lake, assert_same_windows, session_pipeline
+from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch import shared_reading
 from tidegate.pipelines.epoch.shared_reading import SharedReading
 
-Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+class Threads(LocalEngine):
+    """Two tasks at the same time, in threads.
 
-class Frame:
-    """A range of numbers in parts; each part is a task, and its function is pickled as Spark does it."""
+    Args:
+        is_here: False if the tasks could be on another machine.
+    """
 
-    def __init__(self, parts: list[list[int]], run: bytes = b"") -> None:
-        self.parts, self.run = parts, run
+    def __init__(self, is_here: bool) -> None:
+        super().__init__(cores=2)
+        self.is_on_one_machine = is_here
 
-    def mapInArrow(self, run: Run, schema: str) -> Frame:  # noqa: N802 - the name of Spark
-        return Frame(self.parts, dumps(run))
+    def tasks(self, pieces: int, rows: int) -> int:
+        return min(pieces, 2)
 
-    def collect(self) -> list[dict[str, Any]]:
-        def task(numbers: list[int]) -> list[dict[str, Any]]:
-            batch = pa.RecordBatch.from_pydict({"id": pa.array(numbers, pa.int64())})
-            return [row for out in loads(self.run)(iter([batch])) for row in out.to_pylist()]
-
+    def in_place(
+        self,
+        tasks: Sequence[Sequence[int]],
+        run: Callable[[Sequence[int]], Iterator[pa.RecordBatch]],
+        schema: pa.Schema,
+    ) -> list[pa.RecordBatch]:
         with ThreadPoolExecutor(2) as pool:
-            return [row for rows in pool.map(task, self.parts) for row in rows]
-
-
-class Threads:
-    """Stands for a session with two cores on this machine."""
-
-    def __init__(self, master: str) -> None:
-        self.sparkContext = SimpleNamespace(defaultParallelism=2, master=master)
-        self.conf = SimpleNamespace(get=lambda name, default=None: default)
-
-    def range(self, start: int, end: int, step: int, parts: int) -> Frame:
-        return Frame([list(range(start + part, end, parts)) for part in range(parts)])
+            return [batch for batches in pool.map(lambda numbers: list(run(numbers)), tasks) for batch in batches]
 
 
 def test_a_backfill_of_tasks_that_share_has_the_windows_of_one_whose_tasks_read_alone(
@@ -65,9 +57,8 @@ def test_a_backfill_of_tasks_that_share_has_the_windows_of_one_whose_tasks_read_
 
     monkeypatch.setattr(SharedReading, "read", noting)
     here, cluster = session_pipeline(name="here", parallelism=2), session_pipeline(name="cluster", parallelism=2)
-    for pipeline, master in ((here, "local[2]"), (cluster, "spark://cluster:7077")):
-        session: Any = Threads(master)
-        lake.backfill(session, pipeline, DAY0, DAY0 + timedelta(days=1))
+    for pipeline, is_here in ((here, True), (cluster, False)):
+        lake.backfill(Threads(is_here), pipeline, DAY0, DAY0 + timedelta(days=1))
     assert len(sharing) == 2, "the tasks of this machine, and not those of the cluster"
     assert not sharing[0].folder.exists()
     assert len(lake.rows(here, "results")) == 9

@@ -13,10 +13,8 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.looping import NO_SPARK
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
 from tidegate.pipelines.manifest import Manifest
@@ -67,7 +65,7 @@ def measured_driver(
     lake: Lake, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
 ) -> Iterator[tuple[Driver, Read]]:
     """A driver without a JVM, and its metrics in memory."""
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline, tell) as driver:
+    with lake.driver(LOCAL, pipeline, tell) as driver:
         read = Read(lake, pipeline)
         driver.metrics = read.meter
         yield driver, read

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.lake import Lake, at, hourly_pipeline, session_pipeline
-from tests.pipelines.looping import NO_SPARK
+from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.metrics.measuring import Read, counted, measured_driver
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.metrics import catalog
@@ -131,7 +129,7 @@ def test_a_backfill_has_no_lag_because_its_user_chose_the_interval(lake: Lake) -
     assert series["tidegate.watermark.time", ()] == lake.snapshot(pipeline).manifest.watermark / 1000
     assert series["tidegate.epoch.duration", ("backfill", "arrays")] == 1
     assert series["tidegate.state.size", ()] > 0
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as unmeasured:
+    with lake.driver(LOCAL, pipeline) as unmeasured:
         assert not unmeasured.metrics.is_on
 
 

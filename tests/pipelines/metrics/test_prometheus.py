@@ -23,10 +23,8 @@ from typing import Any
 import pytest
 
 from tests.deployment.native import free_port
-from tests.lake import at, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK
+from tests.lake import LOCAL, at, hourly_pipeline
 from tests.pipelines.metrics.measuring import MeasuredLake
-from tests.recovery.without_spark import NoSpark, standing_in
 from tests.waiting import wait_until
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.metrics.catalog import METRICS, PIPELINE
@@ -143,9 +141,9 @@ def asked(query: str) -> str:
 def test_prometheus_scrapes_a_stream_and_answers_every_query_of_the_board(tmp_path: Path) -> None:
     port, pipeline = free_port(), hourly_pipeline()
     lake = MeasuredLake(tmp_path / "lake", metrics={"prometheus": port})
-    with scraping(tmp_path, port) as prometheus, standing_in(NoSpark()):
+    with scraping(tmp_path, port) as prometheus:
         lake.append(("ann", at("10:00"), 1), ("bob", at("10:30"), 2), ("ann", None, 3))
-        with lake.driver(NO_SPARK, pipeline) as driver:
+        with lake.driver(LOCAL, pipeline) as driver:
             stream = Stream(driver, lambda manifest: None, EpochLimits(commits=1))
             stream.run_available()
             prometheus.becomes("tidegate_epoch_number", 1)

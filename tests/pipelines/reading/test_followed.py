@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import EVENTS, Lake, at, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK, available
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
+from tests.pipelines.looping import available
 from tests.pipelines.reading.query import Query, values_of
 from tests.pipelines.reading.targets import project
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.reading import read_view
 from tidegate.pipelines.reopen.selection import Selection
@@ -47,7 +46,7 @@ def test_late_rows_that_are_reopened_and_rows_that_change_are_corrections(lake: 
     lake.append(("ann", at("10:20"), 8))
     available(lake, HOURS)
     assert_followed(query, lake, HOURS, [1, 2])
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
+    with lake.driver(LOCAL, HOURS) as driver:
         reopen(driver, Selection())
     assert_followed(query, lake, HOURS, [2, 9])
     DeltaTable(lake.path("events")).delete("user = 'bob'")
@@ -62,7 +61,7 @@ def test_a_stream_of_epochs_has_their_counts_of_reopened_rows(lake: Lake, query:
     available(lake, HOURS)
     lake.append(*[("ann", at("10:20"), 8)] * 9)
     available(lake, HOURS)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
+    with lake.driver(LOCAL, HOURS) as driver:
         reopen(driver, Selection())
     follower.run()
     assert sorted(lake.rows(HOURS, "epochs")["reopened"].to_pylist()) == [0, 0, 9]
@@ -92,7 +91,7 @@ def test_an_interval_that_is_run_again_and_those_after_it(lake: Lake, query: Que
     """The run removes its own rows, and those of later intervals are stale until they are run again."""
 
     def run(start: str, end: str, again: bool = False) -> None:
-        with standing_in(NoSpark()), lake.driver(NO_SPARK, plain) as driver:
+        with lake.driver(LOCAL, plain) as driver:
             list(backfill(driver, cut(at(start), at(end), None), again=again))
 
     plain = hourly_pipeline()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
-from tests.lake import Lake
-from tests.recovery.without_spark import NoSpark, is_kept, standing_in
+from tests.conditions import is_kept
+from tests.lake import LOCAL, Lake
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.passed import judged_at
@@ -24,7 +25,6 @@ from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.testing.rows import event_millis, events_table, status
 from tidegate.windowing.compute import Windows
@@ -98,12 +98,12 @@ class LakeRows:
 
 def reopen(lake: Lake, pipeline: Pipeline, selection: Selection | None = None) -> Manifest | None:
     """Reopen late rows, all by default; None where there was nothing to do."""
-    with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         return _reopened(driver, selection or Selection())
 
 
 def _reopened(driver: Driver, selection: Selection) -> Manifest | None:
-    head, source = driver.recover(), OpenInput.open(driver.session, driver.tables, driver.pipeline)
+    head, source = driver.recover(), OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     assert head is not None
     rows = LakeRows(source, head, driver.tables)
     plan, outcomes = corrected(driver.tables, source.bound, head, selection, rows, driver.clock())

@@ -9,10 +9,9 @@ from typing import Any, cast
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import LakeRows, reopen
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.source_rows import SourceRows
@@ -46,8 +45,7 @@ def rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 def streamed(lake: Lake, pipeline: Pipeline) -> None:
     for time in ("10:10", "15:10", "10:20", "16:00"):
         lake.append(("ann", at(time), 1))
-    with standing_in(NoSpark()):
-        lake.stream(cast("Any", NoSpark()), pipeline, files=1)
+    lake.stream(LOCAL, pipeline, files=1)
     assert lake.rows(pipeline, "late").num_rows == 1
     handle = DeltaTable(lake.path("events"))
     handle.optimize.compact()
@@ -61,8 +59,7 @@ def test_they_are_taken_in_from_the_version_that_holds_the_same_rows(rewritten: 
     made = reopen(rewritten, pipeline)
     assert made is not None
     assert made.counters["reopened"] == 1
-    with standing_in(NoSpark()):
-        rewritten.backfill(cast("Any", NoSpark()), make(name="fresh"), DAY0, at("15:00"))
+    rewritten.backfill(LOCAL, make(name="fresh"), DAY0, at("15:00"))
     closed = [row for row in rewritten.final(pipeline).to_pylist() if row["window_start"] < at("15:00")]
     fresh = rewritten.final(make(name="fresh")).to_pylist()
     names = ("user", "window_start", "window_end", "events", "total")

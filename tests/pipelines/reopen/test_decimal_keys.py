@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import Lake, at
+from tests.lake import LOCAL, Lake, at
 from tests.pipelines.reopen.lake_rows import reopen
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.lease import Lease
@@ -51,8 +49,7 @@ def pipeline(request: pytest.FixtureRequest) -> Pipeline:
 def arrive(lake: Lake, pipeline: Pipeline, kind: pa.DataType, *rows: tuple[Decimal, datetime]) -> None:
     schema = pa.schema([("user", kind), ("at", pa.timestamp("us", tz="UTC"))])
     lake.write(pa.Table.from_pylist([{"user": user, "at": time} for user, time in rows], schema=schema))
-    with standing_in(NoSpark()):
-        lake.replay(cast("Any", NoSpark()), pipeline)
+    lake.replay(LOCAL, pipeline)
 
 
 def shown(lake: Lake, pipeline: Pipeline) -> Counter[Decimal]:

@@ -13,10 +13,9 @@ from typing import Any, cast
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import reopen
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen import passed, plan
@@ -102,8 +101,7 @@ class Drawn:
 
     def stream(self) -> None:
         """Read what is there, in epochs of one to three files."""
-        with standing_in(NoSpark()):
-            self.lake.stream(cast("Any", NoSpark()), self.pipeline, files=self.draw.choice((1, 2, 3)))
+        self.lake.stream(LOCAL, self.pipeline, files=self.draw.choice((1, 2, 3)))
 
     def arrive(self, commits: int) -> None:
         for _ in range(commits):
@@ -130,8 +128,7 @@ class Drawn:
     def from_scratch(self) -> list[tuple[Any, ...]]:
         """Return the results of a backfill with today's code."""
         fresh = replace(self.pipeline, name="fresh")
-        with standing_in(NoSpark()):
-            self.lake.backfill(cast("Any", NoSpark()), fresh, DAY0 - 2 * DAY, END)
+        self.lake.backfill(LOCAL, fresh, DAY0 - 2 * DAY, END)
         return compared(self.lake.final(fresh).to_pylist())
 
     def counted(self) -> int:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.lake import EVENTS, Lake, at, hourly_pipeline
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -34,7 +33,7 @@ def test_there_is_nothing_to_reopen_in_a_first_commit_that_is_read_in_part(
     write_deltalake(lake.path("events"), pa.Table.from_pylist(rows, EVENTS), partition_by=["user"])
     pipeline = hourly_pipeline(compute=Windows(assigner, aggregate={"n": Count()}))
     epochs: list[Manifest] = []
-    with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         Stream(driver, epochs.append, EpochLimits(files=1)).run_available(lambda: bool(epochs))
         position = epochs[0].positions["events"]
         assert (position.version, position.files) == (-1, 1)

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from tests.conditions import CONDITIONS, is_kept
 from tests.lake import Row
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import reopen
 from tests.pipelines.reopen.test_drawn import ASSIGNERS, DAY, END, MINUTE, USERS, Drawn, found_by_a_draw
-from tests.recovery.without_spark import CONDITIONS, is_kept
 from tidegate.windowing import WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 

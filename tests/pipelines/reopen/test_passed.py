@@ -11,10 +11,10 @@ import pytest
 
 from tests.lake import DAY0, Lake, at
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.passed import JudgedAt, marks_of
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.lake import Lake, at, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK, Waits
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
+from tests.pipelines.looping import Waits
 from tests.pipelines.reopen.lake_rows import _reopened
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.selection import Selection
@@ -40,7 +39,7 @@ def reopening(driver: Driver) -> Callable[[Selection], tuple[Manifest | None, in
 def stream(lake: Lake, happens: Callable[[int], None], until: int) -> None:
     """A stream that looks at its source, and at its requests, every second; `happens` is called at each look."""
     waits = Waits(happens)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, PIPELINE) as driver:
+    with lake.driver(LOCAL, PIPELINE) as driver:
         run = Stream(
             driver,
             lambda manifest: None,
@@ -196,7 +195,7 @@ def held(lake: Lake, command: str, asking: Asker) -> None:
     """Ask for the lease while another driver holds it, as `late reopen` does."""
     with (
         Lease(lake.tables(PIPELINE), command, lake.clock),
-        drive(lake.config, PIPELINE, "late reopen", NO_SPARK, lake.clock, wait=asking.waits_for),
+        drive(lake.config, PIPELINE, "late reopen", LOCAL, lake.clock, wait=asking.waits_for),
     ):
         pytest.fail("the lease was held")
 
@@ -247,8 +246,7 @@ def test_if_the_stream_ends_first_the_asker_does_the_work_itself(late: Lake) -> 
     asking = asker(late, happens)
     ending.__enter__()
     with (
-        standing_in(NoSpark()),
-        drive(late.config, PIPELINE, "late reopen", NO_SPARK, late.clock, wait=asking.waits_for) as driver,
+        drive(late.config, PIPELINE, "late reopen", LOCAL, late.clock, wait=asking.waits_for) as driver,
     ):
         assert reopening(driver)(Selection())[1] == 1
     asking.close()

@@ -4,46 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from tests.lake import LOCAL
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.test_drawn import Drawn
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval
-from tidegate.pipelines.reopen import passed as passed_module
 from tidegate.pipelines.reopen.passed import Passed
 from tidegate.pipelines.reopen.plan import ReopenPlan
-from tidegate.pipelines.reopen.source_rows import SourceRows, events_within
+from tidegate.pipelines.reopen.source_rows import SourceRows
 from tidegate.pipelines.reopen.stretches import END, START
-from tidegate.pipelines.reopen.task import ReopenJob
-from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.slice_rows import Run
 from tidegate.windowing.compute import Windows
-
-
-class Batches:
-    """Stands where Spark's frame would: the batches that one task yields."""
-
-    def __init__(self, spark: object, files: FileSlice, run: Run, schema: object) -> None:
-        self.batches = list(run(files.judged()))
-        self.names = getattr(schema, "names", None)
-
-    def toArrow(self) -> pa.Table:  # noqa: N802 - the name of Spark
-        """Return the rows."""
-        if not self.batches:
-            return pa.table({name: pa.nulls(0) for name in self.names or ()})
-        table = pa.Table.from_batches(self.batches)
-        return table.rename_columns(self.names or table.column_names)
 
 
 class BothRows(lake_rows.LakeRows):
     """Asks the product and the rows one by one, and holds the answers against each other."""
 
     def product(self) -> SourceRows:
-        return SourceRows(cast("Any", None), self.source, self.head, self.tables)
+        return SourceRows(LOCAL, self.source, self.head, self.tables)
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """The windows that both name."""
@@ -55,10 +36,7 @@ class BothRows(lake_rows.LakeRows):
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """The outcomes of the rows that the product reads."""
-        job, files = ReopenJob.of(plan), self.product().files_of(plan)
-        events = events_within(plan.epoch.bound.key, files, files.judged(), plan.spans)
-        reports = job.run_shards(list(job.files), events)
-        given = [ShardOutcome.from_json(row["info"]) for report in reports for row in report.to_pylist()]
+        given = self.product().correct(plan)
         expected = super().correct(plan)
         assert [counted(outcome) for outcome in given] == [counted(outcome) for outcome in expected]
         return given
@@ -71,7 +49,6 @@ def counted(outcome: ShardOutcome) -> tuple[int, bool, dict[str, int], int]:
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
     """Tasks run in this process."""
-    monkeypatch.setattr(passed_module, "run_over", Batches)
     monkeypatch.setattr(lake_rows, "LakeRows", BothRows)
     return ()
 

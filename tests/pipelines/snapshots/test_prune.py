@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import Clock, Lake, at, session_pipeline
+from tests.lake import LOCAL, Clock, Lake, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.recovery.test_equality import commits_come_hourly
-from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots import prune as step
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -17,8 +16,6 @@ from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
 
@@ -130,12 +127,11 @@ def test_a_row_that_was_rejected_for_lying_ahead_stays_because_optimize_would_ma
     """Once its file is written anew; and it comes back with the line that a restore goes back to."""
     lake, pipeline = Lake(tmp_path, Clock(to_millis(at("02:00")))), session_pipeline(null_keys="reject")
     ahead = ("wild", at("20:00"), 7)
-    with standing_in(NoSpark()):
-        for rows in ([("ann", at("01:00"), 1)], [ahead, (None, at("01:10"), 2)], [(None, at("01:20"), 3)]):
-            lake.append(*rows)
-            commits_come_hourly(lake, "events")
-            lake.stream(cast("Any", NoSpark()), pipeline)
-        source = OpenInput.open(SparkOnDemand.running(cast("Any", NoSpark())), lake.tables(pipeline), pipeline)
+    for rows in ([("ann", at("01:00"), 1)], [ahead, (None, at("01:10"), 2)], [(None, at("01:20"), 3)]):
+        lake.append(*rows)
+        commits_come_hourly(lake, "events")
+        lake.stream(LOCAL, pipeline)
+    source = OpenInput.open(LOCAL, lake.tables(pipeline), pipeline)
 
     def rejected() -> list[int]:
         manifest = lake.snapshot(pipeline).manifest

@@ -19,8 +19,8 @@ from tests.pipelines.looping import available
 from tests.pipelines.sources.changing import Changing
 from tests.pipelines.sources.test_changed_rows import opened, seen
 from tidegate.pipelines.definition.event_columns import STATUS
+from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import ChangedFiles
 from tidegate.pipelines.sources.delta.changes import changed_files, fed_files
 from tidegate.pipelines.sources.delta.log import SourceLog

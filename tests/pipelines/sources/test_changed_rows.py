@@ -13,26 +13,24 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.conditions import is_kept
 from tests.hand_made import HandMade, column
-from tests.lake import DAY0, EVENTS, Clock, Lake, at, hourly_pipeline
-from tests.pipelines.looping import NO_SPARK
+from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.pipelines.sources.changing import Changing
-from tests.recovery.without_spark import is_kept
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, LAST_TIME, STATUS, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import ChangingSource
-from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.source_parquet import SourceParquet
-from tidegate.pipelines.spark.on_demand import SparkOnDemand
 from tidegate.windowing.time import Millis, to_millis
 
 PIPELINE = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), max_ahead=timedelta(days=9))
 
 
 def opened(lake: Lake, pipeline: Pipeline = PIPELINE) -> OpenInput:
-    return OpenInput.open(SparkOnDemand.running(NO_SPARK), lake.tables(pipeline), pipeline)
+    return OpenInput.open(LOCAL, lake.tables(pipeline), pipeline)
 
 
 def compared(lake: Lake, after: int, until: int, pipeline: Pipeline = PIPELINE, end: Millis = LAST_TIME) -> ChangedRows:

@@ -17,10 +17,10 @@ from tests.hand_made import HandMade, Storage, column, z85
 from tests.lake import EVENTS, at
 from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
 from tidegate.pipelines.definition.event_columns import OK, PLACE
+from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis
 

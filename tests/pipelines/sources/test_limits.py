@@ -14,8 +14,8 @@ import pytest
 from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import OK, TIME
+from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns

@@ -13,16 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.lake import EVENTS, Lake, Row, at, hourly_pipeline
+from tests.lake import EVENTS, LOCAL, Lake, Row, at, hourly_pipeline
 from tests.listed_files import ListedFiles
 from tests.recovery.arrivals import differences, outcome, run
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.cli import run as tidegate
 from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.epoch.bind import bind_to_source
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.inspect.explanation import explain, look_at_source
-from tidegate.pipelines.sources.bind import bind_to_source
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import Warehouse, warehouse_of
@@ -65,7 +64,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def stream(lake: Lake, pipeline: Pipeline = LISTED) -> None:
-    run(NoSpark(), lake, pipeline=pipeline)
+    run(LOCAL, lake, pipeline=pipeline)
 
 
 def test_the_manifest_keeps_the_fields_of_the_source_beside_ours(lake: Lake) -> None:

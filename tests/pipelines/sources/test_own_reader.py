@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
-from tests.lake import EVENTS, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, LOCAL, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
 from tests.listed_files import ListedFiles, OpenList
 from tests.recovery.arrivals import run
 from tests.recovery.test_listed_files import listed
-from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.sources.commits import FilePart, SourceFile
 from tidegate.pipelines.storage import Warehouse
@@ -104,7 +103,7 @@ def test_a_reader_without_statistics_gives_the_same_rows(lake: Lake, make: type[
     table = make(source=DeltaSource("events", timestamp="at"))
     listed_ = replace(table, name="feather", source=ListedFeather("events.list", timestamp="at"))
     for pipeline in (table, listed_):
-        run(NoSpark(), lake, pipeline=pipeline)
+        run(LOCAL, lake, pipeline=pipeline)
     assert_same_windows(lake.latest(listed_), lake.latest(table))
     for name in ("late", "rejects"):
         assert len(lake.rows(listed_, name)) == len(lake.rows(table, name)) > 0, name

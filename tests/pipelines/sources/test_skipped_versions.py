@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.lake import EVENTS, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
-from tests.pipelines.looping import NO_SPARK, available
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.lake import EVENTS, LOCAL, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
+from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.errors import IllegalArgument
@@ -95,22 +94,19 @@ def test_a_stream_from_the_beginning_passes_over_them_too(lake: Lake) -> None:
 def test_a_backfill_reads_the_table_as_it_is_and_leaves_what_it_has_read(lake: Lake) -> None:
     pipeline = hourly_pipeline(source=IGNORING)
     lake.append(("ann", at("12:10"), 4), ("bob", at("12:20"), 5))
-    with standing_in(NoSpark()):
-        lake.backfill(NO_SPARK, pipeline, at("10:00"), at("12:00"))
-        DeltaTable(lake.path("events")).delete("user = 'ann'")
-        (run,) = lake.backfill(NO_SPARK, pipeline, at("12:00"), at("14:00"))
+    lake.backfill(LOCAL, pipeline, at("10:00"), at("12:00"))
+    DeltaTable(lake.path("events")).delete("user = 'ann'")
+    (run,) = lake.backfill(LOCAL, pipeline, at("12:00"), at("14:00"))
     assert run.manifest.counters["versions_skipped"] == 1
     totals = [(row["user"], row["total"]) for row in lake.final(pipeline).sort_by("window_start").to_pylist()]
     assert sorted(totals) == [("ann", 1), ("bob", 2), ("bob", 5)]
-    with standing_in(NoSpark()):
-        (again,) = lake.backfill(NO_SPARK, pipeline, at("10:00"), at("12:00"))
+    (again,) = lake.backfill(LOCAL, pipeline, at("10:00"), at("12:00"))
     assert again.state == "unchanged"
 
 
 def test_a_stream_takes_over_from_a_backfill_behind_such_a_version(lake: Lake) -> None:
     pipeline = hourly_pipeline(source=IGNORING)
-    with standing_in(NoSpark()):
-        lake.backfill(NO_SPARK, pipeline, at("10:00"), at("11:00"))
+    lake.backfill(LOCAL, pipeline, at("10:00"), at("11:00"))
     lake.append(("cem", at("12:00"), 3))
     deleted(lake)
     available(lake, pipeline)

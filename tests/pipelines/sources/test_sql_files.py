@@ -17,10 +17,10 @@ from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.event_columns import DROPPED, FILE, OK, PLACE, TIME
 from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.table_columns import unusual_columns
-from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import SourceParquet

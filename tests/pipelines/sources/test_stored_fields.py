@@ -15,10 +15,10 @@ from tests.lake import at, hourly_pipeline
 from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.event_columns import TIME
+from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.table_columns import stored_fields
-from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis
 

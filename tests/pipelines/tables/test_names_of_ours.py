@@ -13,11 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.changes.walks import operator
-from tests.pipelines.looping import NO_SPARK, available
+from tests.pipelines.looping import available
 from tests.property.named_lives import Life, Names
-from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.expectations.changed import Changed, changed_partitions
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -72,7 +71,7 @@ def a_life(lake: Lake, pipeline: Pipeline, kind: str) -> dict[str, list[dict[str
     available(lake, pipeline)
     append(lake, kind, *["08:30"] * 5)
     available(lake, pipeline)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+    with lake.driver(LOCAL, pipeline) as driver:
         reopen(driver, Selection())
     append(lake, kind, "11:30")
     available(lake, pipeline)
@@ -151,7 +150,7 @@ def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Pat
     if correct:
         write(("08:10", 2), ("10:00", 4), ("08:30", 8), mode="overwrite")
     else:
-        with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        with lake.driver(LOCAL, pipeline) as driver:
             reopen(driver, Selection())
     assert [(row[name], row["total"]) for row in lake.final(pipeline).to_pylist()] == [(7, 10 if correct else 11)]
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()

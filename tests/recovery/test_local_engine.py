@@ -1,0 +1,183 @@
+"""The processes of the local engine: what is left when one is killed, when the driver is, and when the disk is full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
+from tests.recovery.arrivals import copy_of, differences, rows_of
+from tests.waiting import wait_until
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.epoch import exchange
+from tidegate.pipelines.errors import OTHER, TidegateError
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction
+
+pytestmark = pytest.mark.recovery
+
+ROOT = Path(__file__).parents[2]
+
+
+class Killing(KeyedProcessFunction):
+    """Kills its process while a file exists; the driver is never killed."""
+
+    result_type = pa.struct([("value", pa.int64())])
+
+    def __init__(self, order: str, driver: int) -> None:
+        self.order, self.driver = order, driver
+
+    def states(self) -> list[Any]:
+        return []
+
+    def process_element(self, value: Any, ctx: Any) -> list[dict[str, Any]]:
+        if os.path.exists(self.order) and os.getpid() != self.driver:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [{"value": value["value"]}]
+
+
+def lake_of(folder: Path) -> Lake:
+    lake = Lake(folder)
+    lake.append(*((user, at(f"{hour:02d}:00"), hour) for hour in range(5) for user in ("ann", "bob", "cid", "dan")))
+    return lake
+
+
+def children() -> list[psutil.Process]:
+    """The processes of pools of this process."""
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if "loky.backend.popen" in str(child.cmdline())]
+
+
+def test_a_process_that_is_killed_fails_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    lake, order = lake_of(tmp_path / "lake"), tmp_path / "die"
+    # The function is part of the pipeline's code, so it stays the same.
+    pipeline = hourly_pipeline(compute=KeyedProcess(Killing(str(order), os.getpid())), parallelism=2)
+    order.touch()
+    engine = LocalEngine(cores=2, rows_in_driver=0)
+    try:
+        with pytest.raises(TidegateError, match="a process of the local engine ended while it ran a task") as ended:
+            lake.stream(engine, pipeline)
+        assert ended.value.exit_code == OTHER
+        assert not children(), "also those that were not killed are gone"
+        order.unlink()
+        (made,) = lake.stream(engine, pipeline)
+        assert made.epoch == 1, "the epoch that failed left nothing"
+    finally:
+        engine.close()
+    assert len(lake.rows(pipeline, "results")) > 0
+
+
+def test_closed_it_leaves_no_process(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    engine = LocalEngine(cores=2, rows_in_driver=0)
+    lake.stream(engine, hourly_pipeline(parallelism=2))
+    assert children()
+    engine.close()
+    wait_until(lambda: not children(), "the processes end")
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from tests.lake import Lake, hourly_pipeline
+from tidegate.pipelines.engine.local import LocalEngine
+lake, engine = Lake(Path(sys.argv[1])), LocalEngine(cores=2, rows_in_driver=0)
+lake.stream(engine, hourly_pipeline(parallelism=2))
+Path(sys.argv[2]).touch()
+try:
+    sys.stdin.read()
+finally:
+    engine.close()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal.Signals) -> None:
+    lake_of(tmp_path / "lake")
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "lake"), str(tmp_path / "ready")]
+    driver = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True
+    )
+    try:
+        wait_until((tmp_path / "ready").exists, "the epoch is published")
+        processes = psutil.Process(driver.pid).children(recursive=True)
+        assert len(processes) >= 2
+        if number is signal.SIGINT:
+            # A terminal sends it to the whole group.
+            os.killpg(driver.pid, number)
+        else:
+            driver.send_signal(number)
+        driver.wait(60)
+        wait_until(lambda: not any(process.is_running() for process in processes), "the processes end")
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def test_a_full_work_folder_fails_the_epoch_and_leaves_nothing_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, pipeline = lake_of(tmp_path / "lake"), hourly_pipeline(parallelism=5)
+    fresh = copy_of(lake, tmp_path / "fresh")
+    monkeypatch.setattr(exchange, "_ROWS_READ_AGAIN", -1)
+    whole = Path.write_bytes
+
+    def full(path: Path, content: Any) -> int:
+        if path.parent.name.startswith("exchange-"):
+            raise OSError(28, "No space left on device")
+        return whole(path, content)
+
+    engine = LocalEngine(cores=2, work=tmp_path / "work", rows_in_driver=1 << 60)
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, "write_bytes", full)
+        with pytest.raises(TidegateError, match=r"work folder .*work: .*No space left on device.*set `work`"):
+            lake.stream(engine, pipeline)
+    assert list((tmp_path / "work").iterdir()) == []
+    (made,) = lake.stream(engine, pipeline)
+    assert made.epoch == 1
+    assert list((tmp_path / "work").iterdir()) == []
+    fresh.stream(LOCAL, pipeline)
+    assert differences(rows_of(lake, pipeline), rows_of(fresh, pipeline)) == {}
+
+
+OF_THE_PROJECT = """
+from datetime import timedelta
+from tidegate import Count, DeltaSource, Pipeline, TumblingEventTimeWindows, WatermarkStrategy, Windows
+
+hours = Pipeline(
+    name="hours",
+    source=DeltaSource("events", timestamp="at"),
+    key=("user",),
+    watermark=WatermarkStrategy.for_monotonous_timestamps(),
+    compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()}),
+)
+"""
+
+
+def test_a_project_runs_where_spark_is_not_installed(tmp_path: Path) -> None:
+    """In a process that can't import it, from an empty folder to results."""
+    lake_of(tmp_path)
+    (tmp_path / "tidegate.toml").write_text(
+        'engine = "local"\n[pipelines.hours]\nobject = "of_the_project:hours"\nstart = 2024-03-01\n'
+    )
+    blocked = "import sys\nfor name in ('pyspark', 'delta', 'py4j'): sys.modules[name] = None\n"
+    (tmp_path / "of_the_project.py").write_text(OF_THE_PROJECT)
+    run = f"{blocked}from tidegate.pipelines.cli import main\nmain()"
+
+    def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", run, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    done = tidegate("backfill", "hours", "--start", "2024-03-01", "--end", "2024-03-02")
+    assert done.returncode == 0, done.stderr
+    found = tidegate("results", "hours", "--limit", "0", "--json")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count('"events": 1') == 20
