@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -98,8 +99,8 @@ def _whatever_lies_there_is_published(planted: pytest.MonkeyPatch) -> None:
     """Take the files of the folder, as a job's committer would, and not those that the tasks reported."""
     known = commit_step._manifest
 
-    def manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
-        made = known(plan, outcomes, phases)
+    def manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], *rest: Any) -> Manifest:
+        made = known(plan, outcomes, *rest)
         folder = Path(plan.tables.path(results.NAME))
         files = tuple(
             DataFile(

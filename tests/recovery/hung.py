@@ -22,7 +22,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
-from tests.lake import LOCAL, Lake
+from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, commit_to, source_of
 from tidegate.pipelines.backups.backup import POOL, content_of, list_backups
 from tidegate.pipelines.cli import run
@@ -39,6 +39,7 @@ NAME = PIPELINE.name
 MODULE = "pipelines_that_hang"
 
 TOML = f"""
+engine = "local"
 warehouse = "warehouse"
 backups = "backups"
 work = "work"
@@ -173,12 +174,8 @@ class Hung:
         (folder / "tidegate.toml").write_text(TOML)
         (folder / f"{MODULE}.py").write_text(CODE)
         shutil.copytree(source_of(folder.parent / "source", 2).folder / "warehouse", folder / "warehouse")
-        session, hung = LOCAL, cls(folder, Shifted())
+        hung = cls(folder, Shifted())
         with pytest.MonkeyPatch.context() as planted:
-            planted.setattr("tidegate.pipelines.engine.spark.session.start_session", lambda config, name: session)
-            planted.setattr("tidegate.pipelines.engine.spark.session.stop_session", lambda session: None)
-            planted.setattr("tidegate.pipelines.engine.spark.session.require_spark", lambda *arguments: None)
-            planted.setattr(driver, "_check_session", lambda *arguments, **named: None)
             planted.setattr(driver, "time", hung.clock)
             # Who hangs renews nothing.
             planted.setattr(Lease, "_renew_until_ended", lambda self: None)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.lake import LOCAL, Clock, Lake
+from tests.lake import Clock, Lake
 from tests.store.server import S3Server
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import load_config
@@ -101,7 +101,8 @@ class Life:
         )
         options = "".join(f'{key} = "{value}"\n' for key, value in self.options.items())
         (self.folder / "tidegate.toml").write_text(
-            f'warehouse = "{self.warehouse}"\n{pipelines}' + (f"[storage_options]\n{options}" if options else "")
+            f'engine = "local"\nwarehouse = "{self.warehouse}"\n{pipelines}'
+            + (f"[storage_options]\n{options}" if options else "")
         )
         (self.folder / f"{MODULE}.py").write_text(CODE)
 
@@ -116,7 +117,7 @@ class Life:
         return Lake(self.folder, Clock(), self.warehouse, self.options)
 
     def tidegate(self, printed: pytest.CaptureFixture[str], *arguments: str, json_too: bool = True) -> tuple[int, str]:
-        """Run a command without a JVM; its exit code and all that it printed."""
+        """Run a command; its exit code and all that it printed."""
         asked = ("--json",) if json_too else ()
         code = run([*arguments, *asked, "--config", str(self.file)])
         shown = printed.readouterr()
@@ -164,13 +165,9 @@ def upload(server: S3Server, folder: Path, bucket: str, key: str) -> None:
 
 
 @contextmanager
-def without_a_jvm() -> Iterator[None]:
-    """Within it commands run their epochs in this process."""
-    session: Any = LOCAL
+def modules_of_projects() -> Iterator[None]:
+    """Within it the modules of each project are found, and forgotten at its end."""
     with pytest.MonkeyPatch.context() as planted:
-        planted.setattr("tidegate.pipelines.engine.spark.session.start_session", lambda config, name: session)
-        planted.setattr("tidegate.pipelines.engine.spark.session.stop_session", lambda session: None)
-        planted.setattr("tidegate.pipelines.run.driver._check_session", lambda *arguments: None)
         planted.setattr(sys, "path", [*sys.path])
         planted.delitem(sys.modules, MODULE, raising=False)
         yield

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.recovery.arrivals import differences, source_of
-from tests.store.lives import Life, rows_left, upload, without_a_jvm
+from tests.store.lives import Life, modules_of_projects, rows_left, upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.errors import REFUSED, USAGE
@@ -79,7 +79,7 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
         assert code == 0, text
         return sorted(re.findall(r'"name": "([^"]*)"', text))
 
-    with without_a_jvm():
+    with modules_of_projects():
         for command in BEFORE:
             assert tidegate(*command)[0] == 0
         if name == "a restored backup":

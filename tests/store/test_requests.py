@@ -12,7 +12,7 @@ import pytest
 from tests.lake import DAY0, LOCAL, hourly_pipeline
 from tests.recovery import arrivals
 from tests.recovery.arrivals import source_of
-from tests.store.lives import Life, upload, without_a_jvm
+from tests.store.lives import Life, modules_of_projects, upload
 from tests.store.proxy import Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -75,7 +75,7 @@ def test_a_run_that_finds_no_new_rows_needs_as_many_requests_as_the_docs_say(
     source_of(disk.folder, commits=3)
     upload(server, disk.folder / "warehouse" / "events", bucket, "here/events")
     life = Life(tmp_path / "store", f"s3://{bucket}/here", options_of(proxy.endpoint))
-    with without_a_jvm():
+    with modules_of_projects():
         for _ in range(5):
             proxy.requests()
             code, text = life.tidegate(capsys, "stream", "hours", "--available-now")

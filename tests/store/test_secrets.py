@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.recovery.arrivals import source_of
-from tests.store.lives import Life, upload, without_a_jvm
+from tests.store.lives import Life, modules_of_projects, upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
 from tidegate.pipelines import airflow
@@ -82,7 +82,7 @@ def test_a_secret_in_tidegate_toml_is_in_nothing_that_the_commands_leave_or_prin
     disk = source_of(tmp_path / "disk", commits=2)
     upload(server, Path(disk.path("events")), bucket, "here/events")
     life = Life(tmp_path / "project", f"s3://{bucket}/here", options_of(server.endpoint))
-    with without_a_jvm():
+    with modules_of_projects():
         printed = [str(answer) for _, answer in life.answers(capsys, "hours", without)]
     assert SECRET not in "".join(printed)
     assert list(with_the_secret(server, bucket, life.folder)) == [str(life.file)], "only where it was written"
@@ -106,7 +106,7 @@ def test_errors_of_a_store_show_no_secret(
     for fault in (Fault.SLOW_DOWN, Fault.CUT, Fault.PRECONDITION_FAILED):
         proxy.set(Plan(fault=fault, times=1000))
         for debug in ((), ("--debug",)):
-            with without_a_jvm():
+            with modules_of_projects():
                 code, text = life.tidegate(capsys, "stream", "hours", "--available-now", *debug, json_too=False)
             assert (code != 0, SECRET in text) == (True, False), text
 
@@ -175,7 +175,7 @@ def test_credentials_of_the_environment_sign_every_request_and_tidegate_toml_nee
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     life = Life(tmp_path / "project", f"s3://{bucket}/here")
     proxy.requests()
-    with without_a_jvm():
+    with modules_of_projects():
         assert run(["stream", "hours", "--available-now", "--json", "--config", str(life.file)]) == 0
     signed = {request.headers.get("authorization", "").partition("Credential=")[2][:14] for request in proxy.requests()}
     assert signed == {"ENVIRONMENTKEY"}

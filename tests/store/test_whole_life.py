@@ -16,7 +16,7 @@ from tests.lake import LOCAL, Clock, Lake, assert_same_windows
 from tests.recovery import arrivals, test_upgrading
 from tests.recovery.arrivals import differences, run, source_of
 from tests.recovery.tables_of_0_1 import HOURS, SAVEPOINT, SESSIONS
-from tests.store.lives import Life, rows_left, unequal, upload, without_a_jvm
+from tests.store.lives import Life, modules_of_projects, rows_left, unequal, upload
 from tests.store.server import SECRET, S3Server, options_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.run.lease import Lease
@@ -55,9 +55,9 @@ def test_every_command_gives_on_s3_what_it_gives_on_disk(
     source_of(disk.folder, commits=3)
     upload(server, disk.folder / "warehouse" / "events", bucket, f"{ODD}/events")
     store = Life(tmp_path / "store", f"s3://{bucket}/{ODD}/", options_of(server.endpoint))
-    with without_a_jvm():
+    with modules_of_projects():
         expected = list(disk.answers(capsys, pipeline, without))
-    with without_a_jvm():
+    with modules_of_projects():
         for (command, on_disk), (_, on_store) in zip(expected, store.answers(capsys, pipeline, without), strict=True):
             assert list(unequal(on_store, on_disk)) == [], command
         assert differences(rows_left(store, pipeline), rows_left(disk, pipeline)) == {}, "rows of tables"
