@@ -240,7 +240,7 @@ def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(
     start, end = now - timedelta(hours=4), now + timedelta(hours=4)
 
     def ran_through(pipeline: Pipeline, **options: bool) -> None:
-        with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        with lake.driver(LOCAL, pipeline) as driver:
             list(backfill(driver, cut(start, end, None), **options))
 
     for minutes in (-30, 50, 90):
@@ -252,7 +252,7 @@ def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(
         moved_files(lake, DeltaTable(lake.path("events")).version(), -timedelta(hours=3))
         ran_through(again, again=True)
     ran_through(once)
-    with standing_in(NoSpark()), lake.driver(NO_SPARK, streamed) as driver:
+    with lake.driver(LOCAL, streamed) as driver:
         Stream(driver, lambda message: None).run_available()
     for pipeline in (once, again, streamed):
         assert lake.rows(pipeline, "rejects").filter(~pc.field("stale"))["value"].to_pylist() == [90], pipeline.name
