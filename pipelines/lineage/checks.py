@@ -7,7 +7,6 @@ the number of windows that became final, and what its expectations observed of a
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ _OWN_SUITE = "new final windows"
 _TABLES = {"epochs": EPOCHS, "lines": EPOCHS, "ledger": EPOCHS, "state": STATE, "restored state": STATE}
 """Tables of the rows that an expectation looks at; all others are rows of table results, or its files."""
 _SEVERITIES = {"critical": "error", "warning": "warn"}
-_BROKEN = re.compile(r"(\d+) of (\d+) rows break it")
 _METRICS = {
     "expect_column_min_to_be_between": "min",
     "expect_column_max_to_be_between": "max",
@@ -75,8 +73,8 @@ def _column_metrics(checks: Collection[Mapping[str, Any]], columns: Collection[s
 
 
 def _metric(check: Mapping[str, Any]) -> list[tuple[str, float]]:
-    if check["expectation"] == _NOT_NULL and (broken := _BROKEN.match(check["observed"])):
-        return [("nullCount", int(broken[1])), ("count", int(broken[2]) - int(broken[1]))]
+    if check["expectation"] == _NOT_NULL and check["failing"] is not None:
+        return [("nullCount", check["failing"]), ("count", check["rows"] - check["failing"])]
     name = _METRICS.get(check["expectation"])
     if name is None:
         return []

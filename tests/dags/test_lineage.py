@@ -194,6 +194,7 @@ def check(
         "success": success,
         "observed": observed or "0 of 4 rows break it",
         "rows": 4,
+        "failing": 0 if success else 1,
     }
 
 
