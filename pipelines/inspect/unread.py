@@ -44,7 +44,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a poll compares: the newest snapshot, and the news of each source as the last run noted them.
+    """Values that a poll compares: the newest snapshot, and the news of each source as the last run noted them.
 
     Args:
         opened_at: time of the watcher's timer, seconds.

@@ -84,15 +84,15 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
         UsageError: a named profile has no key of its own, or TIDEGATE_STORAGE_OPTIONS is no JSON
             object of texts.
     """
-    own = _by_usual_name(given)
+    written = _by_usual_name(given)
     connected = _connections[-1](connection) if connection is not None and _connections else {}
     environment = {name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())}
     if of_s3 := os.environ.get(_ENDPOINT_OF_S3):
         environment["aws_endpoint_url"] = of_s3
     sources = [_by_usual_name(connected), environment]
-    if _PROFILE_OPTION in own:
-        sources.insert(0, _of_profile(own[_PROFILE_OPTION], _PROFILE_OPTION, is_optional=_ACCESS in own))
-    has_key = any(_ACCESS in source for source in (own, *sources))
+    if _PROFILE_OPTION in written:
+        sources.insert(0, _of_profile(written[_PROFILE_OPTION], _PROFILE_OPTION, is_optional=_ACCESS in written))
+    has_key = any(_ACCESS in source for source in (written, *sources))
     if profile := os.environ.get(_PROFILE):
         sources.append(_of_profile(profile, _PROFILE, is_optional=has_key))
     elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
@@ -101,8 +101,8 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
     more = {name: places[name] for name in _PLACES if name in places} | further(connected) | further(_in_variable())
     # Tasks on other machines get the profile's key, and do not look for the profile.
     options = {name: value for name, value in given.items() if _usual(name) != _PROFILE_OPTION}
-    options |= {name: value for name, value in more.items() if _usual(name) not in own}
-    if _ACCESS not in own:
+    options |= {name: value for name, value in more.items() if _usual(name) not in written}
+    if _ACCESS not in written:
         # A key, its secret and its token belong together.
         keys = next((source for source in sources if _ACCESS in source), {})
         options |= {name: keys[name] for name in _KEYS if name in keys}
