@@ -24,7 +24,7 @@ _TIMES = ("watermark", "since")
 """Parameters in epoch milliseconds."""
 _OF_ALL = {
     *("id", "meta", "notes", "description", "severity", "rendered_content", "catch_exceptions", "result_format"),
-    *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging", "by_epoch"),
+    *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging", "by_epoch", "library_metadata"),
 }
 """Parameters that say nothing about what an expectation demands."""
 _BOUNDS = ("window_start", "window_end")
@@ -46,6 +46,7 @@ class Outcome:
         number: that value if it is a number.
         examples: some of the rows that break it.
         failing: the rows that break it in each part; None for a part of which they are unknown.
+        checked: the rows of each of these parts.
     """
 
     expectation: Any
@@ -57,6 +58,7 @@ class Outcome:
     number: float | None = None
     examples: list[Example] = field(default_factory=list)
     failing: list[pd.DataFrame | None] = field(default_factory=list)
+    checked: list[pd.DataFrame] = field(default_factory=list)
 
     def take(self, result: Any, rows: pd.DataFrame) -> None:
         """Add the result of a part."""
@@ -74,6 +76,7 @@ class Outcome:
             self.number = float(seen) if isinstance(seen, int | float) and not isinstance(seen, bool) else None
         if result.success:
             return
+        self.checked.append(rows)
         left = MOST_EXAMPLES - len(self.examples)
         places = raw.get("unexpected_index_list")
         if places is not None:
@@ -89,13 +92,18 @@ class Outcome:
             self.examples += [Example("", "", shown(value)) for value in values[:left]]
 
     def times(self, column: str) -> npt.NDArray[Any] | None:
-        """Return the times of the rows that break it as numpy's times; None if rows are unknown or have no time."""
+        """Return the times of the rows that break it as numpy's times; None if rows are unknown or have no time.
+
+        The SQL of a query may compute its columns, so a time that no checked row has is unknown as well.
+        """
         parts = []
-        for rows in self.failing:
+        for rows, checked in zip(self.failing, self.checked, strict=True):
             if rows is None or rows.empty or column not in rows or rows[column].isna().any():
                 return None
-            moments = pd.to_datetime(rows[column], utc=True).dt.tz_localize(None)
-            parts.append(moments.to_numpy().astype("datetime64[ms]"))
+            moments, known = _moments(rows[column]), _moments(checked[column])
+            if moments is None or known is None or not np.isin(moments, known).all():
+                return None
+            parts.append(moments)
         return np.concatenate(parts) if parts else None
 
     @property
@@ -173,6 +181,13 @@ class Outcome:
             named = {*self.columns.split(", ")}
             others = [name for name in others if name in named]
         return Example(_pairs(key, [*key]), window, _pairs(row, others))
+
+
+def _moments(times: pd.Series) -> npt.NDArray[Any] | None:
+    """Return times as numpy's times; None if they are no times."""
+    if not pd.api.types.is_datetime64_any_dtype(times):
+        return None
+    return pd.to_datetime(times, utc=True).dt.tz_localize(None).to_numpy().astype("datetime64[ms]")
 
 
 def shown(value: Any) -> str:

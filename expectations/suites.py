@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from string import Formatter
 from typing import Any, Final, TypeAlias
 
 import great_expectations.expectations as gxe
@@ -229,6 +230,11 @@ def _faults(expectation: Any, rows: pd.DataFrame) -> Iterator[str]:
     for name, value in given.items():
         if name not in ("meta", "rendered_content") and "$PARAMETER" in json.dumps(value, default=str):
             yield f"{name} = {value!r} is a parameter, and a check has none to give: write the value into the suite"
+    query = given.get("unexpected_rows_query")
+    if isinstance(query, str) and "{batch}" not in query:
+        yield f"its query {query!r} reads no windows: select FROM {{batch}}"
+    elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
+        yield f"its query {query!r} has braces that are not {{batch}}: write other braces twice"
     if expectation.expectation_type != _MAY_LACK:
         listed = given.get("column_list")
         named = [given.get(name) for name in _OF_ONE] + (list(listed) if isinstance(listed, list | tuple) else [])

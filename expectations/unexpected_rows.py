@@ -35,8 +35,24 @@ def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
         write_deltalake(folder, table.cast(pa.schema(fields)))
         engine = QueryBuilder().register(_BATCH, DeltaTable(folder))
         answer = pa.table(engine.execute(query.format(batch=_BATCH)).read_all())
-    selected: pd.DataFrame = answer.to_pandas(date_as_object=False)
+    # DataFusion's own kinds of text, which pandas does not know within lists.
+    plain = pa.schema([each.with_type(_without_views(each.type)) for each in answer.schema])
+    selected: pd.DataFrame = answer.cast(plain).to_pandas(date_as_object=False)
     return selected
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_without_views(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_without_views(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_views(kind.key_type), _without_views(kind.item_type))
+    return kind
 
 
 _PLACE: Final = "tidegate:place"

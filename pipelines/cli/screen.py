@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
@@ -66,7 +67,7 @@ class Screen:
         """Show data, as JSON or as these renderables, and write it to the file of --output."""
         if self.output is not None:
             part = self.output.with_suffix(".part")
-            part.write_text(json.dumps(data, default=_plain))
+            part.write_text(_as_json(data))
             part.replace(self.output)
         if self.json:
             self.documents.append(data)
@@ -91,7 +92,13 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
     """Return an error as one JSON document, with what the command had shown before it failed."""
     shown = getattr(error, _DOCUMENT, {})
     answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
-    return json.dumps(answer, default=_plain)
+    return _as_json(answer)
+
+
+def _as_json(data: Any) -> str:
+    """Return data as JSON, with numbers that JSON lacks as the texts "NaN", "Infinity" and "-Infinity"."""
+    text = json.dumps(data, default=_plain)
+    return json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
 
 
 engine_option = click.option(
@@ -123,7 +130,9 @@ def with_screen(command: F) -> F:
         logging.getLogger("py4j").propagate = debug
         screen = Screen(as_json, plain_console(), config_file, output, engine)
         try:
-            return command(screen, *args, **kwargs)
+            # Modules of the project and libraries may print while they are imported.
+            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+                return command(screen, *args, **kwargs)
         except click.exceptions.Exit:
             raise
         except Exception as error:
@@ -132,7 +141,7 @@ def with_screen(command: F) -> F:
             raise
         finally:
             for data in screen.documents:
-                click.echo(json.dumps(data, default=_plain))
+                click.echo(_as_json(data))
 
     return wrapper  # type: ignore[return-value]
 

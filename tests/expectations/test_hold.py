@@ -58,6 +58,8 @@ def test_partitions_of_failing_windows_wait_until_these_are_right(
     [
         ('SELECT "user", window_start, window_end FROM {batch} WHERE events > 3', [TEN]),
         ('SELECT "user", events FROM {batch} WHERE events > 3', None),
+        ("SELECT window_start - INTERVAL '1 day' AS window_start FROM {batch} WHERE events > 3", None),
+        ("SELECT 'monday' AS window_start FROM {batch} WHERE events > 3", None),
     ],
 )
 def test_a_query_holds_back_the_windows_that_it_names_or_everything(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import great_expectations as gx
 import great_expectations.expectations as gxe
+import pandas as pd
 import pytest
 
 from tests.expectations.quality_lake import hour_lake
@@ -14,6 +15,7 @@ from tests.expectations.test_failed_expectation import checked, project
 from tests.expectations.test_fresh import check, fresh, streamed
 from tests.lake import at
 from tidegate.expectations.suites import suites
+from tidegate.expectations.unexpected_rows import select
 from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.quality import QualityRow
 
@@ -46,6 +48,11 @@ BROKEN = [
     (
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT * FROM {batch} WHERE nope > 1')",
         ("unexpected_rows_expectation", "nope"),
+    ),
+    ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1')", ("'SELECT 1' reads no windows",)),
+    (
+        "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT events - {x} FROM {batch}')",
+        ("write other braces twice",),
     ),
     ("gxe.ExpectColumnValueLengthsToEqual(column='events', value=3)", ()),
     ("ExpectRaises()", ("expect_raises", "division by zero")),
@@ -90,6 +97,19 @@ def test_a_query_selects_the_rows_that_must_not_be_there(tmp_path: Path, capsys:
     assert (failed.failing, failed.rows, held.failing, held.success) == (1, 3, 0, True)
     assert failed.examples
     assert str(failed.examples[0]) == "[user a, 2024-03-01 10:15:00 to 2024-03-01 11:15:00, events 4]"
+
+
+def test_a_query_may_select_every_column_of_windows_with_lists_of_texts() -> None:
+    rows = pd.DataFrame({"names": [["a", "b"], None], "events": [1, 2], "raw": [[b"x"], []]})
+    selected = select("SELECT * FROM {batch} WHERE events > 0", rows)
+    assert [None if each is None else list(each) for each in selected["names"]] == [["a", "b"], None]
+
+
+def test_limits_are_those_of_the_suite_alone(tmp_path: Path) -> None:
+    tables = project(hour_lake(), tmp_path, suite_of("gxe.ExpectColumnValuesToBeIncreasing(column='events')"))
+    assert checked(tmp_path) == 5
+    rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
+    assert [row.limits for row in rows if row.suite == "new final windows: own"] == [""]
 
 
 def test_without_new_windows_the_suite_is_not_run(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
+
+import click
 import pytest
 
 from tests.lake import at
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines.cli.runs import lag
+from tidegate.pipelines.cli.screen import Screen, with_screen
 
 KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
 
@@ -83,3 +88,19 @@ def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) 
     assert "erased by epoch 3 of sessions" in told
     assert "no row had the key ann any more, but an older snapshot or file may have had it" in told
     assert "spelt" not in told
+
+
+def test_json_is_one_document_that_every_parser_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has no NaN and no infinity, and what a module of the project prints is no part of the document."""
+
+    @click.command()
+    @with_screen
+    def command(screen: Screen) -> None:
+        print("a suite is imported")
+        screen.show({"mean": math.nan, "range": [-math.inf, math.inf, 0.1], "name": "NaN"})
+
+    command.main(["--json"], standalone_mode=False)
+    printed = capsys.readouterr()
+    assert printed.err == "a suite is imported\n"
+    shown = json.loads(printed.out, parse_constant=pytest.fail)
+    assert shown == {"mean": "NaN", "range": ["-Infinity", "Infinity", 0.1], "name": "NaN"}
