@@ -100,7 +100,7 @@ def test_the_picture_and_the_table_have_every_room_of_pipelines() -> None:
     folders = {path.name for path in (ROOT / "pipelines").iterdir() if (path / "__init__.py").is_file()}
     nodes = set(re.findall(r"^    (\w+)", ROOMS, re.MULTILINE))
     assert folders - nodes == OF_GROUND
-    rows = set(re.findall(r"^\| `(\w+/\w+)` \|", PAGE, re.MULTILINE))
+    rows = set(re.findall(r"^- `(\w+/\w+)`:", PAGE, re.MULTILINE))
     assert {f"pipelines/{folder}" for folder in folders} - rows == set()
     assert [row for row in rows if not (ROOT / row).is_dir()] == []
 
@@ -108,7 +108,8 @@ def test_the_picture_and_the_table_have_every_room_of_pipelines() -> None:
 def test_every_arrow_of_an_epoch_has_a_row_with_the_file_that_does_it() -> None:
     arrows = drawn(EPOCH)
     assert len(arrows) == EPOCH.count("-->"), "each arrow stands as the test reads it"
-    rows = dict(re.findall(r"^\| (\d+ [^|]*) \|(.*)\|$", PAGE, re.MULTILINE))
+    steps = re.findall(r"^- \*\*(\d+ .+?)\*\*:(.*?)(?=^- |\n\n)", PAGE, re.DOTALL | re.MULTILINE)
+    rows = {label: " ".join(text.split()) for label, text in steps}
     assert {label for _, label, _ in arrows} == set(rows)
     assert [step for step, row in rows.items() if not any(names for _, names in named(row))] == []
     assert {step: wrong for step, row in rows.items() if (wrong := faults(row))} == {}

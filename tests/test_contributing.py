@@ -47,9 +47,9 @@ def section(title: str) -> str:
 
 
 def table() -> dict[str, str]:
-    """The files that the table names, by subject."""
-    rows = [line.strip("|").split("|", 1) for line in section("Where do I change X").splitlines() if line[:1] == "|"]
-    return {subject.strip(): files for subject, files in rows[2:]}
+    """The files that the list names, by subject."""
+    items = re.findall(r"^- \*\*(.+?)\*\*\n(.*?)(?=^- |\Z)", section("Where do I change X"), re.DOTALL | re.MULTILINE)
+    return {subject: " ".join(files.split()) for subject, files in items}
 
 
 def named(row: str) -> Iterator[tuple[str, list[str]]]:

@@ -73,6 +73,29 @@ def shown(page: Path) -> list[str]:
     return [line.partition("#")[0].strip() for line in (*lines, *inline) if line.startswith("tidegate ")]
 
 
+WIDTH = 120
+LINED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "tests").rglob("*.md"))]
+MEASURED = {"docs/benchmarks/full.md", "docs/benchmarks/quick.md"}
+"""Pages that a benchmark writes."""
+
+
+def wide(text: str) -> list[int]:
+    """Return the numbers of lines that are too long and could be broken: those outside code, of more than one word."""
+    prose = re.sub(r"^ *```.*?^ *```", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    lines = enumerate(prose.splitlines(), 1)
+    return [number for number, line in lines if len(line) > WIDTH and re.search(r"\S\s+\S", line.lstrip(" -*>"))]
+
+
+@pytest.mark.parametrize("page", [page for page in LINED if name_of(page) not in MEASURED], ids=name_of)
+def test_the_lines_of_a_page_wrap(page: Path) -> None:
+    assert wide(page.read_text()) == [], f"wrap at {WIDTH} columns; of a table with long cells make a list"
+
+
+def test_a_line_that_could_be_broken_is_found() -> None:
+    word = "w" * WIDTH
+    assert wide(f"a {word}\n\n| {word} | b |\n```\n{word} {word}\n```\n- {word}w\nb {word}\n") == [1, 3, 8]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", page.read_text())
