@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.facts import check_together
-from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
-from tidegate.windowing.functions.checked import checked
+from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction, checked
 from tidegate.windowing.time import Millis
 
 

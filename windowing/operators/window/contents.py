@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import TimestampedValue
-from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.functions.checked import checked
+from tidegate.windowing.functions.aggregate import AggregateFunction, checked
 from tidegate.windowing.time import Millis
 
 
