@@ -6,6 +6,7 @@ The figures are stored beside the page as JSON, so that one program can be measu
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,13 +72,14 @@ class Report:
             if plot(figures, file):
                 pictures.append(f"![{alternative}]({file.name})\n")
         machines = dict.fromkeys(section.machine for section in sections.values())
-        lines = [f"# Benchmarks, {self.form} form\n", f"Measured on {'; and on '.join(machines)}.\n", *pictures]
+        lines = [f"# Benchmarks, {self.form} form\n", _wrapped(f"Measured on {'; and on '.join(machines)}."), *pictures]
         for section in sections.values():
-            lines += [f"## {section.title}\n", f"`{section.command}`, {section.measured}; {_company(section.busy)}.\n"]
+            lines += [f"## {section.title}\n", f"`{section.command}`\n"]
+            lines.append(_wrapped(f"{section.measured}; {_company(section.busy)}."))
             if section.figures:
-                lines.append(_table(section.figures))
+                lines += [_table(section.figures), *_details(section.figures)]
             if section.failure:
-                lines.append(f"It did not end well: {section.failure}\n")
+                lines.append(_wrapped(f"It did not end well: {section.failure}"))
         (self.folder / f"{self.form}.md").write_text("\n".join(lines))
 
     @property
@@ -90,11 +92,21 @@ def _company(busy: float) -> str:
 
 
 def _table(figures: Sequence[Figure]) -> str:
-    lines = ["| what | measured | wanted | from |", "|---|---:|---|---|"]
+    lines = ["| what | measured | wanted |", "|---|---:|---|"]
     for figure in figures:
-        wanted = "" if figure.wanted is None else f"{figure.wanted}{'' if figure.is_reached else ': **not reached**'}"
-        lines.append(f"| {figure.title} | {figure.measured} | {wanted} | {figure.detail} |")
+        wanted = "" if figure.wanted is None else f"{figure.wanted}{'' if figure.is_reached else ': **missed**'}"
+        lines.append(f"| {figure.title} | {figure.measured} | {wanted} |")
     return "\n".join(lines) + "\n"
+
+
+def _details(figures: Sequence[Figure]) -> list[str]:
+    """Return a list of what the figures were computed from, because it is too long for a cell of the table."""
+    items = [_wrapped(f"- {figure.title}: {figure.detail}", "  ") for figure in figures if figure.detail]
+    return ["From:\n", "".join(items)] if items else []
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _section(values: dict[str, Any]) -> Section:

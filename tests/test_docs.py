@@ -75,8 +75,6 @@ def shown(page: Path) -> list[str]:
 
 WIDTH = 120
 LINED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "tests").rglob("*.md"))]
-MEASURED = {"docs/benchmarks/full.md", "docs/benchmarks/quick.md"}
-"""Pages that a benchmark writes."""
 
 
 def wide(text: str) -> list[int]:
@@ -86,7 +84,7 @@ def wide(text: str) -> list[int]:
     return [number for number, line in lines if len(line) > WIDTH and re.search(r"\S\s+\S", line.lstrip(" -*>"))]
 
 
-@pytest.mark.parametrize("page", [page for page in LINED if name_of(page) not in MEASURED], ids=name_of)
+@pytest.mark.parametrize("page", LINED, ids=name_of)
 def test_the_lines_of_a_page_wrap(page: Path) -> None:
     assert wide(page.read_text()) == [], f"wrap at {WIDTH} columns; of a table with long cells make a list"
 

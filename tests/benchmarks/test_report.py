@@ -40,7 +40,7 @@ def test_the_page_has_the_machine_and_each_figure_beside_what_is_wanted(tmp_path
     page = (tmp_path / "quick.md").read_text()
     assert "Measured on 2 cores." in page
     assert "other work had 25% of the cores when it began" in page
-    assert "| batch, session windows, beside Spark | 2.00 x | at least 2.5: **not reached** |" in page
+    assert "| batch, session windows, beside Spark | 2.00 x | at least 2.5: **missed** |" in page
     assert "| backfill by events: 5,000,000 | 5.00 s |" in page
     for plot in ("quick-ratios.svg", "quick-growth.svg"):
         assert f"]({plot})" in page
