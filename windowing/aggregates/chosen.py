@@ -114,7 +114,7 @@ class _Chosen(VectorisedAggregate):
             return other if accumulator is None else accumulator
         return other if (self._place(other) > self._place(accumulator)) == self._largest else accumulator
 
-    def _place(self, entry: dict[str, Any]) -> tuple[tuple[int, Any], tuple[int, Any]]:
+    def _place(self, entry: dict[str, Any]) -> tuple[Any, tuple[int, Any]]:
         return order_key(entry[self._order]), order_key(entry["value"])
 
     def get_result(self, accumulator: Any) -> Any:
@@ -142,7 +142,7 @@ class _Chosen(VectorisedAggregate):
         In a group without a valid row, any row is returned.
         """
         best, worst = (groups.max, MIN_TIMESTAMP) if self._largest else (groups.min, MAX_TIMESTAMP)
-        rank = np.where(valid, rank, worst)
+        rank = rank if valid.all() else np.where(valid, rank, worst)
         chosen = rank == best(rank)[groups.ids]
         if chosen.sum() > len(groups):
             rank = np.where(chosen & valid, ranks(values), worst)
@@ -160,10 +160,15 @@ class _ByTime(_Chosen, TimedAggregateFunction):
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
         if timestamp is None:
             raise MissingTimestamp
+        if accumulator is not None and timestamp != (at := accumulator["at"]) and (timestamp > at) != self._largest:
+            return accumulator
         return self.merge(accumulator, {"at": timestamp, "value": value[self._column]})
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return self._taken(pa.array(timestamps), columns[self._column].cast(self.result_type), groups)
+
+    def _place(self, entry: dict[str, Any]) -> tuple[Any, tuple[int, Any]]:
+        return entry["at"], order_key(entry["value"])
 
     def _ranks(self, order: pa.Array) -> Int64s:
         return np.asarray(order.to_numpy())
