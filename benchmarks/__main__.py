@@ -78,6 +78,13 @@ PROGRAMS = {
         ("--seconds=40", "--rates=20000", "--alone"),
         ("--seconds=180",),
     ),
+    "engines": Program(
+        "The local engine beside Spark's: the first result, and batches",
+        "engines",
+        ("--events=1000000", "--rounds=1"),
+        (),
+    ),
+    "large_local": Program("50 million events in one epoch of the local engine", "scaling", full=("large_local",)),
     "changed_rows": Program(
         "Changed rows of the source, beside appended rows and a full backfill",
         "changed_rows",

@@ -20,6 +20,8 @@ from benchmarks.events import DAY, START, EventSet
 from benchmarks.phases import Phases, Seconds, show, typical
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.engine.spark.session import start_session
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.backfill import backfill
@@ -92,6 +94,7 @@ class Bench:
         where: condition of the pipeline; None for all events. The peer has it too.
         columns: derived columns of the pipeline, which the peer has too.
         summed: column whose sum both sides compute.
+        engine: engine of our side; None for one of Spark in the session.
     """
 
     folder: Path
@@ -103,6 +106,7 @@ class Bench:
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     summed: str = "value"
+    engine: Engine | None = None
 
     @cached_property
     def table(self) -> EventTable:
@@ -148,7 +152,7 @@ class Bench:
         phases = Phases()
         with (
             self.project() as config,
-            drive(config, self.pipeline(kind), "bench", spark=self.spark, tell=phases) as driver,
+            drive(config, self.pipeline(kind), "bench", self.engine or SparkEngine(self.spark), tell=phases) as driver,
         ):
             phases.take()
             began = perf_counter()
@@ -165,7 +169,7 @@ class Bench:
         """Run an epoch for each commit that the project's pipeline has not seen."""
         runs: list[Run] = []
         phases = Phases()
-        with drive(config, self.pipeline(kind), "bench", spark=self.spark, tell=phases) as driver:
+        with drive(config, self.pipeline(kind), "bench", self.engine or SparkEngine(self.spark), tell=phases) as driver:
             began = perf_counter()
 
             def note(manifest: Manifest) -> None:

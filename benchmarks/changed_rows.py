@@ -24,6 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 from benchmarks.bench import Bench, bench_of
 from benchmarks.figures import Figure, Wanted, tell
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver, drive
@@ -94,7 +95,7 @@ def measure(bench: Bench, kind: str, rows: int, rounds: int, has_feed: bool = Fa
         table.fill()
         source = DeltaSource(table.path, timestamp="at", changes="correct")
         pipeline: Pipeline = replace(bench.pipeline(kind), source=source)
-        with drive(config, pipeline, "bench", spark=bench.spark) as driver:
+        with drive(config, pipeline, "bench", SparkEngine(bench.spark)) as driver:
             stream = Stream(driver, lambda manifest: None)
             stream.run_available()
             seconds: dict[str, list[float]] = {"append": [], "small": [], "change": []}
@@ -107,7 +108,7 @@ def measure(bench: Bench, kind: str, rows: int, rounds: int, has_feed: bool = Fa
                 seconds["change"].append(_seconds(stream))
         # The first round warms up.
         append, small, change = (median(of_kind[1:]) for of_kind in seconds.values())
-        with drive(config, replace(pipeline, name="whole"), "bench", spark=bench.spark) as driver:
+        with drive(config, replace(pipeline, name="whole"), "bench", SparkEngine(bench.spark)) as driver:
             whole = _backfill_seconds(driver)
     what = f"{CHANGED} of {rows:,} rows change, {kind}, {'change feed' if has_feed else 'files'}"
     detail = f"change {change:.2f} s, append of {table.per_file:,} rows {append:.2f} s"

@@ -1,6 +1,6 @@
 """Measure the growth of our cost with events, keys, open windows, sizes of epochs and shards, up to 50 million events.
 
-    python -m benchmarks.scaling [events keys open epochs shard hot large large_hot] [--quick] [--json FILE]
+    python -m benchmarks.scaling [events keys open epochs shard hot large large_hot large_local] [--quick] [--json FILE]
 
 Everything runs in a Spark session on two cores and writes results and state. Without arguments all parts are measured.
 """
@@ -19,6 +19,7 @@ from benchmarks.events import START, EventSet, events_of, keys_of_group, one_eac
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.memory import PeakMemory
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.local import LocalEngine
 
 MILLION = 1_000_000
 SMALL_EPOCH = Wanted("at most", 0.2)
@@ -107,20 +108,25 @@ def state_written(config: Config, pipeline: str, epoch: int) -> int:
     return sum(file.stat().st_size for file in Path(config.root).rglob(f"{pipeline}/state/state-{epoch:06d}-*.parquet"))
 
 
-def large(bench: Bench, quick: bool, hot: float = 0) -> Iterator[Figure]:
+def large(bench: Bench, quick: bool, hot: float = 0, is_local: bool = False) -> Iterator[Figure]:
     """Measure one epoch of 50 million events, and the peak memory of every process.
 
     Args:
         bench: a bench with a driver of 3 GiB.
         quick: True for a tenth of the events.
         hot: share of all events that one key has.
+        is_local: True for the local engine.
     """
     count = 5 * MILLION if quick else 50 * MILLION
     many = replace(bench, name=f"large-{hot}", per_commit=MILLION)
     many.write(EventSet(count, hot=hot))
+    engine = LocalEngine() if is_local else None
     with PeakMemory() as memory:
-        run = many.batch("session")
-    what = f"one epoch of {count:,} events, driver of 3 GiB{f', {hot:.0%} of one key' if hot else ''}"
+        run = replace(many, engine=engine).batch("session")
+    if engine is not None:
+        engine.close()
+    by = "engine local" if is_local else "driver of 3 GiB"
+    what = f"one epoch of {count:,} events, {by}{f', {hot:.0%} of one key' if hot else ''}"
     yield Figure(what, run.seconds, "s", detail=str(run))
     for role, peaks in memory.by_role().items():
         each = " and ".join(f"{peak:,}" for peak in peaks)
@@ -136,6 +142,7 @@ PARTS: dict[str, Callable[[Bench, bool], Iterator[Figure]]] = {
     "hot": hot,
     "large": large,
     "large_hot": partial(large, hot=0.5),
+    "large_local": partial(large, is_local=True),
 }
 
 
