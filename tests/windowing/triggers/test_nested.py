@@ -82,3 +82,14 @@ class Twice(ProcessWindowFunction):
 def test_two_states_of_one_name_are_refused_when_the_windows_are_made() -> None:
     with pytest.raises(IllegalArgument, match=r"states of process = \['seen', 'seen'\]: give each state a name"):
         Windows(TumblingEventTimeWindows.of(10), process=Twice())
+
+
+def test_a_count_in_the_last_moment_of_a_window_of_the_clock_is_early() -> None:
+    """Drawn lives found it: the pane was late, and the one at the end of the window, after it, was on time."""
+    trigger = ProcessingTimeoutTrigger.of(CountTrigger.of(2), 100)
+    run = window_harness(Windows(TumblingProcessingTimeWindows.of(10), trigger, aggregate={"events": Count()}))
+    run.processing_time(9)
+    for value in (1, 2):
+        run.element("a", {"x": value}, 0)
+    run.processing_time(10)
+    assert [pane.timing.value for pane in run.results()] == ["early", "on_time"]

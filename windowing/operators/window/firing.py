@@ -153,8 +153,10 @@ class Firing:
         """Return a pane's timing, by the time of the timer that fired, else by the clock of the window's domain."""
         if timer is not None and event_timer == (self._event_time or end == MAX_TIMESTAMP):
             return Timing.EARLY if timer < end else Timing.ON_TIME if timer == end else Timing.LATE
-        now = self._context.current_watermark if self._event_time else self._context.current_processing_time
-        return Timing.EARLY if now < end else Timing.LATE
+        if self._event_time:
+            return Timing.EARLY if self._context.current_watermark < end else Timing.LATE
+        # The clock's own moment still belongs to the window, and its end fires after it.
+        return Timing.EARLY if self._context.current_processing_time <= end else Timing.LATE
 
     def _retract_panes(self, key: Any, cell: WindowCell, which: Any) -> None:
         kept: list[EmittedPane] = []
