@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,15 @@ from tidegate.pipelines.errors import QualityFailed, UsageError
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
     from tidegate.pipelines.config import PartitionUnit
+
+
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+"""Texts and quoted names of SQL."""
+_UNSTABLE = re.compile(
+    r"\b(?:select\b|(?:now|random|uuid|today)\s*\(|current_(?:date|time|timestamp)\b|localtime(?:stamp)?\b)",
+    re.IGNORECASE,
+)
+"""What depends on other windows or on the moment: a condition is evaluated again at each check."""
 
 
 class _Quality(click.Command):
@@ -154,6 +164,13 @@ def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.tables import quality as outcomes
 
+    if not reason.strip():
+        raise UsageError("--reason is empty: say why these windows may pass, for whoever reads it later")
+    if found := _UNSTABLE.search(_QUOTED.sub("''", where)):
+        raise UsageError(
+            f"--where {where!r}: {found[0].strip('( ')!r} gives another answer at the next check, which would pass "
+            "over windows that nobody has seen. Compare columns of a window with values"
+        )
     tables = screen.tables(pipeline)
     # Most bad windows are new; others only `quality --all` looks at, and all windows are many.
     for everything in (False, True):

@@ -67,7 +67,16 @@ def test_a_window_with_another_result_is_checked_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("where", "said"),
-    [("events > 1000", "none of the 3 final windows"), ("evnts > 1", "evnts"), ("events >", "can't be")],
+    [
+        ("events > 1000", "none of the 3 final windows"),
+        ("evnts > 1", "evnts"),
+        ("events >", "can't be"),
+        ("random() < 2", "'random' gives another answer at the next check"),
+        ("window_start < now() - INTERVAL '1 hour'", "'now' gives another answer"),
+        ("window_start < Current_Timestamp", "'Current_Timestamp' gives another answer"),
+        ("events = (SELECT max(events) FROM batch)", "'SELECT' gives another answer"),
+        ("\"user\" = 'now()' OR \"user\" = 'it''s random()'", "none of the 3 final windows"),
+    ],
 )
 def test_a_condition_that_acknowledges_nothing_is_refused(
     where: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -76,6 +85,13 @@ def test_a_condition_that_acknowledges_nothing_is_refused(
     assert acknowledged(tmp_path, where) == 2
     assert said in capsys.readouterr().err
     assert quality.acknowledged(tables) == []
+
+
+def test_an_acknowledgement_without_a_reason_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project(hour_lake(), tmp_path, FEW)
+    where = ["--where", "events > 3", "--reason", " ", "--config", str(tmp_path / "tidegate.toml")]
+    assert run(["quality", "acknowledge", "hours", *where]) == 2
+    assert "--reason is empty" in capsys.readouterr().err
 
 
 def test_a_window_that_only_a_full_check_looks_at_can_be_acknowledged(tmp_path: Path) -> None:
