@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dateutil.relativedelta import relativedelta
 
     from tidegate.pipelines.definition.pipeline import Pipeline
-    from tidegate.pipelines.run.preview_change import ChangedInterval, Preview
+    from tidegate.pipelines.run.corrections import ChangedInterval, Preview
 
 _SHOWN = 20
 """Most intervals of a preview that are shown as text."""
@@ -298,7 +298,7 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
         Refused: a source does not exist, or lacks a column that the pipeline names.
     """
     from tidegate.pipelines.inspect.explanation import look_at_source
-    from tidegate.pipelines.run.preview_change import preview_change
+    from tidegate.pipelines.run.corrections import preview_change
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.sources.open_source import check_sources_exist
     from tidegate.pipelines.storage import warehouse_of

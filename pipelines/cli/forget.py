@@ -35,7 +35,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     from the source yourself: rows that are still there come back with a backfill.
     """
     from tidegate.pipelines.definition.load import load_pipeline
-    from tidegate.pipelines.run.unread_changes import check_read_before_forgetting
+    from tidegate.pipelines.run.corrections import check_read_before_forgetting
 
     tables = screen.tables(pipeline)
     value = load_pipeline(screen.config(), pipeline)

@@ -108,7 +108,7 @@ def reopen(
     While a stream is at work, --ask-stream lets the stream do it, between two of its epochs.
     """
     from tidegate.pipelines.definition.load import load_pipeline
-    from tidegate.pipelines.reopen.selection import Selection, check_reopenable
+    from tidegate.pipelines.reopen.recompute_plan import Selection, check_reopenable
 
     config = screen.config()
     value = load_pipeline(config, pipeline)
@@ -128,8 +128,8 @@ def reopen(
     # A stream at work does this without a Spark of this process; if there is none, the session says what it needs.
     if not ask_stream:
         require_engine(config, "a reopening of late rows")
+    from tidegate.pipelines.run.corrections import reopen as run_reopen
     from tidegate.pipelines.run.driver import drive
-    from tidegate.pipelines.run.reopen_late import reopen as run_reopen
     from tidegate.pipelines.run.requests import Answer, Asker
 
     asker = Asker(PipelineTables(warehouse_of(config), pipeline), selection, patience if ask_stream else 0.0)

@@ -99,7 +99,7 @@ def stream(
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from tidegate.pipelines.manifest import Manifest
-    from tidegate.pipelines.reopen.selection import Selection
+    from tidegate.pipelines.reopen.recompute_plan import Selection
     from tidegate.pipelines.run.driver import drive, system_clock
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
@@ -163,7 +163,7 @@ def stream(
                 _restore(driver, target)
 
             def reopened(selection: Selection) -> tuple[Manifest | None, int]:
-                from tidegate.pipelines.run.reopen_late import reopen
+                from tidegate.pipelines.run.corrections import reopen
 
                 return reopen(driver, selection)
 

@@ -14,7 +14,7 @@ from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.selection import check_reopenable
+from tidegate.pipelines.reopen.recompute_plan import check_reopenable
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.publish import key_columns

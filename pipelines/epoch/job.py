@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.exchange import Placing
-from tidegate.pipelines.epoch.shared_reading import SharedReading
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import NextPane, Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -30,7 +29,7 @@ class ShardJob:
     """Everything that each task of an epoch needs; this value travels to the executors.
 
     `old_format` is the format of the state rows if they must be migrated, else None. `next_panes` number the panes of
-    sessions that come again; see `epoch.next_panes`. `shared` is None if each task reads all files of the slice.
+    sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from.
     """
 
     warehouse: Warehouse
@@ -55,20 +54,11 @@ class ShardJob:
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
     next_panes: tuple[NextPane, ...] = ()
-    shared: SharedReading | None = None
 
     @property
     def placing(self) -> Placing:
         """Assignment of keys to the shards of the job."""
         return Placing(self.key, self.shards, self.max_parallelism)
-
-    def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
-        """Read the events of the given shards from the files of the slice; a shard without events has no entry."""
-        if self.files is None:
-            return {}
-        if self.shared is not None:
-            return self.shared.read(self.files, self.placing, shards)
-        return self.placing.select(self.files.events(), shards)
 
     @property
     def windows(self) -> Windows:

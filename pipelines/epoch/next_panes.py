@@ -1,13 +1,13 @@
-"""Pane numbers of sessions that come again after a correction took all their elements.
+"""Pane numbers of sessions that reappear after a correction took all their elements.
 
 Readers take the newest pane of each window id of a key. A session that vanished leaves the state, and while late
-elements are allowed a session with the same bounds may begin anew, with pane 0. So the manifest keeps the number of its
-next pane, and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
+elements are allowed a session with the same bounds may begin again, with pane 0. So the manifest keeps the number of
+its next pane, and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -27,9 +27,12 @@ from tidegate.windowing.windows import TimeWindow
 Numbers: TypeAlias = Mapping[tuple[str | int, int], int]
 """Numbers of first panes by window: by what names its key in the manifest, and its id."""
 
+Window: TypeAlias = tuple[Any, int]
+"""A key as in memory, and the id of a window of it. The windows of other keys may have the same id."""
+
 
 def numbers_of_new(job: ShardJob, rows: pa.Table) -> Numbers:
-    """Return the numbers of the first panes of windows that come again if they fire in an epoch.
+    """Return the numbers of the first panes of windows that reappear if they fire in an epoch.
 
     Args:
         job: job of the epoch's tasks.
@@ -61,7 +64,7 @@ def window_id(job: ShardJob, row: StateRow) -> int | None:
 
 
 def renumbered(panes: pa.Table, key: tuple[str, ...], numbers: Numbers) -> pa.Table:
-    """Return rows of table results, with the numbers of windows that come again added to those of their panes."""
+    """Return rows of table results, with the numbers of windows that reappear added to those of their panes."""
     ids = pa.array({identity for _, identity in numbers}, pa.int64())
     places = np.flatnonzero(pc.is_in(panes["window_id"], value_set=ids).to_numpy())
     again = panes.take(pa.array(places))
@@ -97,3 +100,26 @@ def _names(rows: pa.Table, key: tuple[str, ...]) -> Iterator[tuple[str, int]]:
 
 def _number(numbers: Numbers, names: tuple[str, int], identity: int) -> int:
     return next((numbers[name, identity] for name in names if (name, identity) in numbers), 0)
+
+
+def windows_of(job: ShardJob, rows: pa.Table) -> Iterator[Window]:
+    """Yield the windows of rows."""
+    names = [*job.key.names, "window_id"]
+    columns = [rows[name].to_pylist() for name in names] if len(rows) else []
+    return ((job.key.key_of(values[:-1]), values[-1]) for values in zip(*columns, strict=True))
+
+
+def next_panes(
+    job: ShardJob, kept: Iterable[StateRow], out: Sequence[dict[str, Any]], newest: Mapping[Window, int], rows: pa.Table
+) -> list[tuple[str, int, int]]:
+    """Return digest of the key, id and number of the next pane of windows without state after the correction."""
+    if not len(rows):
+        return []
+    fired = {(row.key, window_id(job, row)) for row in kept if row.pane}
+    numbers = {window: newest.get(window, -1) for window in windows_of(job, rows) if window not in fired}
+    for row in out:
+        window = job.key.key_of([row[name] for name in job.key.names]), row["window_id"]
+        if window in numbers:
+            numbers[window] = max(numbers[window], row["pane"])
+    digest_of = dict(zip(windows_of(job, rows), digests(rows, job.key.names).to_pylist(), strict=True))
+    return [(digest_of[window], window[1], pane + 1) for window, pane in numbers.items()]

@@ -7,8 +7,8 @@ pack the events by shard, and the engine moves the packs. Each shard runs, also 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from time import perf_counter
 from typing import Any
@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.engine.base import Engine, split
-from tidegate.pipelines.epoch.exchange import is_exchange_cheaper, unpacked
+from tidegate.pipelines.epoch.exchange import Placing, is_exchange_cheaper, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, outcomes_of, run_shard
-from tidegate.pipelines.epoch.shared_reading import shared_reading
+from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, Receive, ShardOutcome, outcomes_of, run_shard
+from tidegate.pipelines.epoch.shared_reading import SharedReading, shared_reading
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
@@ -39,9 +39,18 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     Raises:
         TidegateError: a shard did not report, or reported twice.
     """
-    job = job_of(plan)
+    job, events, cores = job_of(plan), plan.rows.events, engine.cores
     began = perf_counter()
-    reports = _exchanged(engine, plan, job) if _must_exchange(engine, plan) else _in_place(engine, plan, job)
+    markers = {marker.shard: marker.to_json() for marker in markers_of(plan)}
+
+    def run(marker: str, receive: Receive) -> pa.RecordBatch:
+        return run_shard(job, Marker.from_json(marker), receive)
+
+    usable = plan.counts.usable
+    state_rows = 0 if plan.parent is None else sum(shard.rows for shard in plan.parent.manifest.shards)
+    reads = Reads(job.placing, events, None if events is None else partial(map, events.events_of))
+    must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
+    reports = run_shards(engine, reads, markers, run, must_exchange, engine.tasks(len(markers), usable + state_rows))
     if (unusable := plan.rows.unusable) is not None:
         reports += engine.over(unusable, partial(write_rejects, job, unusable), RESULT_SCHEMA).to_batches()
     outcomes = outcomes_of(reports)
@@ -51,44 +60,74 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     return outcomes
 
 
-def _must_exchange(engine: Engine, plan: EpochPlan) -> bool:
-    """Return True if the events must be exchanged: they go through Spark, or all tasks together would read too much."""
-    events = plan.rows.events
-    if events is not None and events.needs_spark:
-        return True
-    return is_exchange_cheaper(plan.counts.usable, len(plan.shards), engine.cores)
+@dataclass(frozen=True)
+class Reads:
+    """What the shards of a job read.
+
+    Args:
+        placing: assignment of keys to all shards of the epoch.
+        files: the slice; None if there is none.
+        events: returns the events of judged rows; None without a slice.
+    """
+
+    placing: Placing
+    files: FileSlice | None
+    events: Callable[[Iterator[JudgedRows]], Iterator[pa.Table]] | None
+
+    def of_parts(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
+        """Return the events of parts of the slice; None for all."""
+        return iter(()) if self.files is None or self.events is None else self.events(self.files.judged(numbers))
+
+    def packed(self, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+        """Return the events of judged rows, packed by shard."""
+        assert self.events is not None
+        return self.placing.packs(self.events(judged))
+
+    def of_shards(self, numbers: Sequence[int], shared: SharedReading | None) -> dict[int, pa.Table]:
+        """Return the events of shards; a shard without events has no entry."""
+        if shared is not None:
+            return shared.read(self.of_parts, self.placing, numbers)
+        return self.placing.select(self.of_parts(), numbers)
 
 
-def _in_place(engine: Engine, plan: EpochPlan, job: ShardJob) -> list[pa.RecordBatch]:
-    """Let each task read the files of the slice, and keep the events of its shards."""
-    markers = markers_of(plan)
-    state_rows = 0 if plan.parent is None else sum(shard.rows for shard in plan.parent.manifest.shards)
-    tasks = split(len(markers), engine.tasks(len(markers), plan.counts.usable + state_rows))
-    with shared_reading(job.files, len(tasks) if engine.is_on_one_machine else 1) as shared:
-        shards = replace(job, shared=shared)
+def run_shards(
+    engine: Engine,
+    reads: Reads,
+    markers: Mapping[int, str],
+    run: Callable[[str, Receive], pa.RecordBatch],
+    must_exchange: bool,
+    tasks: int,
+) -> list[pa.RecordBatch]:
+    """Run a function once for each shard, with the events of the shard; return the reports.
 
-        def run(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    If all tasks together would read too much, or the rows go through Spark, tasks pack the events by shard and the
+    engine moves the packs. Otherwise each task reads the files, and keeps the events of its shards.
+
+    Args:
+        engine: the engine of the run.
+        reads: what the shards read.
+        markers: text for the function, by number of the shard.
+        run: the function; it gets the text, and a function that returns the events of the shard.
+        must_exchange: True if reading by every task costs more than an exchange.
+        tasks: number of tasks if each of them reads the files.
+    """
+    if must_exchange or (reads.files is not None and reads.files.needs_spark):
+
+        def run_packs(marker: str, packs: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+            yield run(marker, lambda: unpacked(packs))
+
+        return engine.exchanged(reads.files, reads.packed, markers, run_packs, RESULT_SCHEMA)
+    numbers = list(markers)
+    shards = [[numbers[place] for place in places] for places in split(len(numbers), tasks)]
+    with shared_reading(reads.files, len(shards) if engine.is_on_one_machine else 1) as shared:
+
+        def run_in_place(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
             # The first shard of the task reads, so that its time to receive includes the reading.
-            events = cache(partial(shards.read, numbers))
+            events = cache(partial(reads.of_shards, numbers, shared))
             for number in numbers:
-                yield run_shard(shards, markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
+                yield run(markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
 
-        return engine.in_place(tasks, run, RESULT_SCHEMA)
-
-
-def _exchanged(engine: Engine, plan: EpochPlan, job: ShardJob) -> list[pa.RecordBatch]:
-    """Let tasks pack the events that they read, and exchange the packs by shard."""
-    events = plan.rows.events
-    markers = {marker.shard: marker.to_json() for marker in markers_of(plan)}
-
-    def pack(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-        assert events is not None
-        return job.placing.packs(map(events.events_of, judged))
-
-    def run(marker: str, packs: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield run_shard(job, Marker.from_json(marker), lambda: unpacked(packs))
-
-    return engine.exchanged(events, pack, markers, run, RESULT_SCHEMA)
+        return engine.in_place(shards, run_in_place, RESULT_SCHEMA)
 
 
 def job_of(plan: EpochPlan) -> ShardJob:
@@ -183,7 +222,7 @@ def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[JudgedRows])
     file = write_file(job.warehouse, job.paths[rejects.NAME], f"{rejects.NAME}-{job.epoch:06d}", table)
     outcome = ShardOutcome(-1, True, files={} if file is None else {rejects.NAME: file})
     outcome.counters = {"rejected": len(table)}
-    yield pa.RecordBatch.from_pydict({"shard": pa.array([-1], pa.int32()), "info": [outcome.to_json()]})
+    yield outcome.report()
 
 
 def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +34,9 @@ from tidegate.windowing.time import Millis
 RESULT_SCHEMA = pa.schema([("shard", pa.int32()), ("info", pa.string())])
 """Columns of the row in which a task reports a shard to the driver."""
 
+Receive: TypeAlias = Callable[[], pa.Table | None]
+"""Function that returns the events of a shard; None if there are none."""
+
 
 @dataclass
 class ShardOutcome:
@@ -54,6 +58,10 @@ class ShardOutcome:
     def to_json(self) -> str:
         """Return the text that the task yields."""
         return json.dumps({**vars(self), "files": {name: file.model_dump() for name, file in self.files.items()}})
+
+    def report(self) -> pa.RecordBatch:
+        """Return the row that the task yields."""
+        return pa.RecordBatch.from_pydict({"shard": pa.array([self.shard], pa.int32()), "info": [self.to_json()]})
 
     @classmethod
     def from_json(cls, text: str) -> ShardOutcome:
@@ -105,7 +113,7 @@ def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:
     return [ShardOutcome.from_json(text) for report in reports for text in report.column("info").to_pylist()]
 
 
-def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | None]) -> pa.RecordBatch:
+def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch:
     """Run a shard, and return one row that reports it to the driver.
 
     Args:
@@ -122,7 +130,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     events = pa.table({COMMIT: [], TIME: []}) if received_events is None else received_events
     received = perf_counter()
     if not len(events) and marker.before is not None and marker.is_untouched(job):
-        return _report(_unchanged(marker.shard, marker.before, received - began))
+        return _unchanged(marker.shard, marker.before, received - began).report()
     rows = _state_rows(job, shard, marker)
     restored = perf_counter()
     try:
@@ -157,7 +165,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         "operate": operated - restored,
         "write": perf_counter() - operated,
     }
-    return _report(outcome)
+    return outcome.report()
 
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
@@ -172,10 +180,6 @@ def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
         next_processing_time_timer=before.next_processing_time_timer,
         seconds={"receive": receiving},
     )
-
-
-def _report(outcome: ShardOutcome) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"shard": pa.array([outcome.shard], pa.int32()), "info": [outcome.to_json()]})
 
 
 def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:

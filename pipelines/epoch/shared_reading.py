@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -40,11 +40,13 @@ class SharedReading:
     folder: Path
     bundles: tuple[tuple[int, ...], ...]
 
-    def read(self, files: FileSlice, placing: Placing, shards: Sequence[int]) -> dict[int, pa.Table]:
+    def read(
+        self, events: Callable[[Sequence[int]], Iterable[pa.Table]], placing: Placing, shards: Sequence[int]
+    ) -> dict[int, pa.Table]:
         """Read the events of the given shards; a shard without events has no entry.
 
         Args:
-            files: the slice.
+            events: returns the events of parts of the slice.
             placing: assignment of keys to the shards.
             shards: the shards of this task.
         """
@@ -56,14 +58,14 @@ class SharedReading:
             if (left := self._left(bundle, shards)) is not None:
                 pieces[bundle] = left
             elif self._begin(bundle):
-                tables = placing.select(files.events(self.bundles[bundle]), all_shards)
+                tables = placing.select(events(self.bundles[bundle]), all_shards)
                 self._leave(bundle, tables, [shard for shard in all_shards if shard not in shards])
                 pieces[bundle] = {shard: tables[shard] for shard in shards if shard in tables}
             else:
                 begun_by_others.append(bundle)
         for bundle in begun_by_others:
             left = self._left(bundle, shards)
-            pieces[bundle] = placing.select(files.events(self.bundles[bundle]), shards) if left is None else left
+            pieces[bundle] = placing.select(events(self.bundles[bundle]), shards) if left is None else left
         read: dict[int, list[pa.Table]] = {}
         for _, tables in sorted(pieces.items()):
             for shard, table in tables.items():

@@ -1,4 +1,4 @@
-"""Published panes and open windows of a pipeline, as plans of corrections look at them."""
+"""The published panes and open windows that the plan of a recompute reads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.reopen.stretches import END, START, islands, spans_of
+from tidegate.pipelines.reopen.spans import END, START, islands, spans_of
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
+from tidegate.pipelines.storage import active_files, arrow_schema, path_of, read_table
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.groups import with_largest
 from tidegate.pipelines.tables.keys import Key, are_in, are_of_key
@@ -29,10 +28,10 @@ from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis
 
 OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
-"""Columns of table results from which the panes that were not retracted, and their windows, follow."""
+"""Columns of table results that show which panes were not retracted, and their windows."""
 
 UNTIL = "\0until"
-"""Column of windows that may come again: the watermark from which on they don't, int64 epoch milliseconds."""
+"""Watermark after which a retracted window can no longer reappear, int64 epoch milliseconds."""
 
 
 def open_rows(
@@ -82,6 +81,28 @@ def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     return pa.table({**{name: owners[name] for name in key}, **bounds})
 
 
+def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.Table:
+    """Return all rows of table results that are not stale, with the columns that show their windows.
+
+    Args:
+        tables: the pipeline's tables.
+        key: the key columns.
+        only: the key of the rows; None for all.
+    """
+    rows = read_table(tables.warehouse, tables.look(results.NAME), [*key.names, *OF_PANES], ~pc.field("stale"))
+    return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
+
+
+def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows: Windows) -> pa.Table:
+    """Return panes that a correction retracts with all columns of table results."""
+    ids = panes["window_id"].unique()
+    # Other keys may have windows with these ids, and these are left as they are.
+    chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)
+    same_ids = read_table(tables.warehouse, tables.look(results.NAME), where=chosen)
+    rows = to_retract(same_ids.filter(are_in(same_ids, panes, (*key.names, "window_id"))), key.names, windows)
+    return rows.filter(are_in(rows, panes, (*key.names, "window_id", "window_start", "window_end")))
+
+
 def to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
     """Return the panes that a correction retracts: the newest of each window, or all if each holds a part."""
     if windows.accumulation is Accumulation.DISCARDING:
@@ -108,49 +129,45 @@ class NearPanes:
     windows does not read the whole table.
 
     Args:
-        warehouse: the warehouse of the table.
-        handle: the table.
+        tables: the pipeline's tables.
         key: the key columns.
         owners: rows with the keys.
         first: time before which no window of a row ends, int64 epoch milliseconds.
         last: time after which no window of a row begins.
     """
 
-    warehouse: Warehouse
-    handle: DeltaTable
+    tables: PipelineTables
     key: KeySchema
     owners: pa.Table
     first: Millis
     last: Millis
 
     @classmethod
-    def of_windows(cls, warehouse: Warehouse, handle: DeltaTable, key: KeySchema, wanted: pa.Table) -> NearPanes:
+    def of_windows(cls, tables: PipelineTables, key: KeySchema, wanted: pa.Table) -> NearPanes:
         """Return the rows near windows that don't merge."""
-        return cls(warehouse, handle, key, wanted, *_bounds_of(wanted))
+        return cls(tables, key, wanted, *_bounds_of(wanted))
 
     @classmethod
     def of_sessions(
         cls,
-        warehouse: Warehouse,
-        handle: DeltaTable,
+        tables: PipelineTables,
         key: KeySchema,
         touched: pa.Table,
         others: Sequence[pa.Table],
         margin: Millis,
         ahead: Millis = 0,
-    ) -> tuple[NearPanes, pa.Table]:
-        """Return the rows near spans, near sessions that touch these, and so on; and these rows.
+    ) -> pa.Table:
+        """Read the rows near spans, near sessions that touch these, and so on.
 
         Args:
-            warehouse: the warehouse of the table.
-            handle: the table.
+            tables: the pipeline's tables.
             key: the key columns.
             touched: the spans.
             others: spans of open sessions and of late rows, which may connect published sessions.
             margin: largest distance of sessions that may be one, milliseconds.
-            ahead: time by which sessions mostly reach beyond the spans, so that the first look finds them.
+            ahead: time by which most sessions reach beyond the spans, so that the first read finds them.
         """
-        near = cls(warehouse, handle, key, touched, *_bounds_of(touched))._wider(margin + ahead)
+        near = cls(tables, key, touched, *_bounds_of(touched))._wider(margin + ahead)
         while True:
             rows = near.read()
             parts = [touched, *map(near.only, others), near.only(spans_of(rows, key.names))]
@@ -160,7 +177,7 @@ class NearPanes:
             first = int(connected.starts[of_touched].min(initial=LAST_TIME))
             last = int(connected.ends[of_touched].max(initial=FIRST_TIME))
             if not len(touched) or (near.first <= first - margin and last + margin <= near.last):
-                return near, rows
+                return rows
             near = replace(near, first=min(first, near.first), last=max(last, near.last))._wider(margin + ahead)
 
     def _wider(self, by: Millis) -> NearPanes:
@@ -182,10 +199,11 @@ class NearPanes:
         for name, kind in zip(self.key.names, self.key.types, strict=True):
             if _is_compared_by_bytes(kind):
                 chosen &= pc.field(name).isin(pc.unique(self.owners[name]).cast(kind))
-        rows = self.warehouse.read_files(
-            path_of(self.handle),
-            [file["path"] for file in active_files(self.handle) if self._may_hold(file)],
-            arrow_schema(self.handle),
+        handle = self.tables.look(results.NAME)
+        rows = self.tables.warehouse.read_files(
+            path_of(handle),
+            [file["path"] for file in active_files(handle) if self._may_hold(file)],
+            arrow_schema(handle),
             where=chosen,
         )
         return of_keys(rows, self.owners, self.key)
@@ -214,9 +232,9 @@ def _moment(time: Millis) -> pa.Scalar:
 
 
 def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
-    """Return key, id and number of the newest pane of each window of some keys; also of retracted windows.
+    """Return key, id and number of the newest pane of each window of some keys, also of retracted windows.
 
-    A window that was retracted may come again, and its next pane must be newer than the retraction.
+    A retracted window may reappear, and its next pane must be newer than the retraction.
 
     Args:
         published: rows of table results, also retractions; stale rows are left out.
@@ -227,12 +245,12 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Ta
     return with_largest(rows.select([*key.names, "window_id", "pane"]), "pane")
 
 
-def may_come_again(
+def may_reappear(
     published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
 ) -> pa.Table:
     """Return key, id and end of lateness of published sessions of some keys that late elements may bring back.
 
-    Windows that don't merge need it not: such a window stays in the state without its elements.
+    Windows that don't merge don't need it: such a window stays in the state without its elements.
 
     Args:
         published: rows of table results, also retractions; stale rows are left out.

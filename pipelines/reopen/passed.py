@@ -22,7 +22,7 @@ from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.manifest import Interval
-from tidegate.pipelines.reopen.stretches import END, START, windows_at
+from tidegate.pipelines.reopen.spans import END, START, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice

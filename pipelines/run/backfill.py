@@ -15,7 +15,7 @@ from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
-from tidegate.pipelines.run.change import correct_since, first_changed, has_changes
+from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.rerun import History, bounds

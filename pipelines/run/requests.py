@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.tables.counters import RETRACTED
 from tidegate.pipelines.tables.pipeline_tables import REQUESTS, PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP

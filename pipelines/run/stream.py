@@ -22,7 +22,7 @@ from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_hand_over import plan_hand_over
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Manifest, Position
-from tidegate.pipelines.run.change import correct_commit
+from tidegate.pipelines.run.corrections import correct_commit
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.run.upkeep import Upkeep

@@ -13,7 +13,7 @@ from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import NOW, Arrivals
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.windowing.time import to_millis
 

@@ -289,7 +289,7 @@ def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> N
     script = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({blocked}))\n"
-        "import tidegate.pipelines.testing, tidegate.pipelines.reading.target, tidegate.pipelines.run.preview_change\n"
+        "import tidegate.pipelines.testing, tidegate.pipelines.reading.target, tidegate.pipelines.run.corrections\n"
         "from tidegate.pipelines.cli import run\n"
         "sys.exit(run(['--help']))\n"
     )

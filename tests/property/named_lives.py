@@ -26,9 +26,9 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.cli import run as tidegate
 from tidegate.pipelines.reading import read_view
 from tidegate.pipelines.reading.target import TABLES
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.report.run import read_run
-from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget

@@ -32,8 +32,8 @@ from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.cli import run as tidegate
-from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget

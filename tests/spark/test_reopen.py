@@ -16,8 +16,8 @@ from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import load_flights
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:

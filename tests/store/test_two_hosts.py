@@ -23,7 +23,7 @@ from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.operator import CommandRefused, TidegateOperator
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle
 from tidegate.pipelines.airflow.run_files import PART, CopyOfRun, FolderOfRun
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.host import this_host
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, read_lease

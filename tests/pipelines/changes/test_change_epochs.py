@@ -30,10 +30,10 @@ from tests.recovery.steps import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.windowing import (

@@ -26,10 +26,10 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.reopen import panes as panes_of_plans
 from tidegate.pipelines.reopen.panes import NearPanes
+from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.run.unread_changes import check_read_before_forgetting
 from tidegate.pipelines.snapshots import publish as publish_step
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.forget import Forgotten, forget

@@ -20,9 +20,9 @@ from tests.recovery.steps import STEPS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune

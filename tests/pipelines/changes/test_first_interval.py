@@ -14,10 +14,10 @@ from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, TumblingEventTimeWindows, Windows

@@ -26,10 +26,10 @@ from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.metrics.catalog import COUNTERS
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run import lease
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Driver
-from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore

@@ -66,7 +66,7 @@ def expected(shards: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
 
 def read(shared: SharedReading | None, files: Any, *shards: int) -> dict[int, list[dict[str, Any]]]:
     assert shared is not None
-    return rows(shared.read(files, PLACING, shards))
+    return rows(shared.read(files.events, PLACING, shards))
 
 
 def test_tasks_one_after_the_other_read_each_file_once_and_get_the_events_in_the_order_of_the_files(
@@ -140,7 +140,7 @@ def test_events_outlive_the_folder(files: Files) -> None:
         assert shared is not None
         read(shared, files, 0)
         files.read.clear()
-        tables = shared.read(files, PLACING, [1, 2])  # type: ignore[arg-type]
+        tables = shared.read(files.events, PLACING, [1, 2])  # type: ignore[arg-type]
     assert not shared.folder.exists()
     assert rows(tables) == expected([1, 2])
     assert not files.read

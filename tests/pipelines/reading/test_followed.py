@@ -16,10 +16,10 @@ from tests.pipelines.reading.query import Query, values_of
 from tests.pipelines.reading.targets import project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.reading import read_view
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.run.reopen_late import reopen
 
 HOURS = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
 

@@ -14,11 +14,11 @@ from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval, Manifest
-from tidegate.pipelines.reopen.plan import ReopenPlan, plan_reopen
-from tidegate.pipelines.reopen.run import commit_reopened, corrected
-from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.reopen.stretches import END, START
-from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.reopen.affected import plan_recompute
+from tidegate.pipelines.reopen.recompute import commit_recomputed, recompute
+from tidegate.pipelines.reopen.recompute_plan import RecomputePlan, Selection
+from tidegate.pipelines.reopen.recompute_shard import RecomputeJob
+from tidegate.pipelines.reopen.spans import END, START
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.tables import results
 from tidegate.pipelines.testing import PipelineHarness
@@ -50,22 +50,22 @@ class Arrivals:
         """Every row that came."""
         return [row for _, rows in self.commits for row in rows]
 
-    def planned(self, selection: Selection | None = None) -> ReopenPlan:
+    def planned(self, selection: Selection | None = None) -> RecomputePlan:
         """The plan to reopen late rows, all by default."""
         by_hand = self.by_hand
         bound = bind(by_hand.pipeline, EVENTS, EVENTS)
         by_hand.tables.widen(bound.table_schemas)
-        return plan_reopen(by_hand.tables, bound, by_hand.head(), selection or Selection(), self, NOW)
+        return plan_recompute(by_hand.tables, bound, by_hand.head(), selection or Selection(), self, NOW)
 
     def reopen(self, selection: Selection | None = None) -> Manifest | None:
         """Reopen late rows, all by default; None where there was nothing to do."""
         by_hand = self.by_hand
         bound = bind(by_hand.pipeline, EVENTS, EVENTS)
         by_hand.tables.widen(bound.table_schemas)
-        plan, outcomes = corrected(by_hand.tables, bound, by_hand.head(), selection or Selection(), self, NOW)
+        plan, outcomes = recompute(by_hand.tables, bound, by_hand.head(), selection or Selection(), self, NOW)
         if not any(plan.late_rows) and not any(outcome.files for outcome in outcomes):
             return None
-        manifest = commit_reopened(plan, outcomes)
+        manifest = commit_recomputed(plan, outcomes)
         publish(self.by_hand.tables, manifest)
         return manifest
 
@@ -90,12 +90,12 @@ class Arrivals:
             {"user": pa.array(keys, pa.string()), START: pa.array(starts, pa.int64()), END: pa.array(ends, pa.int64())}
         )
 
-    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
+    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
         """Every shard that has something to do, as its task would."""
-        job = ReopenJob.of(plan)
+        job = RecomputeJob.of(plan)
         return [job.run(number, self._events(plan, number)) for number in job.files]
 
-    def _events(self, plan: ReopenPlan, number: int) -> pa.Table:
+    def _events(self, plan: RecomputePlan, number: int) -> pa.Table:
         bound, shard = plan.epoch.bound, plan.epoch.shards[number]
         spans = plan.spans.to_pylist()
         own = [

@@ -17,11 +17,10 @@ from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.passed import judged_at
-from tidegate.pipelines.reopen.plan import ReopenPlan
-from tidegate.pipelines.reopen.run import commit_reopened, corrected
-from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.reopen.stretches import END, START
-from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.reopen.recompute import commit_recomputed, recompute
+from tidegate.pipelines.reopen.recompute_plan import RecomputePlan, Selection
+from tidegate.pipelines.reopen.recompute_shard import RecomputeJob
+from tidegate.pipelines.reopen.spans import END, START
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
@@ -75,9 +74,9 @@ class LakeRows:
             {"user": pa.array(keys, pa.string()), START: pa.array(starts, pa.int64()), END: pa.array(ends, pa.int64())}
         )
 
-    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
+    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
         """Every shard that has something to do, as its task would."""
-        job, spans = ReopenJob.of(plan), plan.spans.to_pylist()
+        job, spans = RecomputeJob.of(plan), plan.spans.to_pylist()
         bound, parallelism = plan.epoch.bound, plan.epoch.bound.pipeline.max_parallelism
         inside = [
             (0, time, row, row)
@@ -106,9 +105,9 @@ def _reopened(driver: Driver, selection: Selection) -> Manifest | None:
     head, source = driver.recover(), OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     assert head is not None
     rows = LakeRows(source, head, driver.tables)
-    plan, outcomes = corrected(driver.tables, source.bound, head, selection, rows, driver.clock())
+    plan, outcomes = recompute(driver.tables, source.bound, head, selection, rows, driver.clock())
     if not any(plan.late_rows) and not any(outcome.files for outcome in outcomes):
         return None
-    manifest = commit_reopened(plan, outcomes)
+    manifest = commit_recomputed(plan, outcomes)
     publish(driver.tables, manifest)
     return manifest

@@ -14,7 +14,7 @@ from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import LakeRows, reopen
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.recompute_rows import SourceRows
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.testing.rows import event_millis
 from tidegate.windowing.time import Millis

@@ -13,7 +13,7 @@ import pytest
 from tests.lake import LOCAL, Lake, at
 from tests.pipelines.reopen.lake_rows import reopen
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.tables.key_groups import key_groups

@@ -18,7 +18,7 @@ from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import reopen
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen import passed, plan
+from tidegate.pipelines.reopen import affected, passed
 from tidegate.pipelines.tables import results
 from tidegate.windowing import (
     CalendarEventTimeWindows,
@@ -218,5 +218,5 @@ def test_the_draws_find_a_watermark_that_forgets_the_clock(tmp_path: Path, monke
 
 
 def test_the_draws_find_windows_of_two_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "check_shape", lambda *given: None)
+    monkeypatch.setattr(affected, "check_shape", lambda *given: None)
     assert found_by_a_draw(tmp_path, nothing_counts_twice, "tumbling", 8)

@@ -11,9 +11,9 @@ from deltalake import write_deltalake
 
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.run.requests import answer_to, ask, serve
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, Windows

@@ -11,8 +11,8 @@ from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import NOW, Arrivals
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.reopen.run import commit_reopened
-from tidegate.pipelines.reopen.selection import Selection, check_reopenable
+from tidegate.pipelines.reopen.recompute import commit_recomputed
+from tidegate.pipelines.reopen.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
@@ -98,7 +98,7 @@ def test_a_key_that_is_none_of_the_pipelines_is_a_usage_error(hours: Arrivals) -
 
 def test_a_crash_after_the_commit_is_rolled_forward(hours: Arrivals) -> None:
     plan = hours.planned()
-    manifest = commit_reopened(plan, hours.correct(plan))
+    manifest = commit_recomputed(plan, hours.correct(plan))
     assert set(marks(hours).values()) == {None}
     compact(hours.by_hand.tables, "late")
     publish(hours.by_hand.tables, hours.by_hand.head().manifest)
@@ -119,7 +119,7 @@ def test_who_plans_beside_another_driver_can_not_commit(hours: Arrivals) -> None
     outcomes = hours.correct(plan)
     hours.commit(("ann", at("16:00"), 1), watermark=at("15:30"))
     with pytest.raises(Refused, match="another driver committed"):
-        commit_reopened(plan, outcomes)
+        commit_recomputed(plan, outcomes)
 
 
 def test_a_restore_to_before_it_opens_the_rows_again_and_one_back_to_it_marks_them(hours: Arrivals) -> None:

@@ -14,7 +14,7 @@ from tests.pipelines.looping import Waits
 from tests.pipelines.reopen.lake_rows import _reopened
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run import requests
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.lease import Lease, read_lease

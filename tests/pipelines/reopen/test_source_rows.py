@@ -14,9 +14,9 @@ from tests.pipelines.reopen.test_drawn import Drawn
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.passed import Passed
-from tidegate.pipelines.reopen.plan import ReopenPlan
-from tidegate.pipelines.reopen.source_rows import SourceRows
-from tidegate.pipelines.reopen.stretches import END, START
+from tidegate.pipelines.reopen.recompute_plan import RecomputePlan
+from tidegate.pipelines.reopen.recompute_rows import SourceRows
+from tidegate.pipelines.reopen.spans import END, START
 from tidegate.windowing.compute import Windows
 
 
@@ -34,7 +34,7 @@ class BothRows(lake_rows.LakeRows):
         assert set(map(str, expected.sort_by(order).to_pylist())) <= set(map(str, given.to_pylist()))
         return given
 
-    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
+    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
         """The outcomes of the rows that the product reads."""
         given = self.product().correct(plan)
         expected = super().correct(plan)

@@ -19,7 +19,7 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.cli import cli
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.selection import check_reopenable
+from tidegate.pipelines.reopen.recompute_plan import check_reopenable
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.snapshots.forget import forget

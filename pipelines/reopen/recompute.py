@@ -1,27 +1,38 @@
-"""Epochs that correct windows, because late rows are reopened or rows of the source changed: compute and commit."""
+"""Recompute: windows are computed again from a version of the source, and the panes that differ are corrected.
+
+Late rows are reopened, and rows of the source change: both plan, compute and commit here. A recompute reads one version
+of the source, so it never needs the rows of the versions before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.definition.window_shape import kept_shape
+from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.closed import closed_through_of
+from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.manifest import DataFile, Departed, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.reopen.affected import plan_recompute
 from tidegate.pipelines.reopen.panes import UNTIL
-from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
-from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.reopen.task import BEYOND
+from tidegate.pipelines.reopen.recompute_plan import Asked, ReadRows, RecomputePlan
+from tidegate.pipelines.reopen.recompute_shard import BEYOND
 from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, remaining
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
-from tidegate.pipelines.tables.counters import REOPENED, RETRACTED, ROWS_OUT
+from tidegate.pipelines.tables.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
+from tidegate.pipelines.tables.departed import write_departed
+from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.keys import digests
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -30,110 +41,67 @@ from tidegate.windowing.time import Millis
 Tell: TypeAlias = Callable[[str], None]
 
 _COUNTED = ("fired_late", RETRACTED)
-_MARGINS = 8
 
 
-def corrected(
+def recompute(
     tables: PipelineTables,
     bound: BoundPipeline,
     head: Snapshot,
-    selection: Selection,
+    asked: Asked,
     rows: ReadRows,
     now: Millis,
     tell: Tell = lambda step: None,
-) -> tuple[ReopenPlan, list[ShardOutcome]]:
-    """Plan to reopen late rows, and compute their windows; return the plan and the outcome of each shard.
+) -> tuple[RecomputePlan, list[ShardOutcome]]:
+    """Plan which windows to compute again, and compute them; return the plan and the outcome of each shard.
 
     If the gap of sessions has grown, two former sessions may be one today. This shows when a computed session reaches
-    beyond its stretch. Then the margin grows to that reach, and stretches within the margin are computed together.
-
-    Raises:
-        Refused: late rows of this pipeline can't be reopened.
-        TidegateError: sessions reach beyond their stretches with every margin that was tried.
-    """
-    return computed(
-        bound.pipeline.name,
-        lambda margin: plan_reopen(tables, bound, head, selection, rows, now, margin),
-        lambda plan: plan,
-        rows,
-        tell,
-    )
-
-
-Plan = TypeVar("Plan")
-
-
-def computed(
-    pipeline: str, planned: Callable[[Millis], Plan], windows: Callable[[Plan], ReopenPlan], rows: ReadRows, tell: Tell
-) -> tuple[Plan, list[ShardOutcome]]:
-    """Plan with a growing margin until no session reaches beyond its stretch; return plan and outcomes.
+    beyond its span. Then spans that are as near as that are computed together. The gaps of the rows bound the reach, so
+    this ends; mostly the second plan is the last.
 
     Args:
-        pipeline: name of the pipeline.
-        planned: makes the plan with a margin, milliseconds.
-        windows: returns the windows that a plan computes again.
-        rows: the source rows.
+        tables: the pipeline's tables, published up to the head.
+        bound: the bound pipeline.
+        head: the snapshot to start from.
+        asked: the late rows that a user selects, or the rows that changed in the source.
+        rows: the source rows of the version to compute from.
+        now: the driver's clock, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
 
     Raises:
-        TidegateError: sessions reach beyond their stretches with every margin that was tried.
+        Refused: the windows of this pipeline can't be computed again.
     """
     margin: Millis = 0
-    for _ in range(_MARGINS):
-        plan = planned(margin)
-        again = windows(plan)
+    while True:
+        plan = plan_recompute(tables, bound, head, asked, rows, now, margin)
         tell("planned")
-        outcomes = rows.correct(again) if len(again.wanted) else []
+        outcomes = rows.correct(plan) if len(plan.wanted) else []
         beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
         if not beyond:
             tell("operated")
             return plan, outcomes
-        margin = max(2 * margin, beyond, again.windows.assigner.gap_of_every_element or 0)
-    raise TidegateError(
-        f"windows of pipeline {pipeline!r}: a session ends {beyond} ms after the last known window and late row, even "
-        f"if those up to {margin} ms apart count as one session. Nothing was committed"
-    )
+        margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)
 
 
-def commit_reopened(
-    plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0, engine: str = "spark"
-) -> Manifest:
-    """Commit the corrections and the selection of reopened late rows; return the manifest.
-
-    Raises:
-        Refused: another driver committed since the plan was made, or a written file is missing.
-    """
-    return commit_corrections(plan, outcomes, {}, {}, {}, seconds=seconds, engine=engine)
-
-
-def commit_corrections(
-    plan: ReopenPlan,
+def commit_recomputed(
+    plan: RecomputePlan,
     outcomes: Sequence[ShardOutcome],
-    by_shard: Mapping[str, Sequence[int]],
-    totals: Mapping[str, int],
-    moved: Mapping[str, object],
-    rejected: Sequence[DataFile] = (),
-    departed: Mapping[str, Departed] = MappingProxyType({}),
+    moved: Mapping[str, object] = MappingProxyType({}),
     seconds: float = 0.0,
     engine: str = "spark",
 ) -> Manifest:
-    """Commit the corrections of an epoch; return the manifest.
+    """Commit the corrections, the late rows that they take in, and the new position; return the manifest.
 
     Args:
         plan: the plan.
-        outcomes: the outcomes of the shards with stretches.
-        by_shard: further counters, for each shard.
-        totals: further counters of the driver.
+        outcomes: the outcomes of the shards that computed windows.
         moved: fields of the manifest that change, such as the positions.
-        rejected: files for table rejects.
-        departed: rows that leave a table, by table.
         seconds: duration of the job.
         engine: name of the engine that ran the tasks, for the manifest.
 
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.
     """
-    epoch = plan.epoch
+    epoch, changed = plan.epoch, plan.asked if isinstance(plan.asked, ChangedRows) else None
     head = epoch.head
     assert head is not None
     done = {outcome.shard: outcome for outcome in outcomes}
@@ -141,23 +109,34 @@ def commit_corrections(
     files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
     work = {table: Publish() for table in PUBLISHED}
     work[results.NAME] = Publish(files=files)
-    is_reopening = epoch.kind == "reopen" or any(plan.late_rows)
-    leave = {table: (departed[table],) if table in departed else () for table in PUBLISHED}
-    work[rejects.NAME] = Publish(files=tuple(rejected), departed=leave[rejects.NAME])
-    work[late.NAME] = Publish(reopened=(plan.reopening,) if is_reopening else (), departed=leave[late.NAME])
+    reopened = (plan.reopening,) if changed is None or any(plan.late_rows) else ()
+    work[late.NAME] = Publish(reopened=reopened)
+    totals: dict[str, int] = {}
+    if changed is not None:
+        rejected = [_rejects_file(epoch, changed)] if len(changed.rejected) else []
+        work[rejects.NAME] = Publish(files=tuple(rejected))
+        for table, rows in changed.departed.items():
+            left = (write_departed(epoch.tables, table, rows, epoch.epoch),)
+            work[table] = work[table].model_copy(update={"departed": left})
+        totals = {
+            "events_in": changed.number_came,
+            "rejected": len(changed.rejected),
+            "dropped": changed.dropped,
+            ROWS_GONE: changed.number_gone,
+        }
     line = line_after(head.manifest, epoch.epoch)
     manifest = quiet_manifest(
         head.manifest, epoch.kind, epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
     )
+    numbers = {REOPENED: plan.late_rows, **plan.counts}
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
-    numbers = {REOPENED: plan.late_rows, **by_shard}
-    counted |= {name: sum(rows) for name, rows in numbers.items()}
-    counted[ROWS_OUT] = sum(file.rows for file in work[results.NAME].files)
+    counted |= {name: sum(of_shards) for name, of_shards in numbers.items()}
+    counted[ROWS_OUT] = sum(file.rows for file in files)
     manifest = manifest.model_copy(
         update={
             "counters": {**manifest.counters, **counted, **totals},
             "shards": tuple(
-                _counted(shard, done.get(number), {name: rows[number] for name, rows in numbers.items()})
+                _counted(shard, done.get(number), {name: of_shards[number] for name, of_shards in numbers.items()})
                 for number, shard in enumerate(manifest.shards)
             ),
             "phases": {"job": seconds},
@@ -172,20 +151,35 @@ def commit_corrections(
         }
     )
     check_files(epoch.tables, manifest)
-    changed = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
+    replaced = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
     prefix = f"{state.NAME}-{manifest.epoch:06d}-{epoch.kind}"
-    added, whole = remaining(epoch.tables, head, prefix, changed)
+    added, whole = remaining(epoch.tables, head, prefix, replaced)
     added += [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
     kept = {file["path"] for file in whole}
     commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
     return manifest
 
 
-def _next_panes(plan: ReopenPlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
-    """Return the pane numbers of sessions that may come again after the epoch."""
+def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
+    """Write the rows that came and can't be used for table rejects, and return the file."""
+    rows, schema = changed.rejected_rows(), epoch.bound.table_schemas[rejects.NAME]
+    reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
+    constants = [pa.repeat(value, len(rows)) for value in (epoch.timeline, epoch.epoch, False)]
+    columns = [*rows.columns, reasons, *constants]
+    typed = [column.cast(field.type) for field, column in zip(schema, columns, strict=True)]
+    path = epoch.tables.path(rejects.NAME)
+    table = pa.table(typed, schema=schema)
+    file = write_file(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
+    if file is None:
+        raise TidegateError(f"nothing to write to table {path}")
+    return file
+
+
+def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
+    """Return the pane numbers of sessions that may reappear after the epoch."""
     assert plan.epoch.head is not None
-    before, windows = plan.epoch.head.manifest.next_panes, plan.may_come_again
-    if windows is None or not len(windows):
+    before, windows = plan.epoch.head.manifest.next_panes, plan.may_reappear
+    if not len(windows):
         return before
     columns = (digests(windows, plan.key), windows["window_id"], key_hashes(windows, plan.key), windows[UNTIL])
     looked_at = {

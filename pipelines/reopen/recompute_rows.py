@@ -1,40 +1,107 @@
-"""Source rows that a snapshot has read. Tasks read them again to compute stretches."""
+"""The source rows of a recompute: those of one version, which tasks read again to compute windows.
+
+Rows before a backfill's first interval that the source had by then were never read, and stay out.
+
+first interval [10:00, 11:00) over version 5
+a row at 09:50 of version 3                  was never read: no window takes it, also none that began at 09:00
+a row at 09:50 that version 7 appended       was read by the next run, and may have been late
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
-from tidegate.pipelines.engine.base import Engine, split
-from tidegate.pipelines.epoch.exchange import Placing, is_exchange_cheaper
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome, outcomes_of
+from tidegate.pipelines.epoch.operate import Reads, run_shards
+from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import Interval, Position
-from tidegate.pipelines.reopen.first_run import FirstRun
 from tidegate.pipelines.reopen.passed import Passed
-from tidegate.pipelines.reopen.plan import ReopenPlan
-from tidegate.pipelines.reopen.stretches import END, START
-from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.reopen.recompute_plan import RecomputePlan
+from tidegate.pipelines.reopen.recompute_shard import RecomputeJob
+from tidegate.pipelines.reopen.spans import END, START
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.commits import FilePart, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.tables import late
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables import epochs, late, results
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 _MANY = 1_000_000
 """Rows of a file whose number is not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRun:
+    """The first run of a backfill.
+
+    Args:
+        start: start of its interval, int64 epoch milliseconds. If table `epochs` does not reach back to it any more,
+            it is the start of the first published window.
+        version: version of the source that it read, or up to which a reset counted rows as read; None if unknown.
+    """
+
+    start: Millis
+    version: int | None = None
+
+    @classmethod
+    def of(cls, tables: PipelineTables) -> FirstRun | None:
+        """Return the first run of a pipeline; None if it began as a stream, or nothing is recorded of a backfill."""
+        columns = ["epoch", "parent", "kind", "interval_start", "source_version"]
+        # Of other epochs, nothing is looked at: the statistics of their files show it.
+        chosen = pc.field("interval_start").is_valid() | (pc.field("kind") == "reset")
+        rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale") & chosen)
+        runs = rows.filter(rows["interval_start"].is_valid())
+        if not len(runs):
+            return None
+        first = runs.filter(runs["parent"].is_null())
+        if not len(first):
+            published = read_table(tables.warehouse, tables.look(results.NAME), ["window_start"], ~pc.field("stale"))
+            return cls(_smallest(published["window_start"] if len(published) else runs["interval_start"]))
+        resets = rows.filter(pc.equal(rows["kind"], "reset")).sort_by("epoch")
+        version = (resets if len(resets) else first)["source_version"][-1].as_py()
+        return cls(_smallest(first["interval_start"]), version)
+
+    def without_unread(self, source: OpenInput, parts: Sequence[FilePart], version: int) -> list[FilePart]:
+        """Return parts of the files of a version without the rows that the first run did not read.
+
+        Of a file that an UPDATE or a compaction wrote, no row tells when it came; its rows before the start stay out.
+
+        Args:
+            source: the source.
+            parts: the parts.
+            version: the version.
+        """
+        earlier = [SourceFile(part.path, 0) for part in parts if part.since < self.start]
+        if self.version is None or not earlier:
+            return list(parts)
+        added_by = source.log.versions_of(earlier, version, self.version)
+        appended = {path for path, added in added_by.items() if added is not None and added > self.version}
+        return [
+            part if part.path in appended else replace(part, since=max(part.since, self.start))
+            for part in parts
+            if part.path in appended or part.until > self.start
+        ]
+
+
+def _smallest(times: pa.ChunkedArray) -> Millis:
+    return int(pc.min(epoch_millis(times)).as_py())
 
 
 class SourceRows:
@@ -89,20 +156,26 @@ class SourceRows:
         """Return the windows that missed a row because they had passed, while another window accepted the row."""
         return Passed(self._source, self._head, self._tables).windows(windows, within)
 
-    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
-        """Compute the stretches of a plan again, in one task for each shard with stretches.
+    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
+        """Compute the spans of a plan again, once for each shard with such spans.
 
         Raises:
             TidegateError: a shard did not report.
         """
-        job, files = ReopenJob.of(plan), self.files_of(plan)
-        cores = self._engine.cores
+        job, files, spans, key = RecomputeJob.of(plan), self.files_of(plan), plan.spans, self._source.bound.key
+
+        def events(judged: Iterator[JudgedRows]) -> Iterator[pa.Table]:
+            return events_within(key, files, judged, spans)
+
         rows = sum(_MANY if part.rows is None else part.rows for part in files.parts)
-        if files.needs_spark or is_exchange_cheaper(rows, min(len(job.files), cores), cores):
-            reports = self._exchanged(plan, job, files)
-        else:
-            reports = self._in_place(plan, job, files, rows)
-        outcomes = outcomes_of(reports)
+        cores = self._engine.cores
+        # Most corrections read few files, so each task reads all of them.
+        tasks = min(self._engine.tasks(len(job.files), rows), cores)
+        must_exchange = is_exchange_cheaper(rows, min(len(job.files), cores), cores)
+        # Shards without events run too, to retract published panes.
+        markers = {number: str(number) for number in job.files}
+        reads = Reads(job.shards.placing, files, events)
+        outcomes = outcomes_of(run_shards(self._engine, reads, markers, job.report, must_exchange, tasks))
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
             raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
         return outcomes
@@ -124,36 +197,11 @@ class SourceRows:
             raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
         return source.files.of(parts)
 
-    def files_of(self, plan: ReopenPlan) -> FileSlice:
-        """Return the files that may have events of the stretches of a plan."""
+    def files_of(self, plan: RecomputePlan) -> FileSlice:
+        """Return the files that may have events of the spans of a plan."""
         spans = plan.spans
         first, last = (pc.min_max(spans[name]) for name in (START, END))
         return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
-
-    def _in_place(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice, rows: int) -> list[pa.RecordBatch]:
-        """Let each task read all files, and keep the events of its shards. Most corrections read few files."""
-        spans, key, numbers = plan.spans, self._source.bound.key, list(job.files)
-        tasks = min(self._engine.tasks(len(numbers), rows), self._engine.cores)
-
-        def run(shards: Sequence[int]) -> Iterator[pa.RecordBatch]:
-            return job.run_shards(shards, events_within(key, files, files.judged(), spans))
-
-        shards = [[numbers[place] for place in places] for places in split(len(numbers), tasks)]
-        return self._engine.in_place(shards, run, RESULT_SCHEMA)
-
-    def _exchanged(self, plan: ReopenPlan, job: ReopenJob, files: FileSlice) -> list[pa.RecordBatch]:
-        """Let tasks pack the events of the stretches, and exchange the packs by shard.
-
-        Shards without events run too, to retract published panes.
-        """
-        spans, key = plan.spans, self._source.bound.key
-        placing = Placing(key, plan.epoch.shards, self._source.bound.pipeline.max_parallelism)
-
-        def pack(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-            return placing.packs(events_within(key, files, judged, spans))
-
-        markers = {number: str(number) for number in job.files}
-        return self._engine.exchanged(files, pack, markers, job.run_packs, RESULT_SCHEMA)
 
 
 def events_within(

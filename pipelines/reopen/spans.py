@@ -1,0 +1,208 @@
+"""Affected spans: the spans of time of a key that are computed again, single windows or runs of connected sessions.
+
+Every row that was read lies in a published window, in an open window, or in the window that a late row would have gone
+to. If such windows of sessions touch, event order makes one session of them. So these windows alone determine which
+spans of a key have to be read, and an affected span contains whole sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables.groups import distinct
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import from_millis, show_millis
+from tidegate.windowing.timestamps import epoch_millis
+
+START, END = "\0start", "\0end"
+"""Columns of a span beside its key columns: int64 epoch milliseconds, the end exclusive.
+
+A key may have any name, and Delta takes none with a NUL.
+"""
+
+
+def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Return the windows of rows as spans: key columns, start and end. Rows without bounds are left out."""
+    bounds = {START: epoch_millis(rows["window_start"]), END: epoch_millis(rows["window_end"])}
+    return pa.table({**{name: rows[name] for name in key}, **bounds}).filter(bounds[START].is_valid())
+
+
+def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, also: tuple[str, ...] = ()) -> pa.Table:
+    """Return the windows that rows belong to by their event times, each once, for windows that don't merge.
+
+    Args:
+        windows: the windows with their assigner.
+        key: the key columns.
+        rows: rows with the key columns.
+        times: event times of the rows, int64 epoch milliseconds.
+        also: further columns of the rows; windows with different values in them are different.
+    """
+    assign = windows.assigner.array_assignment
+    if assign is None:
+        raise IllegalArgument("compute.assigner", windows.assigner, "give an assigner that uses only the event time")
+    assigned = assign(times)
+    names = [*key.names, *also]
+    keys = rows.select(names).take(pa.array(assigned.rows))
+    spans = {START: pa.array(assigned.starts, pa.int64()), END: pa.array(assigned.ends, pa.int64())}
+    repeated = pa.table({**{name: keys[name] for name in names}, **spans})
+    return distinct(repeated)
+
+
+@dataclass(frozen=True)
+class Islands:
+    """Groups of spans of a key that touch; each island is the union of its spans.
+
+    Args:
+        keys: keys of the spans.
+        codes: key of each island, as a code.
+        starts: start of each island, int64 epoch milliseconds.
+        ends: end of each island, int64 epoch milliseconds, exclusive.
+        of_span: index of the island of each span, in the order of the given spans.
+    """
+
+    keys: KeyCodes
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    of_span: Int64s
+
+    def table(self, which: Bools | None = None) -> pa.Table:
+        """Return the islands as spans: all, or those for which `which` is True."""
+        chosen = np.arange(len(self.codes)) if which is None else np.flatnonzero(which)
+        columns = dict(zip(self.keys.schema.names, self.keys.take(self.codes[chosen]), strict=True))
+        return pa.table({**columns, START: pa.array(self.starts[chosen]), END: pa.array(self.ends[chosen])})
+
+
+def islands(key: KeySchema, *parts: pa.Table, margin: int = 0) -> Islands:
+    """Group spans that touch: a span joins an earlier one of its key if `start <= end + margin`.
+
+    With a margin of 0, this is the rule by which sessions merge.
+    """
+    keys = encode_keys(key, *(({name: part[name] for name in key.names}, len(part)) for part in parts))
+    codes = np.concatenate(keys.codes)
+    starts, ends = (
+        np.concatenate([np.asarray(part[name].to_numpy(), np.int64) for part in parts]) for name in (START, END)
+    )
+    order = np.lexsort((ends, starts, codes))
+    code, start, end = codes[order], starts[order], ends[order]
+    # This is the running maximum of the ends within each key. Ranks of ends are small enough to combine with the key.
+    ranked, rank = np.unique(end, return_inverse=True)
+    reached = ranked[np.maximum.accumulate(code * len(ranked) + rank) - code * len(ranked)] if len(ranked) else end
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (code[1:] != code[:-1]) | (start[1:] > reached[:-1] + margin)
+    first = np.flatnonzero(begins)
+    of_span = np.empty(len(order), np.int64)
+    of_span[order] = np.cumsum(begins) - 1
+    last = np.maximum.reduceat(end, first) if len(first) else end
+    return Islands(keys, code[first], start[first], last, of_span)
+
+
+def affected_sessions(
+    key: KeySchema,
+    touched: pa.Table,
+    asked: Bools,
+    sessions: Sequence[pa.Table],
+    may_begin: tuple[int, int],
+    margin: int = 0,
+) -> tuple[pa.Table, Bools]:
+    """Return the spans of whole sessions to compute again, and True for each of the given windows that lies in one.
+
+    They contain the sessions of the windows that are asked for, and also several sessions that should be one.
+
+    Sessions of a stream may touch without a late row: an element behind the watermark may open a session next to one
+    that the watermark has passed already.
+
+    Args:
+        key: the key columns.
+        touched: windows of late rows that wait, and of rows that changed, before these windows merge.
+        asked: for each of them, True if its session is to be computed again.
+        sessions: published sessions and open sessions, as spans.
+        may_begin: smallest and largest start of affected spans that nobody asked for.
+        margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
+            they were made.
+    """
+    existing = distinct(pa.concat_tables(sessions).select([*key.names, START, END]))
+    connected = islands(key, touched, existing.select(touched.column_names), margin=margin)
+    count = len(connected.codes)
+    chosen = np.zeros(count, np.bool_)
+    chosen[connected.of_span[: len(touched)][asked]] = True
+    together = np.bincount(connected.of_span[len(touched) :], minlength=count)
+    chosen |= (together > 1) & (connected.starts >= may_begin[0]) & (connected.starts <= may_begin[1])
+    return connected.table(chosen), chosen[connected.of_span[: len(touched)]]
+
+
+def check_shape(
+    pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Table, existing: pa.Table, is_change: bool = False
+) -> None:
+    """Refuse to compute windows whose elements are already in windows of another size.
+
+    Such windows were published or opened before the assigner changed, and their elements would count twice. Sessions
+    need no check, because all sessions that touch are retracted.
+
+    Args:
+        pipeline: name of the pipeline.
+        windows: the windows with today's assigner, which assigns by event time alone.
+        key: the key columns.
+        wanted: windows to compute again, as spans.
+        existing: published and open windows, as spans.
+        is_change: True if rows of the source changed; False if late rows are reopened.
+
+    Raises:
+        Refused: such windows overlap; the message names the time from which on late rows can be reopened.
+    """
+    foreign = existing.filter(pa.array(~_fit(windows, existing)))
+    overlapping = foreign.filter(pa.array(_overlap(key, foreign, wanted)))
+    if not len(overlapping):
+        return
+    (first,) = overlapping.sort_by([(START, "ascending")]).slice(0, 1).to_pylist()
+    owner = ", ".join(repr(first[name]) for name in key.names) or "all"
+    grid = windows.assigner.window_grid
+    # If windows overlap, table late names the newest window of a row; its other windows begin up to a size earlier.
+    since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
+    moment = from_millis(since).isoformat().removesuffix("+00:00")
+    earlier = (
+        f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was made before "
+        "compute.assigner changed"
+    )
+    if is_change:
+        raise Refused(
+            f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
+            "Undo the change of the code until the pipeline has read on, pass over the version with changes='ignore' "
+            "in its DeltaSource, or backfill a pipeline of another name"
+        )
+    raise Refused(
+        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but {earlier}: its elements would "
+        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
+        "undo the change, or backfill a pipeline of another name"
+    )
+
+
+def _fit(windows: Windows, spans: pa.Table) -> Bools:
+    """Return True for each span that is a window of today's assigner."""
+    assign = windows.assigner.array_assignment
+    assert assign is not None
+    starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
+    assigned = assign(starts)
+    same = (assigned.starts == starts[assigned.rows]) & (assigned.ends == ends[assigned.rows])
+    fit = np.zeros(len(starts), np.bool_)
+    fit[assigned.rows[same]] = True
+    return fit
+
+
+def _overlap(key: KeySchema, spans: pa.Table, others: pa.Table) -> Bools:
+    """Return True for each span that may share elements with another span of its key, directly or through others."""
+    parts = [
+        part.set_column(part.schema.get_field_index(END), END, pc.subtract(part[END], 1)) for part in (spans, others)
+    ]
+    connected = islands(key, *parts)
+    return np.isin(connected.of_span[: len(spans)], connected.of_span[len(spans) :])

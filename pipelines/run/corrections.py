@@ -1,0 +1,326 @@
+"""Corrections: a driver lets windows be computed again because late rows are reopened, or rows of the source changed.
+
+    late rows       `reopen`: a command, or a stream by its `reopen_schedule`; from the version that was read
+    changed rows    `correct_commit`: a stream, one epoch for each version that changed rows; a further epoch moves the
+                    watermark if rows came that are ahead of it
+                    `correct_since`: a backfill before it runs an interval, one epoch up to the newest version
+
+Both end in one recompute: plan, operate, commit, publish. docs/architecture.md has the file of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.epoch.changed_rows import ChangedRows, HeldRows, changed_rows
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.plan_clock import without_data
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Interval, Manifest, Position
+from tidegate.pipelines.reopen.recompute import commit_recomputed, recompute
+from tidegate.pipelines.reopen.recompute_plan import Asked, Selection, check_reopenable
+from tidegate.pipelines.reopen.recompute_rows import FirstRun, SourceRows
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.run.rerun import History
+from tidegate.pipelines.snapshots.compatibility import migration_of, ready
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, required
+from tidegate.pipelines.sources.base import ChangingSource
+from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.sources.open_source import open_source
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.counters import REOPENED
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
+
+_DAY = 86_400_000
+
+
+def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
+    """Add late rows to the windows that they belong to; return the epoch's manifest and the number of late rows.
+
+    If no late row is selected and every window has the right result, there is no epoch, and the manifest is None.
+
+    Args:
+        driver: the driver, which holds the lease.
+        selection: the late rows to reopen.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or its results depend on the order of arrival.
+    """
+    pipeline, tables = driver.pipeline, driver.tables
+    driver.times.begin()
+    check_reopenable(pipeline)
+    head = required(tables, driver.recover())
+    source = OpenInput.open(driver.engine, tables, pipeline)
+    head = ready(tables, source.bound, head) or head
+    if migration_of(source.bound, head.manifest) is not None:
+        raise Refused(
+            f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first: run "
+            f"`tidegate stream {pipeline.name} --available-now`, then reopen"
+        )
+    position = head.manifest.position_in(pipeline.source.table)
+    if position.version < 0 and not position.files:
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
+            f"was read yet. Run `tidegate stream {pipeline.name} --available-now` first"
+        )
+    rows = SourceRows(driver.engine, source, head, tables)
+    manifest = _recompute(driver, source, head, selection, rows, {})
+    return manifest, 0 if manifest is None else manifest.counters[REOPENED]
+
+
+def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
+    """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
+
+    If the rows that came move the watermark, the position stays within the version: its next epoch moves it.
+    """
+    head = _migrated(driver, source, head)
+    source.position_of(head.manifest)
+    version = commit.version
+    # The versions between the position and this one are maintenance, which may have written the same rows anew.
+    first = FirstRun.of(driver.tables)
+    changed = _changed(source, head, first, version - 1, version)
+    moved: dict[str, object] = {}
+    positions = source.position(source.log.settled(version))
+    if changed.largest:
+        times = EventTimes.of(source.bound.pipeline, head.manifest)
+        step = times.step(source.number, changed.largest, commit.time)
+        if step.watermark > head.manifest.watermark:
+            times = EventTimes.of(source.bound.pipeline, head.manifest)
+            step = times.step(source.number, changed.largest, commit.time, complete=False)
+            positions = source.position(version - 1, files=len(commit.files))
+        moved = {"partitions": times.partitions, "processing_time": step.clock}
+    rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version)[source.table], lambda: first)
+    manifest = _recompute(driver, source, head, changed, rows, {**moved, "positions": positions})
+    assert manifest is not None, "the position moves in any case"
+    return manifest
+
+
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
+    """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
+
+    All rows before the end of its event time that came since are taken into their windows: none of them is late.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        appended: True to take rows in also if versions only added rows.
+    """
+    position = source.position_of(head.manifest)
+    is_behind = appended and source.log.settled(position.version) < source.log.head
+    if not (is_behind or has_changes(source, position)):
+        return None
+    head = _migrated(driver, source, head)
+    first = FirstRun.of(driver.tables)
+    changed = changed_since(source, head, position, first)
+    moved = source.position(source.log.head, position.frontier)
+    rows = SourceRows(driver.engine, source, head, driver.tables, moved[source.table], lambda: first)
+    return _recompute(driver, source, head, changed, rows, {"positions": moved})
+
+
+def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
+    """Return the rows before the end of a backfill that changed since its position."""
+    end = LAST_TIME if position.frontier is None else position.frontier
+    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)
+
+
+def has_changes(source: OpenInput, position: Position) -> bool:
+    """Return True if a version of an input after a position changed rows, and is to be corrected."""
+    return bool(changing_versions(source, position))
+
+
+def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
+    """Return a time before which no row changed after a position, and what came since as one commit.
+
+    The time is known by the statistics of the files in which the versions differ, also of files that are gone. None if
+    a file lacks them.
+    """
+    log, columns = source.log, source.columns
+    if columns.time_in_files is None or not isinstance(log, ChangingSource):
+        return None
+    changed = log.differing(position.version, columns.time_in_files)
+    oldest = [file.oldest for file in (*changed.gone, *changed.came)]
+    recorded = [time for time in oldest if time is not None]
+    if len(recorded) < len(oldest):
+        return None
+    # A wall-clock time of a zone is at most a day from UTC.
+    first = min(recorded, default=LAST_TIME) - (0 if columns.zone is None else _DAY)
+    return first, SourceCommit(log.head, log.time_of(log.head), changed.came, changes=True)
+
+
+def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
+    """Return the versions of an input after a position that changed rows and are to be corrected.
+
+    A comparison of two versions needs no file of those in between, so these may be vacuumed.
+    """
+    log = source.log
+    if not source.corrects:
+        return ()
+    if isinstance(log, ChangingSource):
+        return tuple(log.changing(position.version))
+    return tuple(commit.version for commit in log.unread(position.version) if commit.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedInterval:
+    """The numbers of usable rows of an interval that went from the source, and that came.
+
+    Args:
+        interval: an interval that was run.
+        gone: number of rows that went.
+        came: number of rows that came.
+    """
+
+    interval: Interval
+    gone: int
+    came: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The versions of the source that changed rows, and the intervals to which these rows belong.
+
+    Args:
+        versions: the versions.
+        intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected, too.
+        by_feed: True if the change feed of the source is read, where it has one; False if files are compared.
+    """
+
+    versions: tuple[int, ...]
+    intervals: tuple[ChangedInterval, ...]
+    by_feed: bool = False
+
+
+def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
+    """Return what a backfill would correct before it runs an interval; None if nothing changed, or a stream reads.
+
+    Raises:
+        Refused: the source is not the one that was read, or its changed files are gone.
+    """
+    tables = PipelineTables(warehouse_of(config), pipeline.name)
+    head = read_snapshot(tables)
+    if head is None or not pipeline.inputs[0].corrects:
+        return None
+    source = OpenInput.open(LocalEngine.of(config), tables, pipeline)
+    position = source.position_of(head.manifest)
+    if position.frontier is None:
+        return None
+    versions = changing_versions(source, position)
+    if not versions:
+        return None
+    changed = changed_since(source, head, position, FirstRun.of(tables))
+    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_gone, changed.came))
+    intervals = []
+    for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
+        start, end = run.interval.start, run.interval.end
+        counts = [int(((start <= times) & (times < end)).sum()) for times in (gone, came)]
+        if any(counts):
+            intervals.append(ChangedInterval(run.interval, *counts))
+    return Preview(versions, tuple(intervals), changed.by_feed)
+
+
+def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> None:
+    """Refuse to forget a key while a stream has several unread versions, of which one changed rows.
+
+    With a single unread version nothing comes back that the source does not have. A backfill reads the newest version
+    only.
+
+    Raises:
+        Refused: read the source first; the message tells how.
+    """
+    head = read_snapshot(tables)
+    table = pipeline.source.table
+    if head is None or getattr(pipeline.source, "changes", None) != "correct" or table not in head.manifest.positions:
+        return
+    position = head.manifest.positions[table]
+    unread = _unread(tables, pipeline, position) if position.frontier is None else ()
+    if len(unread) > 1:
+        raise Refused(
+            f"stream {pipeline.name!r} has not read versions {unread[0]} to {unread[-1]} of source {table} yet, which "
+            "changed rows. If an older one of them has the key, reading it would bring the key back, so nothing was "
+            f"erased. Read them first: `tidegate stream {pipeline.name} --available-now`, then run forget again"
+        )
+
+
+def _unread(tables: PipelineTables, pipeline: Pipeline, position: Position) -> tuple[int, ...]:
+    """Return the unread versions with data if one of them changed rows, else none."""
+    # A source that can't be read any more brings nothing back.
+    with suppress(Refused):
+        log = open_source(pipeline.source, tables.warehouse)
+        log.check(position)
+        commits = list(log.unread(position.version))
+        if commits and commits[0].changes and position.files and commits[0].version == position.version + 1:
+            # Its correction is done; only its watermark is left.
+            commits = commits[1:]
+        if isinstance(log, ChangingSource) and any(commit.changes for commit in commits):
+            return tuple(commit.version for commit in commits)
+    return ()
+
+
+def _changed(
+    source: OpenInput, head: Snapshot, first: FirstRun | None, after: int, until: int, end: int = LAST_TIME
+) -> ChangedRows:
+    log, pipeline = source.log, source.bound.pipeline
+    reason = pipeline.uncorrectable
+    if not isinstance(log, ChangingSource):
+        reason = f"a source of kind {type(log).__name__}, which can't tell what changed"
+    if reason is not None or not isinstance(log, ChangingSource):
+        raise Refused(
+            f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
+            f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
+        )
+    tables = PipelineTables(source.warehouse, pipeline.name)
+    held = HeldRows(tables, source.bound, head.manifest)
+    rows = changed_rows(source, log.changed(after, until), until, held, end)
+    return rows.since(FIRST_TIME if first is None else first.start)
+
+
+def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
+    """Return the head with a state of today's code: a correction replaces only a part of the state."""
+    if migration_of(source.bound, head.manifest) is None:
+        return head
+    manifest, now = head.manifest, driver.clock()
+    step = CommitStep(manifest.processing_time, manifest.watermark)
+    times = EventTimes.of(source.bound.pipeline, manifest)
+    plan = without_data(source, driver.tables, head, now, driver.shards, manifest.positions, step, times)
+    driver.step("planned")
+    driver.run(plan)
+    return required(driver.tables, driver.recover())
+
+
+def _recompute(
+    driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Mapping[str, object]
+) -> Manifest | None:
+    """Compute windows again, commit and publish the corrections; None if late rows are asked for and nothing differs.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        asked: the late rows that a user selects, or the rows that changed in the source.
+        rows: the source rows of the version to compute from.
+        moved: fields of the manifest that change.
+    """
+    began = perf_counter()
+    plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)
+    is_empty = not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes)
+    if is_empty and isinstance(asked, Selection):
+        return None
+    driver.lease.check()
+    manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.engine.name)
+    driver.step("committed")
+    driver.publish(manifest)
+    return manifest
