@@ -23,11 +23,10 @@ from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.run.backfill import IntervalRun, backfill
+from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.replay import replay
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of

@@ -59,7 +59,6 @@ NEEDS_NO = {
     "tidegate.pipelines.inspect.unread": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
     "tidegate.pipelines.lineage.datasets": {"pyspark", "great_expectations", "airflow", "openlineage", "pandas"},
-    "tidegate.pipelines.run.holder": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.pipelines.stores.artifacts": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake", "obstore", "pyarrow"},
@@ -222,9 +221,8 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.lineage.checks",
         "tidegate.pipelines.inspect.unread",
         "tidegate.pipelines.report.look",
-        "tidegate.pipelines.run.holder",
-        "tidegate.pipelines.run.host",
         "tidegate.pipelines.run.stopping",
+        "tidegate.pipelines.run.host",
         "tidegate.pipelines.stores.artifacts",
         "tidegate.pipelines.stores.credentials",
     }

@@ -66,7 +66,7 @@ def stream_arguments(pipeline: str, before: str) -> list[str]:
 def reopen_arguments(pipeline: str) -> list[str]:
     """Return `tidegate late reopen` of the rows whose windows begin between the Params `start` and `end`, or of all.
 
-    A stream at work does it between two of its epochs.
+    A continuous stream holds the lease, and does it by itself.
     """
     return [
         "late",
@@ -74,7 +74,6 @@ def reopen_arguments(pipeline: str) -> list[str]:
         pipeline,
         "{{ '--start=' ~ params.start if params.start else '' }}",
         "{{ '--end=' ~ params.end if params.end else '' }}",
-        "--ask-stream",
         f"--patience={PATIENCE_SECONDS}",
     ]
 

@@ -14,7 +14,7 @@ from tidegate.pipelines.airflow.process import ProcessHandle, Run, is_supervisor
 from tidegate.pipelines.airflow.run_files import CopyOfRun, RunState, copies_below
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import StoreFailed, UsageError
-from tidegate.pipelines.run.holder import Holder
+from tidegate.pipelines.run.stopping import Holder
 from tidegate.pipelines.stores.artifacts import artifacts_of
 
 if TYPE_CHECKING:

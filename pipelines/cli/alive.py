@@ -7,7 +7,7 @@ import time
 import click
 
 from tidegate.pipelines.cli.screen import Screen, with_screen
-from tidegate.pipelines.run.sign_of_life import SignOfLife
+from tidegate.pipelines.run.host import SignOfLife
 
 
 @click.command()

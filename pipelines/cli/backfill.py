@@ -12,8 +12,8 @@ from tidegate.pipelines.cli.screen import Screen, engine_option, table, with_scr
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.run.driver import Patience
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice, show
-from tidegate.pipelines.run.patience import Patience
 from tidegate.pipelines.tables.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import show_millis, to_millis
@@ -240,8 +240,8 @@ def check_first_run(config: Config, pipeline: Pipeline) -> None:
 
 
 def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
+    from tidegate.pipelines.run.backfill import replay
     from tidegate.pipelines.run.driver import drive
-    from tidegate.pipelines.run.replay import replay
 
     runs: list[dict[str, Any]] = []
     with (

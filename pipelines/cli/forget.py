@@ -8,8 +8,8 @@ from tidegate.pipelines.backups.backup import list_backups
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.forget_files import FilesOfRuns
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.work_folder import FilesOfRuns
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import Forgotten
 from tidegate.pipelines.snapshots.forget import forget as run

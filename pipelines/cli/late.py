@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.cli.screen import Screen, engine_option, table, with_screen
-from tidegate.pipelines.errors import LeaseHeld
+from tidegate.pipelines.cli.stream import ENDS_BY_ITSELF
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.names import listed
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.intervals import parse_moment
@@ -19,6 +20,7 @@ from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.prune import prune as run
 from tidegate.pipelines.storage import arrow_schema, read_table, warehouse_of
 from tidegate.pipelines.tables import late as late_table
+from tidegate.pipelines.tables.counters import RETRACTED
 from tidegate.pipelines.tables.groups import distinct
 from tidegate.pipelines.tables.key_groups import key_schema
 from tidegate.pipelines.tables.keys import key_of_texts
@@ -80,13 +82,13 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 )
 @click.option("--start", help="Only late rows whose window begins at this time or later; without a zone it is in UTC.")
 @click.option("--end", help="Only late rows whose window begins before this time.")
-@click.option("--ask-stream", is_flag=True, help="If a stream is at work, let it do this between two of its epochs.")
+@click.option("--ask-stream", is_flag=True, hidden=True)
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
-    default=3600.0,
+    default=0,
     show_default=True,
-    help="Seconds to wait for the stream that --ask-stream asks.",
+    help="Seconds to wait for a running stream with --available-now, which ends by itself.",
 )
 @engine_option
 @with_screen
@@ -105,11 +107,18 @@ def reopen(
     panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
     twice.
 
-    While a stream is at work, --ask-stream lets the stream do it, between two of its epochs.
+    A continuous stream holds the lease and reopens late rows by itself, at the times of reopen_schedule in
+    tidegate.toml.
     """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.reopen.recompute_plan import Selection, check_reopenable
 
+    if ask_stream:
+        raise UsageError(
+            "--ask-stream: a running stream takes no requests any more. It reopens late rows by itself at the times of "
+            f'`reopen_schedule = "0 4 * * *"` in [pipelines.{pipeline}] of tidegate.toml; restart the stream after you '
+            "change the file. Or end the stream, and run this command without --ask-stream"
+        )
     config = screen.config()
     value = load_pipeline(config, pipeline)
     if key and len(key) != len(value.key):
@@ -125,38 +134,27 @@ def reopen(
         key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
     from tidegate.pipelines.engine.choose import require_engine
 
-    # A stream at work does this without a Spark of this process; if there is none, the session says what it needs.
-    if not ask_stream:
-        require_engine(config, "a reopening of late rows")
+    require_engine(config, "a reopening of late rows")
     from tidegate.pipelines.run.corrections import reopen as run_reopen
-    from tidegate.pipelines.run.driver import drive
-    from tidegate.pipelines.run.requests import Answer, Asker
+    from tidegate.pipelines.run.driver import Patience, drive
 
-    asker = Asker(PipelineTables(warehouse_of(config), pipeline), selection, patience if ask_stream else 0.0)
-    try:
-        with (
-            screen.console.status(f"{pipeline}: looking for work") as status,
-            drive(config, value, "late reopen", wait=asker.waits_for) as driver,
-        ):
-            driver.tell = lambda step: status.update(f"{pipeline}: {step}")
-            answer = Answer.of(*run_reopen(driver, selection))
-    except LeaseHeld:
-        if asker.answer is None:
-            raise
-        answer = asker.answer
-    finally:
-        asker.close()
-    answer.check()
-    if answer.epoch is None:
+    wait = Patience(patience, ENDS_BY_ITSELF, screen.tell)
+    with (
+        screen.console.status(f"{pipeline}: looking for work") as status,
+        drive(config, value, "late reopen", wait=wait) as driver,
+    ):
+        driver.tell = lambda step: status.update(f"{pipeline}: {step}")
+        manifest, rows = run_reopen(driver, selection)
+    if manifest is None:
         screen.show(
             {"pipeline": pipeline, "epoch": None, "rows": 0}, f"{pipeline} has no such late rows: nothing to do"
         )
         return
-    corrected = {"panes": answer.panes, "withdrawn": answer.withdrawn}
+    panes, retracted = manifest.counters["fired_late"], manifest.counters[RETRACTED]
     screen.show(
-        {"pipeline": pipeline, "epoch": answer.epoch, "rows": answer.rows, **corrected},
-        f"{pipeline}: epoch {answer.epoch} reopened late rows: {answer.rows}; panes retracted: {answer.withdrawn}, "
-        f"put out: {answer.panes}",
+        {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, "panes": panes, "withdrawn": retracted},
+        f"{pipeline}: epoch {manifest.epoch} reopened late rows: {rows}; panes retracted: "
+        f"{retracted}, emitted: {panes}",
     )
 
 

@@ -15,8 +15,8 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.forget_files import FilesOfRuns
 from tidegate.pipelines.run.lease import Lease, read_lease
+from tidegate.pipelines.run.work_folder import FilesOfRuns
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 

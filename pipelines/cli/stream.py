@@ -22,14 +22,14 @@ from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from tidegate.pipelines.run.driver import Driver
+    from tidegate.pipelines.run.host import SignOfLife
     from tidegate.pipelines.run.lease import Lease
-    from tidegate.pipelines.run.sign_of_life import SignOfLife
     from tidegate.pipelines.snapshots.head import Snapshot
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = ("", "k", "m", "g", "t")
-_ENDS_BY_ITSELF = "stream --available-now"
+ENDS_BY_ITSELF = "stream --available-now"
 """The command in the lease of a stream that reads the commits that are there and ends."""
 
 
@@ -99,18 +99,15 @@ def stream(
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from tidegate.pipelines.manifest import Manifest
-    from tidegate.pipelines.reopen.recompute_plan import Selection
-    from tidegate.pipelines.run.driver import drive, system_clock
+    from tidegate.pipelines.run.driver import Patience, drive, system_clock
     from tidegate.pipelines.run.epoch_log import EpochLog
+    from tidegate.pipelines.run.host import SignOfLife
     from tidegate.pipelines.run.next_commits import EpochLimits
-    from tidegate.pipelines.run.patience import Patience
-    from tidegate.pipelines.run.requests import Desk
-    from tidegate.pipelines.run.sign_of_life import SignOfLife
-    from tidegate.pipelines.run.stream import Stream
-    from tidegate.pipelines.run.upkeep import Upkeep
+    from tidegate.pipelines.run.stream import Stream, Upkeep
     from tidegate.pipelines.run.work_folder import HourlyCleaning
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.snapshots.retained import Retention
+    from tidegate.pipelines.tables.counters import REOPENED
 
     entry = config.entry(pipeline)
     upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
@@ -122,6 +119,8 @@ def stream(
     def on_epoch(manifest: Manifest) -> None:
         line = log.write(manifest, run.driver.times.newest)
         read = f"{line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}"
+        if manifest.kind == "reopen":
+            read = f"{manifest.counters[REOPENED]} late rows reopened, {put_out(value, manifest.counters)}"
         screen.tell(
             f"epoch {manifest.epoch}: {corrected(manifest) if manifest.kind == 'change' else read}, "
             f"{line['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
@@ -141,8 +140,8 @@ def stream(
     asked = StopRequest()
     _listen(asked)
     limits = EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch)
-    command = _ENDS_BY_ITSELF if available_now else "stream"
-    wait = Patience(patience, _ENDS_BY_ITSELF, screen.tell, asked.is_made, time.monotonic, time.sleep)
+    command = ENDS_BY_ITSELF if available_now else "stream"
+    wait = Patience(patience, ENDS_BY_ITSELF, screen.tell, asked.is_made, time.monotonic, time.sleep)
     with (
         screen.console.status(f"{pipeline}: looking for work") as status,
         drive(config, value, command, wait=wait) as driver,
@@ -162,19 +161,8 @@ def stream(
             if target not in ("latest", "none"):
                 _restore(driver, target)
 
-            def reopened(selection: Selection) -> tuple[Manifest | None, int]:
-                from tidegate.pipelines.run.corrections import reopen
-
-                return reopen(driver, selection)
-
-            desk = Desk(driver.tables, reopened)
-
-            def between() -> None:
-                # A stream that starts from scratch has no line yet whose late rows could be reopened.
-                for answer in [] if run.anew else desk.serve():
-                    screen.tell(f"asked to reopen late rows: {answer.error or f'{answer.rows} reopened'}")
-
-            run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", between=between, pause=asked.wait)
+            schedule = entry.reopen_schedule
+            run = Stream(driver, on_epoch, limits, upkeep, target == "none", reopen_schedule=schedule, pause=asked.wait)
             should_stop = _asked_to_stop(asked, driver.lease, sign)
             if every is None:
                 run.run_available(should_stop)

@@ -1,17 +1,58 @@
-"""Event time of a pipeline: read from a manifest, moved by source commits, written to the next manifest."""
+"""Event time of a pipeline: read from a manifest, moved in steps by source commits, written to the next manifest.
+
+Watermark generators that read each event get the events of a slice in order; the driver reads them once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from tidegate.pipelines.definition.event_columns import ONLY_PARTITION
+import pyarrow as pa
+
+from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.event_columns import COMMIT, ONLY_PARTITION, PARTITION, TIME, plain
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.manifest import Manifest, PartitionWatermark
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.windowing import watermarks
+from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import InputTime, SeenEvent, WatermarkSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStep:
+    """Time at one source commit, the same for all shards.
+
+    Args:
+        clock: processing time before its elements, int64 epoch milliseconds.
+        watermark: event time after its elements.
+        complete: True if the epoch reads the commit to its end; otherwise neither watermark nor late panes move.
+    """
+
+    clock: Millis
+    watermark: Millis
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EventOrder:
+    """Event order: the watermark follows the elements. Before an element at t, all timers up to `t - lag` fire.
+
+    The lag is 1 ms. For windows that merge it is 2 ms, because an element at t may join a session that ends at t.
+    """
+
+    lag: Millis
+
+    @classmethod
+    def of(cls, compute: Compute) -> EventOrder:
+        """Return the order for a computation."""
+        merges = isinstance(compute, Windows) and compute.assigner.merges
+        return cls(2 if merges else 1)
 
 
 def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
@@ -154,3 +195,56 @@ class EventTimes:
 def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnapshot:
     """Return a partition of a manifest in the form that event time restores, at the watermark of its input."""
     return {**partition.model_dump(), "aligned": partition.is_aligned(watermark)}
+
+
+class SeenEvents:
+    """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit on the driver.
+
+    Args:
+        engine: the engine of the run.
+        files: the slice.
+        input_: the input. A generator gets the columns that `uses` names, or else all columns.
+        number: number of the input; events of the other input are left out.
+    """
+
+    def __init__(self, engine: Engine, files: FileSlice, input_: BoundInput, number: int) -> None:
+        read = files.of(part for part in files.parts if part.input == number)
+        self._names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
+        self._rows: Iterator[SeenEvent] = self._ordered(engine, read, input_, number) if read.parts else iter(())
+        self._next = next(self._rows, None)
+
+    def _ordered(self, engine: Engine, files: FileSlice, input_: BoundInput, number: int) -> Iterator[SeenEvent]:
+        names, columns = self._names, files.tables[number].columns
+        kinds = [input_.derived.field(name).type for name in names]
+        schema = pa.schema(
+            [
+                (COMMIT, pa.int32()),
+                (PARTITION, pa.string()),
+                (TIME, pa.int64()),
+                *((f"c{place}", kind) for place, kind in enumerate(kinds)),
+            ]
+        )
+
+        read = list(dict.fromkeys([*columns.names, *([columns.partition_by] if columns.partition_by else []), *names]))
+
+        def events(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+            for rows in judged:
+                part = files.parts[rows.number]
+                for table, times in rows.moving(part, columns, read):
+                    commits = pa.repeat(pa.scalar(part.commit, pa.int32()), len(table))
+                    values = [plain(table[name]) for name in names]
+                    seen = pa.table([commits, columns.partitions(table), pa.array(times), *values], schema=schema)
+                    yield from seen.to_batches()
+
+        ties = [f"c{place}" for place, kind in enumerate(kinds) if not pa.types.is_nested(kind)]
+        columns_read = [read] * len(files.tables)
+        for batch in engine.in_order(files, events, schema, columns_read, [COMMIT, TIME, *ties]):
+            for row in batch.to_pylist():
+                event = {name: row[f"c{place}"] for place, name in enumerate(names)}
+                yield SeenEvent(row[COMMIT], row[PARTITION], row[TIME], event)
+
+    def of(self, commit: int) -> Iterator[SeenEvent]:
+        """Yield the events of a commit. Call it for the commits in ascending order."""
+        while self._next is not None and self._next.commit == commit:
+            yield self._next
+            self._next = next(self._rows, None)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import SliceCounts
-from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -33,15 +32,6 @@ class IntervalParts:
     before: tuple[FilePart, ...]
     unusable: tuple[FilePart, ...]
     counts: SliceCounts
-
-
-def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
-    """Return the slice of a stream's epoch."""
-    return files.of(
-        FilePart.of(file, read.step, read.commit.time, input=read.number, version=read.commit.version)
-        for read in commits
-        for file in read.files
-    )
 
 
 def of_version(

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder
 from tidegate.pipelines.epoch.exchange import Placing
-from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import NextPane, Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage import Warehouse

@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.engine.base import Engine, split
-from tidegate.pipelines.epoch.exchange import Placing, is_exchange_cheaper, unpacked
+from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, Receive, ShardOutcome, outcomes_of, run_shard
-from tidegate.pipelines.epoch.shared_reading import SharedReading, shared_reading
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of

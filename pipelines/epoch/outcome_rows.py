@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.event_columns import TIME
+from tidegate.pipelines.definition.event_columns import FILE, LAST_TIME, PLACE, ROW, TIME
 from tidegate.pipelines.epoch.job import ShardJob
-from tidegate.pipelines.epoch.moments import moments
 from tidegate.pipelines.epoch.next_panes import Numbers, renumbered, renumbered_state
-from tidegate.pipelines.epoch.source_rows import source_rows
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.tables import late, results, state
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
-from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import timestamps_of
+
+
+def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return times as TIMESTAMPs. The minimum and maximum of event time don't fit the type and become null.
+
+    Args:
+        times: int64 epoch milliseconds.
+    """
+    bounds = pc.min_max(times)
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if first is None or (first > MIN_TIMESTAMP and last < LAST_TIME):
+        return timestamps_of(times)
+    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
+    return timestamps_of(pc.if_else(fits, times, None))
+
+
+def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] | pa.ChunkedArray) -> list[pa.Array]:
+    """Return all columns of the source for the given events, in the given order.
+
+    Args:
+        events: events of the shard.
+        files: the slice that the events were read from; None if they carry their rows.
+        rows: numbers of the events.
+    """
+    asked = events.take(rows)
+    carried = None
+    if ROW in events.column_names:
+        structs = asked[ROW].combine_chunks()
+        if files is None or not structs.null_count:
+            return list(structs.flatten())
+        carried = pa.Table.from_arrays(structs.flatten(), schema=files.shape.rows)
+    assert files is not None
+    is_carried = (
+        np.zeros(len(asked), np.bool_) if carried is None else structs.is_valid().to_numpy(zero_copy_only=False)
+    )
+    read = pa.array(np.flatnonzero(~is_carried))
+    origins = asked.select([FILE, PLACE]).take(read)
+    numbers, places = (np.asarray(origins[name].to_numpy()).astype(np.int64) for name in (FILE, PLACE))
+    keys = [asked[f"{KEY_PREFIX}{name}"].take(read) for name in files.shape.key]
+    whole = files.source_rows(numbers, places, keys)
+    if carried is not None and is_carried.any():
+        whole = pa.concat_tables([whole, carried.filter(pa.array(is_carried))])
+        order = np.concatenate([np.flatnonzero(~is_carried), np.flatnonzero(is_carried)])
+        whole = whole.take(pa.array(np.argsort(order)))
+    return [column.combine_chunks() for column in whole.columns]
 
 
 def result_type(job: ShardJob) -> pa.StructType:

@@ -1,28 +1,31 @@
 """Step 1 of an epoch: the plan names the rows to read, the snapshot to continue from, and the movement of time.
 
 A plan changes no table. Its rows are counted, mostly with the files' statistics, and later the reports of the tasks are
-checked against the counts. `plan_interval` makes the plans of backfills,
-`plan_commits` the plans of streams.
+checked against the counts. `plan_interval` makes the plans of backfills, `plan_commits` those of streams, `plan_clock`
+those without data, and `plan_recompute` those of corrections. All but the last fill in a `Basis`.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.closed import closed_by
-from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Kind, PartitionWatermark, Position, Shard, StaleInterval
+from tidegate.pipelines.manifest import Interval, Kind, Manifest, PartitionWatermark, Position, Shard, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.keys import key_group_range
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
@@ -77,6 +80,8 @@ class SliceCounts:
         rejected = {status: self.rejected.get(status, 0) + other.rejected.get(status, 0) for status in statuses}
         return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected, self.size + other.size)
 
+
+_NO_ROWS, _NO_COUNTS = SliceRows(), SliceCounts()
 
 MOST_PARTITIONS = 10_000
 """Limit of source partitions of a pipeline: each epoch writes a watermark of about 150 bytes for each of them."""
@@ -176,6 +181,114 @@ class EpochPlan:
         return self.compute.assigner.stagger_offset if isinstance(self.compute, Windows) else None
 
 
+@dataclass(frozen=True)
+class Basis:
+    """What a plan starts from.
+
+    Args:
+        source: the source as it is now.
+        tables: the pipeline's tables.
+        head: the snapshot to continue from; None for the beginning.
+        now: the driver's clock, int64 epoch milliseconds.
+        shards: returns how many shards to cut the key groups into.
+    """
+
+    source: OpenInput
+    tables: PipelineTables
+    head: Snapshot | None
+    now: Millis
+    shards: Callable[[], int]
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline."""
+        return self.source.bound.pipeline
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """Manifest of the snapshot."""
+        return None if self.head is None else self.head.manifest
+
+    @property
+    def of_head(self) -> Manifest:
+        """Manifest of the snapshot, which must exist."""
+        assert self.head is not None
+        return self.head.manifest
+
+    def plan(
+        self,
+        kind: Kind,
+        positions: Mapping[str, Position],
+        steps: tuple[CommitStep, ...],
+        times: EventTimes | None = None,
+        rows: SliceRows = _NO_ROWS,
+        counts: SliceCounts = _NO_COUNTS,
+    ) -> EpochPlan:
+        """Return the plan of an epoch that continues from the snapshot.
+
+        Args:
+            kind: kind of the epoch.
+            positions: how far each input has been read after it.
+            steps: the movement of time.
+            times: event time of the inputs after the steps; None in event order, which needs no partitions.
+            rows: the rows to read.
+            counts: numbers of the rows.
+        """
+        manifest, bound = self.manifest, self.source.bound
+        parallelism = bound.pipeline.max_parallelism
+        return EpochPlan(
+            tables=self.tables,
+            bound=bound,
+            parent=self.head,
+            head=self.head,
+            kind=kind,
+            positions=dict(positions),
+            rows=rows,
+            counts=counts,
+            steps=steps,
+            partitions={} if times is None else times.partitions,
+            input_watermarks={} if times is None else times.watermarks,
+            watermark_before=MIN_TIMESTAMP if manifest is None else manifest.watermark,
+            shards=cut_shards(self.shards(), parallelism, counts.usable, self.head, counts.size),
+            stale=() if manifest is None else manifest.stale,
+            # A first interval reads the table as it is.
+            skipped=0 if manifest is None and kind == "backfill" else self.source.skipped(manifest, positions),
+            started_at=self.now,
+        )
+
+
 def clock_of(snapshot: Snapshot | None) -> Millis:
     """Return the processing time of a snapshot; 0 without a snapshot."""
     return 0 if snapshot is None else snapshot.manifest.processing_time
+
+
+ROWS_PER_SHARD = 2_500_000
+"""Events and state rows that one task works on at once: about 600 MB at the peak (docs/decisions/reading-rows.md)."""
+BYTES_PER_SHARD = 3 * 2**28
+"""Bytes in memory that one task works on at once: long texts need more bytes than rows of numbers."""
+_COMPRESSED = 3
+"""Approximate bytes in memory for one byte of a state file."""
+
+
+def cut_shards(
+    shards: int, max_parallelism: int, events: int = 0, parent: Snapshot | None = None, size: int = 0
+) -> tuple[Shard, ...]:
+    """Return the shards: contiguous ranges of key groups; more than `shards` if they would need too much memory.
+
+    The number is doubled until no shard is too large, or until each shard has one key group. So each range of a large
+    epoch lies within a range of a small epoch, and each epoch can read the state files of the other.
+
+    Args:
+        shards: smallest number of shards.
+        max_parallelism: number of key groups.
+        events: number of rows that the epoch reads.
+        parent: the snapshot whose state rows the epoch reads.
+        size: bytes of the events, 0 if they are not known.
+    """
+    files = () if parent is None else parent.files
+    rows = events + sum(file["num_records"] for file in files)
+    size += sum(file["size_bytes"] for file in files) * _COMPRESSED
+    while (rows > shards * ROWS_PER_SHARD or size > shards * BYTES_PER_SHARD) and shards < max_parallelism:
+        shards = min(2 * shards, max_parallelism)
+    ranges = [key_group_range(shard, shards, max_parallelism) for shard in range(shards)]
+    return tuple(Shard(first=groups.first, last=groups.last) for groups in ranges)

@@ -7,41 +7,33 @@ without data, which maintenance adds to a source that gets no rows, and past ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
+from tidegate.pipelines.epoch.plan import Basis, EpochPlan
 from tidegate.pipelines.epoch.plan_commits import settled_position
-from tidegate.pipelines.epoch.shards import cut_shards
-from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Position
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.time import Millis, millis
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000
 """Longest time that a position may stay before versions without data: Delta keeps log entries for at least a day."""
 
 
-def plan_clock(
-    source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: Callable[[], int]
-) -> EpochPlan | None:
+def plan_clock(basis: Basis) -> EpochPlan | None:
     """Plan an epoch in which only the clock moves; None if nothing is due and no clock epoch need be recorded.
 
     The source must be read completely, because unread rows must not look like a time without data.
 
     Args:
-        source: the source as it is now.
-        tables: the pipeline's tables.
-        head: the snapshot to go on from.
-        now: the driver's clock.
-        shards: returns how many shards to cut the key groups into.
+        basis: the snapshot to continue from, and the time to advance to.
     """
-    pipeline, manifest = source.bound.pipeline, head.manifest
+    source, pipeline, manifest = basis.source, basis.pipeline, basis.of_head
     for input_ in source.inputs:
         input_.position_of(manifest)
-    clock = max(now, manifest.processing_time)
+    clock = max(basis.now, manifest.processing_time)
     times = EventTimes.of(pipeline, manifest)
     watermark = times.advance(clock)
     positions = {
@@ -51,49 +43,29 @@ def plan_clock(
     must_pass = _must_pass(source, manifest, positions, clock) or source.skipped(manifest, positions) > 0
     if recorded and not _is_due(manifest, watermark, clock) and not must_pass:
         return None
-    return without_data(source, tables, head, now, shards, positions, CommitStep(clock, watermark), times)
+    return basis.plan("clock", positions, (CommitStep(clock, watermark),), times)
 
 
-def without_data(
-    source: OpenInput,
-    tables: PipelineTables,
-    head: Snapshot,
-    now: Millis,
-    shards: Callable[[], int],
-    positions: Mapping[str, Position],
-    step: CommitStep,
-    times: EventTimes,
-) -> EpochPlan:
-    """Return the plan of an epoch that reads nothing and takes one step of the clocks.
+def plan_end(basis: Basis) -> EpochPlan | None:
+    """Plan an epoch that ends event time, so all open windows fire and become final; None if it has already ended.
 
-    Args:
-        source: the source as it is now.
-        tables: the pipeline's tables.
-        head: the snapshot to go on from.
-        now: the driver's clock.
-        shards: returns how many shards to cut the key groups into.
-        positions: how far each input has been read.
-        step: the clock and the watermark that the epoch ends with.
-        times: event time of the inputs.
+    Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source has ended.
+
+    Raises:
+        Refused: a commit of the source was read only in part.
     """
-    pipeline, manifest = source.bound.pipeline, head.manifest
-    return EpochPlan(
-        tables=tables,
-        bound=source.bound,
-        parent=head,
-        head=head,
-        kind="clock",
-        positions=dict(positions),
-        counts=SliceCounts(),
-        steps=(step,),
-        partitions=times.partitions,
-        input_watermarks=times.watermarks,
-        watermark_before=manifest.watermark,
-        shards=cut_shards(shards(), pipeline.max_parallelism, 0, head),
-        stale=manifest.stale,
-        skipped=source.skipped(manifest, positions),
-        started_at=now,
-    )
+    manifest = basis.of_head
+    if manifest.watermark == MAX_TIMESTAMP:
+        return None
+    for input_ in basis.source.inputs:
+        if input_.position_of(manifest).files:
+            raise Refused(
+                f"input of {manifest.pipeline} can't end within a commit of {input_.table!r}, of which epoch "
+                f"{manifest.epoch} read a part: run `tidegate stream {manifest.pipeline} --available-now`, then again"
+            )
+    times, clock = EventTimes.of(basis.pipeline, manifest), max(basis.now, manifest.processing_time)
+    plan = basis.plan("clock", manifest.positions, (CommitStep(clock, MAX_TIMESTAMP),), times)
+    return replace(plan, input_watermarks=dict.fromkeys(manifest.inputs, MAX_TIMESTAMP))
 
 
 def _must_pass(source: OpenInput, manifest: Manifest, positions: Mapping[str, Position], clock: Millis) -> bool:

@@ -8,43 +8,106 @@ the commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.closed import closed_by
-from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.file_slices import may_be_late, of_commits, rejecting
+from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes, SeenEvents
+from tidegate.pipelines.epoch.file_slices import may_be_late, rejecting
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceRows
-from tidegate.pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
-from tidegate.pipelines.epoch.seen_events import SeenEvents
-from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows
 from tidegate.pipelines.manifest import Manifest, Position
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks import SeenEvent
 
 
-def plan_commits(
-    source: OpenInput,
-    tables: PipelineTables,
+@dataclass(frozen=True)
+class ReadCommit:
+    """A source commit, or the part of it that an epoch reads.
+
+    Args:
+        commit: the commit.
+        files: the files of the commit that the epoch reads.
+        end: number of the commit's files that are read at the end of the epoch, including those of earlier epochs.
+        complete: True if no files of the commit are left to read.
+        number: number of the commit's input.
+        step: number of the commit's step within the epoch.
+    """
+
+    commit: SourceCommit
+    files: tuple[SourceFile, ...]
+    end: int
+    complete: bool
+    number: int = 0
+    step: int = 0
+
+    @property
+    def begins(self) -> bool:
+        """True if no earlier epoch read files of the commit."""
+        return self.end == len(self.files)
+
+    @property
+    def is_change(self) -> bool:
+        """True if the commit changed rows, and no epoch has corrected their windows yet."""
+        return self.commit.changes and self.begins
+
+
+def in_steps(commits: Sequence[ReadCommit], times: EventTimes) -> tuple[ReadCommit, ...]:
+    """Return commits with the numbers of their steps.
+
+    If event time may advance by itself, a step without rows comes before the first part of each commit. So a stream
+    that ran clock epochs between the commits has the same result as a stream that read all commits together.
+    """
+    numbered: list[ReadCommit] = []
+    for number, read in enumerate(commits):
+        before = numbered[-1].step + 1 if number else 0
+        numbered.append(replace(read, step=before + (times.move_by_clock and read.begins)))
+    return tuple(numbered)
+
+
+def steps_of(
     commits: Sequence[ReadCommit],
-    head: Snapshot | None,
-    now: Millis,
-    shards: Callable[[], int],
-) -> EpochPlan:
+    times: EventTimes,
+    largest: Mapping[int, Mapping[str, Millis]],
+    events: Callable[[ReadCommit], Iterable[SeenEvent]],
+) -> tuple[CommitStep, ...]:
+    """Advance event time over commits, and return the steps.
+
+    Args:
+        commits: commits in order, with the numbers of their steps.
+        times: event times before the commits; the call advances them.
+        largest: event time of the latest usable row, by step and source partition.
+        events: returns the events of a commit, ordered by time, for a strategy that reads them.
+    """
+    steps: list[CommitStep] = []
+    for read in commits:
+        committed = read.commit.time
+        if len(steps) < read.step:
+            steps.append(times.until(committed))
+        steps.append(times.step(read.number, largest.get(read.step, {}), committed, read.complete, events(read)))
+    return tuple(steps)
+
+
+def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
+    """Return the slice of a stream's epoch."""
+    return files.of(
+        FilePart.of(file, read.step, read.commit.time, input=read.number, version=read.commit.version)
+        for read in commits
+        for file in read.files
+    )
+
+
+def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
     """Plan an epoch of a stream.
 
     Args:
-        source: the source as it is now.
-        tables: the pipeline's tables.
+        basis: the source as it is now, and the snapshot to continue from.
         commits: the commits to read, in order; only the last may be incomplete.
-        head: the snapshot to go on from.
-        now: the driver's clock.
-        shards: returns how many shards to cut the key groups into.
     """
-    bound, pipeline = source.bound, source.bound.pipeline
-    manifest = None if head is None else head.manifest
+    source, pipeline, manifest = basis.source, basis.pipeline, basis.manifest
     if manifest is not None:
         for input_ in source.inputs:
             input_.position_of(manifest)
@@ -61,29 +124,14 @@ def plan_commits(
     steps = steps_of(
         commits, times, measures.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
     )
-    closed = MIN_TIMESTAMP if manifest is None else closed_by(tables, bound, manifest)
-    late = may_be_late(measures, [before, *(step.watermark for step in steps)], bound.lateness, closed)
+    closed = MIN_TIMESTAMP if manifest is None else closed_by(basis.tables, source.bound, manifest)
+    late = may_be_late(measures, [before, *(step.watermark for step in steps)], source.bound.lateness, closed)
     positions = {
         table: position for input_ in source.inputs for table, position in _position(input_, commits, manifest).items()
     }
-    return EpochPlan(
-        tables=tables,
-        bound=bound,
-        parent=head,
-        head=head,
-        kind="stream",
-        positions=positions,
-        rows=SliceRows.of(files, files.parts if measures.usable else (), late, rejecting(files, measures)),
-        counts=SliceCounts(measures.usable, measures.counts.get(DROPPED, 0), measures.rejected, measures.size),
-        steps=steps,
-        partitions=times.partitions,
-        input_watermarks=times.watermarks,
-        watermark_before=before,
-        shards=cut_shards(shards(), pipeline.max_parallelism, measures.usable, head, measures.size),
-        stale=() if manifest is None else manifest.stale,
-        skipped=source.skipped(manifest, positions),
-        started_at=now,
-    )
+    rows = SliceRows.of(files, files.parts if measures.usable else (), late, rejecting(files, measures))
+    counts = SliceCounts(measures.usable, measures.counts.get(DROPPED, 0), measures.rejected, measures.size)
+    return basis.plan("stream", positions, steps, times, rows, counts)
 
 
 def _position(source: OpenInput, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:

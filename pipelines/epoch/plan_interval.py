@@ -1,52 +1,49 @@
-"""The plan of a backfill's run for one interval of event time.
+"""The plans of a backfill: its run for one interval of event time, and the hand-over to the stream that follows it.
 
 A run for [a, b) reads the rows of versions up to V with an event time in [a, b). From the versions since its parent it
 also reads the rows before a (stragglers, judged against the watermark) and the unusable rows. So exactly one run reads
 each row, however late the row arrived.
+
+A backfill up to event time b at source version V has read the rows before b, and rejected the unusable rows. The
+hand-over reads the other rows of V as one last, open interval; at its end the watermark is that of the pipeline's
+strategy. Then the stream continues with version V + 1. So backfill and stream together read each row exactly once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tidegate.pipelines.definition.event_columns import DROPPED
-from tidegate.pipelines.epoch.file_slices import of_added, of_interval
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes, SeenEvents
+from tidegate.pipelines.epoch.file_slices import of_added, of_interval, of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceRows, clock_of
-from tidegate.pipelines.epoch.shards import cut_shards
-from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
-from tidegate.pipelines.manifest import Interval, StaleInterval
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows, clock_of
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.snapshots.head import Snapshot, lineage
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.time import Millis
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
 def plan_interval(
-    source: OpenInput,
-    tables: PipelineTables,
+    basis: Basis,
     interval: Interval,
-    head: Snapshot | None,
     parent: Snapshot | None,
-    now: Millis,
-    shards: Callable[[], int],
     replaced: Sequence[StaleInterval] = (),
     recent: Sequence[SourceCommit] | None = None,
 ) -> EpochPlan:
     """Plan a backfill's run for `[start, end)` in event order.
 
     Args:
-        source: the source as it is now; its head is the version that is read.
-        tables: the pipeline's tables.
+        basis: the source as it is now, whose newest version is read, and the snapshot that the commit will follow.
         interval: the span of event time.
-        head: the snapshot that the commit will follow.
-        parent: the snapshot that the run continues from: `head`, or an older one to run an interval again.
-        now: the driver's clock.
-        shards: returns how many shards to cut the key groups into.
+        parent: the snapshot that the run continues from: the head, or an older one to run an interval again.
         replaced: the interval that this run replaces, and the later intervals, which become stale.
         recent: commits since the parent of the only input; None for those that the source records.
     """
-    bound, pipeline, after = source.bound, source.bound.pipeline, None if parent is None else parent.manifest
+    source, head, after = basis.source, basis.head, None if parent is None else parent.manifest
 
     def since_parent(input_: OpenInput) -> Sequence[SourceCommit] | None:
         if after is None or recent is not None:
@@ -54,44 +51,35 @@ def plan_interval(
         return input_.commits(input_.position_of(after).version)
 
     # A first interval that the same code runs again rejects what it rejected before, also after OPTIMIZE.
-    is_again = after is None and head is not None and head.manifest.fingerprint == bound.fingerprint
+    is_again = after is None and head is not None and head.manifest.fingerprint == source.bound.fingerprint
     rejected_by = head.manifest if head is not None and is_again else after
     sliced = [of_interval(input_, interval, since_parent(input_), rejected_by) for input_ in source.inputs]
-    counts = sum((part.counts for part in sliced), SliceCounts())
     stragglers = [part for input_ in sliced for part in input_.before]
     # An element at the end of the interval may still join a session that ends there.
-    order = EventOrder.of(bound.compute)
+    order = EventOrder.of(source.bound.compute)
     positions = {
         table: position
         for input_ in source.inputs
         for table, position in input_.position(input_.log.head, interval.end).items()
     }
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
-    return EpochPlan(
-        tables=tables,
-        bound=bound,
-        parent=parent,
+    rows = SliceRows.of(
+        source.files,
+        [*(part for input_ in sliced for part in input_.inside), *stragglers],
+        {0: interval.start - 1} if stragglers else {},
+        [part for input_ in sliced for part in input_.unusable],
+    )
+    step = CommitStep(max(basis.now, clock_of(parent)), interval.end - order.lag)
+    counts = sum((part.counts for part in sliced), SliceCounts())
+    plan = replace(basis, head=parent).plan("backfill", positions, (step,), rows=rows, counts=counts)
+    return replace(
+        plan,
         head=head,
-        kind="backfill",
         order=order,
         interval=interval,
-        positions=positions,
-        rows=SliceRows.of(
-            source.files,
-            [*(part for input_ in sliced for part in input_.inside), *stragglers],
-            {0: interval.start - 1} if stragglers else {},
-            [part for input_ in sliced for part in input_.unusable],
-        ),
-        counts=counts,
-        steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),
-        partitions={},
-        watermark_before=parent.manifest.watermark if parent is not None else interval.start - order.lag,
-        shards=cut_shards(shards(), pipeline.max_parallelism, counts.usable, parent, counts.size),
+        watermark_before=interval.start - order.lag if after is None else after.watermark,
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),
-        # A first run reads the table as it is.
-        skipped=0 if after is None else source.skipped(after, positions),
-        started_at=now,
     )
 
 
@@ -103,3 +91,59 @@ def changed_rows(source: OpenInput, interval: Interval, since: int) -> int:
     added = of_added(source, recent, interval.start, interval.end)
     measures = source.measure(added, with_rejects=False, with_times=False)
     return measures.usable + measures.counts.get(DROPPED, 0)
+
+
+def plan_hand_over(basis: Basis) -> EpochPlan:
+    """Plan the epoch between a backfill and the stream that continues from it.
+
+    Args:
+        basis: the source as it is now, and the snapshot of the backfill's last interval.
+
+    Raises:
+        Refused: the input has ended, intervals behind the head must be run again first, or the version that the
+            backfill read can't be read any more.
+    """
+    source, tables, pipeline, manifest = basis.source, basis.tables, basis.pipeline, basis.of_head
+    if manifest.watermark == MAX_TIMESTAMP:
+        line = (entry.manifest for entry in lineage(tables, manifest.epoch))
+        before = next((earlier["epoch"] for earlier in line if earlier["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        raise Refused(
+            f"pipeline {pipeline.name!r} can't go on as a stream: its input has ended at epoch {manifest.epoch}, so "
+            "all that comes would be late. Go back to before the end with "
+            f"`tidegate restore {pipeline.name} {before}`, then start the stream"
+        )
+    if manifest.stale:
+        first = min(manifest.stale, key=lambda interval: interval.start)
+        again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"
+        raise Refused(
+            f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
+            f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
+        )
+    clock = manifest.processing_time
+    times = EventTimes.restored(pipeline, manifest.watermark, clock, {}, {})
+    rests = [_rest(input_, manifest) for input_ in source.inputs]
+    measures = [source.measure(rest, with_rejects=False) for rest in rests]
+    seen = [
+        SeenEvents(source.engine, rest, input_.input, input_.number).of(0) if input_.input.reads_events else ()
+        for input_, rest in zip(source.inputs, rests, strict=True)
+    ]
+    parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]
+    step = times.end_together([measured.largest.get(0, {}) for measured in measures], clock, seen)
+    positions = {
+        table: position
+        for input_ in source.inputs
+        for table, position in input_.position(input_.log.settled(manifest.position_in(input_.table).version)).items()
+    }
+    counts = SliceCounts(
+        usable=sum(measured.usable for measured in measures),
+        dropped=sum(measured.counts.get(DROPPED, 0) for measured in measures),
+        size=sum(measured.size for measured in measures),
+    )
+    return basis.plan("stream", positions, (step,), times, SliceRows.of(source.files, parts), counts)
+
+
+def _rest(source: OpenInput, manifest: Manifest) -> FileSlice:
+    """Return the rows that the backfill left in the version that it read: those from the frontier on."""
+    position = source.settled(source.position_of(manifest))
+    assert position.frontier is not None
+    return of_version(source, position.version, manifest, since=position.frontier)

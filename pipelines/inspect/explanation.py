@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
+from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator

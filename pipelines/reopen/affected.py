@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
-from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.reopen.panes import (

@@ -1,7 +1,11 @@
-"""Backfill in event order: one epoch for each interval, each continuing from the one before.
+"""Backfill: in event order, one epoch for each interval; or in arrival order, the source's commits one after the other.
 
 An interval must begin where its parent's event time ends. An interval that ran before is left alone while code and
 rows are the same; otherwise it is run again on a new timeline, from its parent's snapshot.
+
+A replay, in arrival order, gives the results of a stream that had run all along, late rows and windows in processing
+time included: the commit times are its clock, and by them the commits of two sources are interleaved. Unlike a stream,
+a replay makes no clock epochs after the newest commit.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan_end import plan_end
+from tidegate.pipelines.epoch.plan_clock import plan_end
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.manifest import Interval, Manifest, Position, StaleInterval
 from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
@@ -23,6 +28,7 @@ from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.sources.base import ChangeGone
 from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.sources.interleave import interleaved
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
@@ -96,7 +102,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
             f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: run them "
             f"again before its input ends, `tidegate backfill {name} {stale} --and-following`"
         )
-    plan = plan_end(source, driver.tables, head, driver.clock(), driver.shards)
+    plan = plan_end(driver.basis(source, head))
     if plan is None:
         return None
     driver.step("planned")
@@ -149,9 +155,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
             # Only rows came, so a further correction takes them in.
             corrected = correct_since(driver, source, head, appended=True) or corrected
             return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
-    plan = plan_interval(
-        source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced, rebuilt
-    )
+    plan = plan_interval(driver.basis(source, head), interval, parent, replaced, rebuilt)
     driver.step("planned")
     manifest = driver.run(plan)
     driver.measure()
@@ -258,3 +262,64 @@ def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval, correc
         versions.append(position.version if corrected is None else max(corrected, position.version))
     inputs = zip(source.inputs, versions, strict=True)
     return any(changed_rows(input_, interval, version) > 0 for input_, version in inputs)
+
+
+def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:
+    """Run epochs over every source commit that the pipeline has not read, and yield the manifest of each.
+
+    Args:
+        driver: the driver, which holds the lease.
+        commits_per_epoch: number of source commits in an epoch; None for all of them. It changes no result.
+
+    Raises:
+        Refused: the pipeline is a backfill in event order, or the log of a commit is gone.
+        Stopped: `tidegate stop` asked for the end between two epochs.
+    """
+    driver.recover()
+    source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
+    ready(driver.tables, source.bound, read_snapshot(driver.tables))
+    positions = [_position(driver, input_.table) for input_ in source.inputs]
+    logs = [input_.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
+    commits = interleaved(logs)
+    for _, commit in commits:
+        if commit.changes:
+            raise Refused(
+                f"pipeline {driver.pipeline.name!r} can't be replayed: version {commit.version} of its source changed "
+                "rows. Run `tidegate stream` with --available-now, which corrects their windows, or backfill it in "
+                "event order"
+            )
+    size = commits_per_epoch or max(1, len(commits))
+    for first in range(0, len(commits), size):
+        driver.heed_stop()
+        driver.times.begin()
+        taken = [
+            ReadCommit(
+                commit, commit.files[_read(positions[number], commit.version) :], len(commit.files), True, number
+            )
+            for number, commit in commits[first : first + size]
+        ]
+        head = read_snapshot(driver.tables)
+        plan = plan_commits(driver.basis(source, head), taken)
+        driver.step("planned")
+        manifest = driver.run(plan)
+        driver.measure()
+        yield manifest
+
+
+def _read(position: Position, version: int) -> int:
+    """Return the number of files of a version that were read before."""
+    return position.files if version == position.version + 1 else 0
+
+
+def _position(driver: Driver, table: str) -> Position:
+    head = read_snapshot(driver.tables)
+    if head is None:
+        return Position(version=-1)
+    position = head.manifest.position_in(table)
+    if position.frontier is not None:
+        raise Refused(
+            f"pipeline {driver.pipeline.name!r} was backfilled in event order, up to epoch {head.manifest.epoch}: "
+            "--order arrival can't continue that. Give the replay a pipeline of another name, or run "
+            "`tidegate stream`, which continues from the backfill"
+        )
+    return position

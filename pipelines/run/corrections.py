@@ -22,10 +22,8 @@ from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, T
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.changed_rows import ChangedRows, HeldRows, changed_rows
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan_clock import without_data
-from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Manifest, Position
 from tidegate.pipelines.reopen.recompute import commit_recomputed, recompute
@@ -292,10 +290,10 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
     """Return the head with a state of today's code: a correction replaces only a part of the state."""
     if migration_of(source.bound, head.manifest) is None:
         return head
-    manifest, now = head.manifest, driver.clock()
+    manifest = head.manifest
     step = CommitStep(manifest.processing_time, manifest.watermark)
     times = EventTimes.of(source.bound.pipeline, manifest)
-    plan = without_data(source, driver.tables, head, now, driver.shards, manifest.positions, step, times)
+    plan = driver.basis(source, head).plan("clock", manifest.positions, (step,), times)
     driver.step("planned")
     driver.run(plan)
     return required(driver.tables, driver.recover())

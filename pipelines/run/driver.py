@@ -23,8 +23,8 @@ from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.manifest import EPOCHS, Manifest
 from tidegate.pipelines.metrics.observer import Observer, Off
 from tidegate.pipelines.metrics.open import check_metrics, measured
+from tidegate.pipelines.run.epoch_log import StepTimes
 from tidegate.pipelines.run.lease import Lease, LeaseRow
-from tidegate.pipelines.run.step_times import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.recovery import recover
@@ -35,7 +35,8 @@ from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
     from tidegate.pipelines.engine.base import Engine
-    from tidegate.pipelines.epoch.plan import EpochPlan
+    from tidegate.pipelines.epoch.open_input import OpenInput
+    from tidegate.pipelines.epoch.plan import Basis, EpochPlan
     from tidegate.pipelines.snapshots.handles import Handles
 
 Tell = Callable[[str], None]
@@ -78,6 +79,12 @@ class Driver:
         """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
         wanted = self.pipeline.parallelism or self.engine.cores
         return min(wanted, self.pipeline.max_parallelism)
+
+    def basis(self, source: OpenInput, head: Snapshot | None, now: Millis | None = None) -> Basis:
+        """Return what a plan starts from: a source, a snapshot, and the time; None takes the present one."""
+        from tidegate.pipelines.epoch.plan import Basis
+
+        return Basis(source, self.tables, head, self.clock() if now is None else now, self.shards)
 
     def recover(self) -> Snapshot | None:
         """Publish the files that the newest snapshot lists and the tables lack, and return that snapshot, if any.
@@ -221,3 +228,42 @@ def drive(
         finally:
             if engine is None:
                 running.close()
+
+
+_WAIT_SECONDS = 1.0
+
+
+@dataclass
+class Patience:
+    """Decides whether a command waits for the holder of the lease, which calls it again and again.
+
+    Args:
+        seconds: longest time to wait, from now on.
+        command: the only work in the lease that is waited for.
+        tell: called once for each holder that is waited for.
+        is_ended: returns True once the command should wait no longer.
+        timer: returns seconds that only grow.
+        sleep: waits for so many seconds.
+    """
+
+    seconds: float
+    command: str
+    tell: Callable[[str], None]
+    is_ended: Callable[[], bool] = lambda: False
+    timer: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _until: float = field(init=False)
+    _announced: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._until = self.timer() + self.seconds
+
+    def __call__(self, holder: LeaseRow) -> bool:
+        """Wait a second and return True, or return False at once if there is nothing to wait for."""
+        if holder.command != self.command or self.timer() >= self._until or self.is_ended():
+            return False
+        if holder.run not in self._announced:
+            self._announced.add(holder.run)
+            self.tell(f"waiting for {holder}")
+        self.sleep(_WAIT_SECONDS)
+        return True

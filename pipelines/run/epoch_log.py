@@ -1,7 +1,7 @@
-"""The log of epochs: a file with a line of JSON for each epoch of a stream, for tools that collect logs.
+"""What an epoch's steps took, and the log of epochs: a file with a line of JSON for each epoch of a stream.
 
-A line is written as soon as its epoch is published. Beside the fields of table `epochs` it has the seconds of each
-phase, publishing included.
+A line is written as soon as its epoch is published, for tools that collect logs. In addition to the fields of table
+`epochs` it has the seconds of each step, publishing included.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.manifest import Manifest
@@ -94,3 +95,41 @@ def _iso(time: Millis) -> str | None:
     if not MIN_TIMESTAMP < time < MAX_TIMESTAMP:
         return None
     return from_millis(time).isoformat(timespec="milliseconds")
+
+
+_STEPS = {"planned": "plan", "operated": "operate", "committed": "commit"}
+"""Steps by what the driver says when they are done; everything else is a part of `publish`."""
+
+
+@dataclass
+class StepTimes:
+    """The clock of one driver's epochs.
+
+    Args:
+        clock: returns seconds that only grow.
+    """
+
+    clock: Callable[[], float] = perf_counter
+    newest: dict[str, float] = field(default_factory=dict, init=False)
+    """Seconds by step of the newest epoch that was published."""
+    _seconds: dict[str, float] = field(default_factory=dict, init=False)
+    _since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = self.clock()
+
+    def begin(self) -> None:
+        """Begin the plan of an epoch; what came before belongs to none."""
+        self._seconds, self._since = {}, self.clock()
+
+    def hear(self, done: str) -> None:
+        """Note that a step is done, or a part of it."""
+        now, step = self.clock(), _STEPS.get(done, "publish")
+        self._seconds[step] = self._seconds.get(step, 0.0) + now - self._since
+        self._since = now
+
+    def end(self) -> dict[str, float]:
+        """End the epoch, and return its seconds by step; the next one begins."""
+        self.newest = self._seconds
+        self.begin()
+        return self.newest

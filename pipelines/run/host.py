@@ -1,14 +1,23 @@
-"""The name of this host, by which leases and runs of commands say where a process is, and the age of its processes.
+"""This host and its processes, and the heartbeat of a stream: a file that says that its loop still turns.
 
-Importing this module loads no library for tables.
+Leases and runs of commands name a process by its host and by the seconds from the host's boot to its start. A probe of
+Kubernetes, or any other watch of processes, reads the heartbeat with `tidegate alive`. The loop turns every second
+while there is nothing to read, and at each step of an epoch. The lease does not show the same: a thread of its own
+renews it. Importing this module loads no library for tables.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
+
+from tidegate.pipelines.errors import TidegateError
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The namespace of process ids of a Linux host, outside of containers (PROC_PID_INIT_INO)."""
@@ -34,3 +43,88 @@ def after_boot(process: psutil.Process) -> float:
     the boot, which the system takes from the clock.
     """
     return process.create_time() - psutil.boot_time()
+
+
+_FOLDER = "alive"
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """The sign of one pipeline's stream.
+
+    Args:
+        file: the file; its time is that of the last turn of the loop.
+        pipeline: name of the pipeline.
+    """
+
+    file: Path
+    pipeline: str
+
+    @classmethod
+    def of(cls, work: Path, pipeline: str) -> SignOfLife:
+        """Return the sign of a pipeline in a work folder."""
+        return cls(work / _FOLDER / pipeline, pipeline)
+
+    def begin(self) -> None:
+        """Write this process into the file. The caller holds the lease."""
+        process = psutil.Process()
+        giver = {"process": process.pid, "after_boot": after_boot(process)}
+        # Without a sign, the probe says so; the stream itself needs none.
+        with suppress(OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            part = self.file.with_suffix(".part")
+            part.write_text(json.dumps(giver))
+            part.replace(self.file)
+
+    def give(self) -> None:
+        """Note that the loop turned."""
+        with suppress(OSError):
+            os.utime(self.file)
+
+    def check(self, within: float, now: float) -> float:
+        """Return the seconds since the last turn of the loop.
+
+        Args:
+            within: most seconds since then.
+            now: the present time, seconds since 1970.
+
+        Raises:
+            TidegateError: no stream of the pipeline runs on this host, or its loop has not turned in time.
+        """
+        try:
+            age = now - self.file.stat().st_mtime
+            giver = json.loads(self.file.read_text())
+            process = int(giver["process"])
+            is_running = _is_running(process, giver["after_boot"])
+        except FileNotFoundError:
+            raise TidegateError(
+                f"no stream of {self.pipeline} has begun on this host: {self.file} does not exist. A stream writes it "
+                "as soon as it has the lease and Spark runs"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
+            raise TidegateError(
+                f"the sign of life of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
+                "stream writes it anew"
+            ) from error
+        if not is_running:
+            raise TidegateError(
+                f"the stream of {self.pipeline} on this host, process {process}, has ended; its last sign of life is "
+                f"{age:.0f} s old"
+            )
+        if age > within:
+            raise TidegateError(
+                f"the stream of {self.pipeline}, process {process}, gave its last sign of life {age:.0f} s "
+                f"ago: it hangs, or one step of its epoch takes longer than --within ({within:.0f} s)"
+            )
+        return max(age, 0.0)
+
+
+def _is_running(number: int, started: float) -> bool:
+    """Return True if a process of this host runs; after its end its number may be another's."""
+    try:
+        process = psutil.Process(number)
+        # A zombie is dead: it was killed, and only its parent has not yet collected it.
+        return abs(after_boot(process) - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.epoch.plan_commits import ReadCommit
 from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.interleave import in_order

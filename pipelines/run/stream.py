@@ -6,6 +6,7 @@ with the handoff. While there is no data to read, clock epochs advance time.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -13,21 +14,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidegate.pipelines.config.cron import has_tick
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.plan_clock import plan_clock
-from tidegate.pipelines.epoch.plan_commits import plan_commits
-from tidegate.pipelines.epoch.plan_end import plan_end
-from tidegate.pipelines.epoch.plan_hand_over import plan_hand_over
-from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.epoch.plan_clock import plan_clock, plan_end
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
+from tidegate.pipelines.epoch.plan_interval import plan_hand_over
+from tidegate.pipelines.errors import LeaseHeld, TidegateError
+from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.manifest import Manifest, Position
-from tidegate.pipelines.run.corrections import correct_commit
+from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.run.corrections import correct_commit, reopen
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
-from tidegate.pipelines.run.upkeep import Upkeep
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import is_worthwhile, vacuum
+from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.table_log import LogMemory
 from tidegate.windowing.time import Millis, positive_millis
 
 OnEpoch = Callable[[Manifest], None]
@@ -50,7 +58,8 @@ class Stream:
         upkeep: upkeep of the tables between epochs; None leaves it to the commands.
         anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
             untouched until the new timeline has its first epoch.
-        between: called before each epoch and at each look at the source; it may make epochs of its own.
+        reopen_schedule: cron expression, in UTC, of the times at which a continuous stream reopens its late rows; None
+            leaves them to the command.
         pause: waits between two looks at the source.
         timer: returns seconds that only grow, by which the waits are measured.
     """
@@ -60,12 +69,13 @@ class Stream:
     limits: EpochLimits = field(default_factory=EpochLimits)
     upkeep: Upkeep | None = None
     anew: bool = False
-    between: Callable[[], None] = lambda: None
+    reopen_schedule: str | None = None
     pause: Pause = field(default_factory=lambda: threading.Event().wait)
     timer: Callable[[], float] = time.monotonic
     _is_stopped: bool = field(default=False, init=False)
     _head: Snapshot | None = field(default=None, init=False)
     _opened: OpenInput | None = field(default=None, init=False)
+    _reopened_until: Millis | None = field(default=None, init=False)
     _last_beat: float = field(default=-math.inf, init=False)
 
     def run_available(self, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -90,7 +100,7 @@ class Stream:
         self.driver.times.begin()
         driver, head = self.driver, self._parent()
         if head is not None and not self._is_stopped:
-            self._run(plan_end(self._source(), driver.tables, head, driver.clock(), driver.shards))
+            self._run(plan_end(driver.basis(self._source(), head)))
 
     def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
         """Run epochs as data comes, and clock epochs between, until asked to stop.
@@ -109,14 +119,14 @@ class Stream:
         self._begin()
         while not self._is_asked(should_stop):
             looked = self.timer()
-            self._drain(should_stop)
+            self._drain(should_stop, self._reopen_if_due)
             self._wait(looked + seconds, should_stop)
 
-    def _drain(self, should_stop: Callable[[], bool]) -> None:
+    def _drain(self, should_stop: Callable[[], bool], before_each: Callable[[], None] = lambda: None) -> None:
         """Run epochs over what is in the source now, and then advance the clock; end early if asked to stop."""
         ends: Ends | None = None
         while not self._is_asked(should_stop):
-            self.between()
+            before_each()
             self.driver.metrics.looked()
             self.driver.times.begin()
             # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
@@ -126,6 +136,27 @@ class Stream:
             if not self._read(source, ends, now, should_stop):
                 self._beat(source, now)
                 return
+
+    def _reopen_if_due(self) -> None:
+        """Reopen all late rows if a tick of the schedule has passed since the call before."""
+        driver, now = self.driver, self.driver.clock()
+        since, self._reopened_until = self._reopened_until, now
+        if self.reopen_schedule is None or since is None or self._parent() is None:
+            return
+        if not has_tick(self.reopen_schedule, since, now):
+            return
+        try:
+            manifest, _ = reopen(driver, Selection())
+        except LeaseHeld:
+            raise
+        except TidegateError as error:
+            # A stream that hung over another driver's work is over.
+            driver.lease.check()
+            _log.warning("late rows can't be reopened by the schedule: %s", masked(str(error)))
+            return
+        if manifest is not None:
+            self._head = None
+            self._after(manifest)
 
     def _is_asked(self, should_stop: Callable[[], bool]) -> bool:
         self._is_stopped = self._is_stopped or should_stop()
@@ -144,7 +175,7 @@ class Stream:
         head = self._head = self._ready(source.bound)
         if head is not None and not self.anew and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
-            self._run(plan_hand_over(source, driver.tables, head, driver.clock(), driver.shards))
+            self._run(plan_hand_over(driver.basis(source, head)))
             source = self._source()
         # What can't be read is refused before anything of it is read, and not after the commits before it.
         for input_, position in zip(source.inputs, self._positions(source), strict=True):
@@ -175,7 +206,7 @@ class Stream:
             driver.metrics.visible([commits[0].commit.time])
             self._after(manifest)
             return True
-        plan = plan_commits(source, driver.tables, commits, head, now, driver.shards)
+        plan = plan_commits(driver.basis(source, head, now), commits)
         replaced = self._current_head() if self.anew else None
         self._run(plan if replaced is None else plan.replacing(replaced), commits)
         return True
@@ -188,7 +219,7 @@ class Stream:
         self._last_beat, manifest = timer, head.manifest
         unread = [input_.next_commit(manifest.position_in(input_.table).version) for input_ in source.inputs]
         until = min([now, *(commit.time for commit in unread if commit is not None)])
-        self._run(plan_clock(source, driver.tables, head, until, driver.shards))
+        self._run(plan_clock(driver.basis(source, head, until)))
 
     def _run(self, plan: EpochPlan | None, commits: Sequence[ReadCommit] = ()) -> None:
         """Run a planned epoch, which ends the reading of some of these commits."""
@@ -246,3 +277,61 @@ class Stream:
         for input_, position in zip(source.inputs, positions, strict=True):
             input_.log.check(position)
         return positions
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The interval of the upkeep, and the snapshots that it keeps.
+
+    Args:
+        retention: the snapshots to keep.
+        epochs: the upkeep is done after each epoch whose number is a multiple of this.
+        memory: log entries that earlier upkeep read.
+    """
+
+    retention: Retention
+    epochs: int = 20
+    memory: LogMemory = field(default_factory=LogMemory, compare=False, repr=False)
+
+    def after(
+        self, tables: PipelineTables, epoch: int, now: Millis, check_lease: Callable[[], None] | None = None
+    ) -> bool:
+        """Do the upkeep if it is due after an epoch, and return True if it was.
+
+        The caller holds the lease and has published the epoch.
+
+        Args:
+            tables: the pipeline's tables.
+            epoch: number of the newest epoch.
+            now: the present time, int64 epoch milliseconds.
+            check_lease: raises LeaseHeld if the lease went to another driver.
+
+        Raises:
+            LeaseHeld: the lease went to another driver, so this one has to stop.
+        """
+        if epoch % self.epochs:
+            return False
+        try:
+            with told_as(f"the upkeep of the tables of {tables.pipeline} failed", "All published rows are good"):
+                for table in PUBLISHED:
+                    compact(tables, table, self.epochs)
+                if is_worthwhile(tables, self.retention):
+                    vacuum(tables, self.retention, now, check_lease=check_lease, memory=self.memory)
+        except LeaseHeld:
+            raise
+        except TidegateError as error:
+            if check_lease is not None:
+                # A stream that hung over another driver's work is over.
+                check_lease()
+            # The stream goes on if another process works on the tables or the disk is full: no epoch needs the upkeep.
+            _log.warning(
+                "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "
+                "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work at once",
+                epoch,
+                masked(str(error)).rstrip("."),
+                self.epochs,
+            )
+        return True

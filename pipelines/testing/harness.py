@@ -36,10 +36,9 @@ import pyarrow as pa
 from tidegate.pipelines.definition.binding import bind_all
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.shard import run_operator
-from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.sources.interleave import interleaved
 from tidegate.pipelines.storage import Warehouse

@@ -118,11 +118,11 @@ def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
         (None, "2024-03-06", ["--end=2024-03-06"]),
     ],
 )
-def test_late_rows_are_reopened_by_a_stream_if_there_is_one(
+def test_late_rows_are_reopened_after_a_run_that_ends_by_itself(
     start: str | None, end: str | None, options: list[str]
 ) -> None:
     arguments = rendered(reopen_arguments("duty"), params=SimpleNamespace(start=start, end=end))
-    assert arguments == ["late", "reopen", "duty", *options, "--ask-stream", "--patience=3600"]
+    assert arguments == ["late", "reopen", "duty", *options, "--patience=3600"]
 
 
 def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:

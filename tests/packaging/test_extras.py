@@ -20,13 +20,9 @@ from tests.packaging.environments import write_project
 from tests.test_import_rules import files, imports
 from tidegate import ApproxCountDistinct, extras
 from tidegate.extras import EXTRA_OF, is_installed, missing_extra, needs, require
-from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.errors import LeaseHeld, UsageError
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.imports import explain_import
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.errors import UnsupportedOperation
 
 ROOT = Path(__file__).parent.parent.parent
@@ -193,20 +189,6 @@ def test_a_command_that_lacks_several_extras_names_all_of_them(monkeypatch: pyte
     with pytest.raises(UsageError) as error:
         require("the demo", "pyspark", "delta", "airflow", "matplotlib")
     assert str(error.value) == needs("the demo", "pyspark", "airflow,spark")
-
-
-def test_who_asks_a_stream_to_reopen_needs_no_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hand = write_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(extras, "is_installed", lambda name: name != "pyspark")
-    command = ["late", "reopen", "sessions", "--ask-stream", "--json"]
-    with Lease(PipelineTables(hand.warehouse, "sessions"), "backfill", system_clock):
-        assert run([*command, "--patience=0"]) == LeaseHeld.exit_code
-        assert run(command[:3]) == UsageError.exit_code
-    assert "needs the package pyspark" in capsys.readouterr().err
-    assert run(command) == 0, "no late rows, so Spark isn't started"
 
 
 def _read_a_bucket() -> object:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.lake import at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
-from tidegate.pipelines.run.epoch_log import EpochLog
-from tidegate.pipelines.run.step_times import StepTimes
+from tidegate.pipelines.run.epoch_log import EpochLog, StepTimes
 from tidegate.windowing.time import to_millis
 
 

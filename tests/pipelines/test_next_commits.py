@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.epoch.plan_commits import ReadCommit
 from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.run.next_commits import DEFAULT_FILES, UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile

@@ -6,9 +6,8 @@ import pytest
 
 from tests.lake import LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.errors import LeaseHeld
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.run.patience import Patience
 
 
 def waited(lake: Lake, holder: str, seconds: float, ends_after: int) -> tuple[bool, int, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD, cut_shards
+from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD, cut_shards
 
 
 @pytest.mark.parametrize(("shards", "max_parallelism"), [(1, 1), (2, 128), (3, 128), (7, 10), (128, 128)])

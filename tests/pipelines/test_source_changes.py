@@ -21,13 +21,11 @@ from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
 from tidegate.pipelines.definition.fingerprint import describe
 from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.epoch.commit import commit
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import operate
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, cut_shards
 from tidegate.pipelines.epoch.plan_clock import plan_clock
-from tidegate.pipelines.epoch.shards import cut_shards
-from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.compatibility import compare, ready
 from tidegate.pipelines.snapshots.head import Snapshot

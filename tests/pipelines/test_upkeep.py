@@ -12,11 +12,10 @@ from tests.lake import LOCAL, Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.arrivals import PIPELINE, copy_of, differences, outcome, run, source_of
 from tidegate.pipelines.errors import FilesMissing, Refused
-from tidegate.pipelines.run import upkeep
+from tidegate.pipelines.run import stream as upkeep
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.run.stream import Stream, Upkeep
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.storage import active_files, read_table

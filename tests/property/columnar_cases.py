@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.property.world import INPUT, KEYS, ROWS, key_columns, times
 from tests.windowing.columnar.longest import Longest
-from tidegate.pipelines.epoch.steps import EventOrder
+from tidegate.pipelines.epoch.event_times import EventOrder
 from tidegate.windowing.aggregates import (
     AggregateColumns,
     AllTrue,

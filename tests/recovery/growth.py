@@ -22,8 +22,7 @@ from deltalake import DeltaTable, Schema
 
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, _table, hourly_pipeline
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.run.stream import Stream, Upkeep
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 

@@ -24,9 +24,9 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import load_flights
+from tidegate.pipelines.run.backfill import replay
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.replay import replay
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.growth import Cost, growth, run_epochs
-from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.run.stream import Upkeep
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.tables.table_log import TableLog
 
@@ -40,5 +40,5 @@ def test_it_shows_where_checkpoints_keep_their_tombstones(tmp_path: Path, monkey
 
 
 def test_it_shows_where_no_snapshot_ever_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.run.upkeep.is_worthwhile", lambda *arguments: False)
+    monkeypatch.setattr("tidegate.pipelines.run.stream.is_worthwhile", lambda *arguments: False)
     assert "files" in grown(run_epochs(tmp_path, 45, kept_up()))

@@ -15,9 +15,9 @@ from deltalake import WriterProperties, write_deltalake
 
 from tests.lake import DAY0, Lake, assert_same_windows
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch import operate, shared_reading
+from tidegate.pipelines.epoch import exchange, operate
+from tidegate.pipelines.epoch.exchange import SharedReading
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.shared_reading import SharedReading
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing import (
@@ -206,12 +206,12 @@ def test_files_are_shared_by_the_shards_or_packed_and_moved_with_the_same_result
     pieces = messy_rows(9).to_batches(max_chunksize=20)
     for piece in pieces:
         write_deltalake(lake.path("events"), pa.Table.from_batches([piece]), mode="append", schema_mode="merge")
-    monkeypatch.setattr(shared_reading, "_ROWS", range(1, 10))
+    monkeypatch.setattr(exchange, "_ROWS_OF_A_BUNDLE", range(1, 10))
     sharing: list[bool] = []
 
     @contextmanager
     def noting(files: FileSlice | None, tasks: int) -> Iterator[SharedReading | None]:
-        with shared_reading.shared_reading(files, tasks) as shared:
+        with exchange.shared_reading(files, tasks) as shared:
             sharing.append(shared is not None)
             yield shared
 

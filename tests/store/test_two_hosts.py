@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,13 +22,10 @@ from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.operator import CommandRefused, TidegateOperator
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle
 from tidegate.pipelines.airflow.run_files import PART, CopyOfRun, FolderOfRun
-from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.host import this_host
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, read_lease
-from tidegate.pipelines.run.requests import Answer, answer_to, ask, forget_request, serve
 from tidegate.pipelines.stores.artifacts import ArtifactsInStore
-from tidegate.pipelines.tables.pipeline_tables import REQUESTS
 
 
 @pytest.fixture(params=["store", "mount"])
@@ -208,24 +204,6 @@ def test_a_task_that_airflow_gave_up_ends_no_command_of_its_host_that_a_task_on_
         assert run.is_ending()
     finally:
         run.stop()
-
-
-def test_a_request_to_reopen_comes_to_a_stream_on_another_host(here: Path, tmp_path: Path, bucket: str) -> None:
-    """The request and its answer are in the warehouse, and each host has its own copy of the project."""
-    shutil.copytree(here.parent, tmp_path / "there")
-    asking, streaming = lease_of(here), lease_of(tmp_path / "there" / "tidegate.toml")
-    request = ask(asking, Selection(key=("ann",)))
-    asked: list[Selection] = []
-
-    def reopen(selection: Selection) -> tuple[None, int]:
-        asked.append(selection)
-        return None, 0
-
-    serve(streaming, reopen)
-    assert asked == [Selection(key=("ann",))]
-    assert answer_to(asking, request) == Answer()
-    forget_request(asking, request)
-    assert asking.warehouse.names(asking.path(REQUESTS)) == {}
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tests.pipelines.cli.project import Project
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.host import SignOfLife
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.run.sign_of_life import SignOfLife
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

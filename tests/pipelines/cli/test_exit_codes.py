@@ -98,6 +98,7 @@ def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(projec
         (("late", "reopen", "sessions", "--start", "soon"), "--start"),
         (("late", "reopen", "sessions", "--start", "2024-03-02", "--end", "2024-03-01"), "--end is not after --start"),
         (("late", "reopen", "sessions", "--key", "ann", "--key", "bob"), "the key has 1 column(s), user"),
+        (("late", "reopen", "sessions", "--ask-stream"), "reopen_schedule"),
     ],
 )
 def test_what_can_not_be_is_told_before_spark_starts(project: Project, command: tuple[str, ...], named: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand, HandPlan
 from tests.pipelines.cli.project import Project
-from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.manifest import PartitionWatermark
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.publish import publish

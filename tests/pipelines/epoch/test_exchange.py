@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.pipelines.definition.event_columns import PACK, SHARD, TIME
 from tidegate.pipelines.epoch.exchange import Placing, gathered, joined, unpacked
-from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.windowing.keys import KeySchema
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines.definition.event_columns import TIME
-from tidegate.pipelines.epoch import shared_reading as module
-from tidegate.pipelines.epoch.exchange import Placing
-from tidegate.pipelines.epoch.shards import cut_shards
-from tidegate.pipelines.epoch.shared_reading import SharedReading, shared_reading
+from tidegate.pipelines.epoch import exchange as module
+from tidegate.pipelines.epoch.exchange import Placing, SharedReading, shared_reading
+from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.windowing.keys import KeySchema
 
 PLACING = Placing(KeySchema.of(name=pa.string()), cut_shards(3, 16), 16)
@@ -52,7 +51,7 @@ class Files:
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setattr(module, "_ROWS", range(1, 6))
+    monkeypatch.setattr(module, "_ROWS_OF_A_BUNDLE", range(1, 6))
     return Files()
 
 

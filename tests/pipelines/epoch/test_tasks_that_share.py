@@ -13,8 +13,8 @@ import pytest
 
 from tests.lake import DAY0, Lake, assert_same_windows, session_pipeline
 from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.epoch import shared_reading
-from tidegate.pipelines.epoch.shared_reading import SharedReading
+from tidegate.pipelines.epoch import exchange
+from tidegate.pipelines.epoch.exchange import SharedReading
 
 
 class Threads(LocalEngine):
@@ -48,7 +48,7 @@ def test_a_backfill_of_tasks_that_share_has_the_windows_of_one_whose_tasks_read_
     files = [[(f"user {key}", DAY0 + timedelta(minutes=n * 20 + key), key) for key in range(9)] for n in range(12)]
     lake.append_in_files(*files)
     sharing: list[SharedReading] = []
-    monkeypatch.setattr(shared_reading, "_ROWS", range(1, 10))
+    monkeypatch.setattr(exchange, "_ROWS_OF_A_BUNDLE", range(1, 10))
     read = SharedReading.read
 
     def noting(self: SharedReading, *given: Any) -> dict[int, pa.Table]:

@@ -14,7 +14,6 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.requests import answer_to, ask, serve
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
 from tidegate.windowing.assigners import WindowAssigner
@@ -38,9 +37,3 @@ def test_there_is_nothing_to_reopen_in_a_first_commit_that_is_read_in_part(
         position = epochs[0].positions["events"]
         assert (position.version, position.files) == (-1, 1)
         assert reopen(driver, Selection()) == (None, 0)
-
-        request = ask(driver.tables, Selection())
-        assert len(serve(driver.tables, lambda selection: reopen(driver, selection))) == 1
-        answer = answer_to(driver.tables, request)
-        assert answer is not None
-        assert answer.error is None

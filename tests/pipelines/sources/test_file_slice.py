@@ -15,7 +15,7 @@ from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, OK, PACK, PLACE, TIME
 from tidegate.pipelines.epoch.exchange import Placing, unpacked
 from tidegate.pipelines.epoch.file_measure import measure_files
-from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
