@@ -44,7 +44,7 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
 
     def schemas() -> dict[str, pa.Schema]:
         from tidegate.pipelines.definition.load import load_pipeline
-        from tidegate.pipelines.epoch.bind import bind_to_source
+        from tidegate.pipelines.epoch.open_input import bind_to_source
 
         config = screen.config()
         return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas

@@ -209,7 +209,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
     """
     from tidegate.pipelines.definition.load import load_pipeline
-    from tidegate.pipelines.epoch.bind import bind_to_source
+    from tidegate.pipelines.epoch.open_input import bind_to_source
     from tidegate.pipelines.errors import Refused
     from tidegate.pipelines.snapshots.compatibility import check_left_behind, compare
     from tidegate.pipelines.snapshots.find import find_snapshot

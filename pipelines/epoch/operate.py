@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidegate.pipelines.engine.base import Engine, split
 from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
-from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.plan import EpochPlan, files_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, Receive, ShardOutcome, outcomes_of, run_shard
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
@@ -175,16 +175,7 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
     if parent is not None and not any(position.files for position in parent.manifest.positions.values()):
         before = {(shard.first, shard.last): shard for shard in parent.manifest.shards}
     return [
-        Marker(
-            index,
-            tuple(
-                file["path"]
-                for file in files
-                if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
-            ),
-            rewrite,
-            before.get((shard.first, shard.last)),
-        )
+        Marker(index, files_of(files, shard), rewrite, before.get((shard.first, shard.last)))
         for index, shard in enumerate(plan.shards)
     ]
 

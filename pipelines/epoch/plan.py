@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -268,6 +269,13 @@ BYTES_PER_SHARD = 3 * 2**28
 """Bytes in memory that one task works on at once: long texts need more bytes than rows of numbers."""
 _COMPRESSED = 3
 """Approximate bytes in memory for one byte of a state file."""
+
+
+def files_of(files: Iterable[dict[str, Any]], shard: Shard) -> tuple[str, ...]:
+    """Return the paths of those state files that may have rows of a shard."""
+    return tuple(
+        file["path"] for file in files if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
+    )
 
 
 def cut_shards(

@@ -59,7 +59,7 @@ def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
         Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
             `columns` is left to Spark, because only Spark knows its type.
     """
-    from tidegate.pipelines.epoch.bind import bind_to_source, choices_of
+    from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
     from tidegate.pipelines.sources.base import MissingSource
 
     try:

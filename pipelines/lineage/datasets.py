@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.bind import bind_to_source, choices_of
+from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
 from tidegate.pipelines.lineage.columns import LineageInput, column_uses
 from tidegate.pipelines.lineage.names import DatasetName, dataset_name
 from tidegate.pipelines.lineage.written import Held, Written, written_by_driver

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import COMMIT, TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
+from tidegate.pipelines.epoch.plan import files_of
 from tidegate.pipelines.epoch.shard import Receive, ShardOutcome
 from tidegate.pipelines.reopen.correct import Corrections, Work, correct
 from tidegate.pipelines.reopen.recompute_plan import RecomputePlan
@@ -45,11 +46,7 @@ class RecomputeJob:
         assert epoch.head is not None
         groups = set(key_groups(plan.wanted, plan.key, epoch.bound.pipeline.max_parallelism).unique().to_pylist())
         files = {
-            number: tuple(
-                file["path"]
-                for file in epoch.head.files
-                if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
-            )
+            number: files_of(epoch.head.files, shard)
             for number, shard in enumerate(epoch.shards)
             if any(shard.first <= group <= shard.last for group in groups)
         }

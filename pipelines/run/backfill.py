@@ -10,25 +10,26 @@ a replay makes no clock epochs after the newest commit.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_clock import plan_end
-from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
+from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Manifest, Position, StaleInterval
 from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
+from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
 from tidegate.pipelines.run.rerun import History, bounds
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.sources.base import ChangeGone
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.sources.interleave import interleaved
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
@@ -278,48 +279,35 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
     driver.recover()
     source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     ready(driver.tables, source.bound, read_snapshot(driver.tables))
-    positions = [_position(driver, input_.table) for input_ in source.inputs]
-    logs = [input_.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
-    commits = interleaved(logs)
-    for _, commit in commits:
-        if commit.changes:
-            raise Refused(
-                f"pipeline {driver.pipeline.name!r} can't be replayed: version {commit.version} of its source changed "
-                "rows. Run `tidegate stream` with --available-now, which corrects their windows, or backfill it in "
-                "event order"
-            )
-    size = commits_per_epoch or max(1, len(commits))
-    for first in range(0, len(commits), size):
+    for number, input_ in enumerate(source.inputs):
+        for commit in input_.log.unread(_positions(driver, source)[number].version):
+            if commit.changes:
+                raise Refused(
+                    f"pipeline {driver.pipeline.name!r} can't be replayed: version {commit.version} of its source "
+                    "changed rows. Run `tidegate stream` with --available-now, which corrects their windows, or "
+                    "backfill it in event order"
+                )
+    # Only the number of commits cuts the epochs, so no commit is read in part.
+    limits = EpochLimits(files=sys.maxsize, commits=commits_per_epoch)
+    while commits := next_commits(source, _positions(driver, source), limits):
         driver.heed_stop()
         driver.times.begin()
-        taken = [
-            ReadCommit(
-                commit, commit.files[_read(positions[number], commit.version) :], len(commit.files), True, number
-            )
-            for number, commit in commits[first : first + size]
-        ]
-        head = read_snapshot(driver.tables)
-        plan = plan_commits(driver.basis(source, head), taken)
+        plan = plan_commits(driver.basis(source, read_snapshot(driver.tables)), commits)
         driver.step("planned")
         manifest = driver.run(plan)
         driver.measure()
         yield manifest
 
 
-def _read(position: Position, version: int) -> int:
-    """Return the number of files of a version that were read before."""
-    return position.files if version == position.version + 1 else 0
-
-
-def _position(driver: Driver, table: str) -> Position:
+def _positions(driver: Driver, source: OpenInput) -> list[Position]:
     head = read_snapshot(driver.tables)
     if head is None:
-        return Position(version=-1)
-    position = head.manifest.position_in(table)
-    if position.frontier is not None:
+        return [UNREAD] * len(source.inputs)
+    positions = [head.manifest.position_in(input_.table) for input_ in source.inputs]
+    if any(position.frontier is not None for position in positions):
         raise Refused(
             f"pipeline {driver.pipeline.name!r} was backfilled in event order, up to epoch {head.manifest.epoch}: "
             "--order arrival can't continue that. Give the replay a pipeline of another name, or run "
             "`tidegate stream`, which continues from the backfill"
         )
-    return position
+    return positions

@@ -45,6 +45,26 @@ def after_boot(process: psutil.Process) -> float:
     return process.create_time() - psutil.boot_time()
 
 
+_SINCE_1970 = 1e9
+"""A start of a process above it is in seconds since 1970: no host runs for 30 years."""
+
+
+def is_running(number: int, started: float) -> bool:
+    """Return True if a process of this host runs. After its end its number may be another's, so its start counts.
+
+    Args:
+        number: number of the process.
+        started: its start, seconds after the boot of the host; older versions noted seconds since 1970.
+    """
+    try:
+        process = psutil.Process(number)
+        began = process.create_time() if started > _SINCE_1970 else after_boot(process)
+        # A zombie is dead: it was killed, and only its parent has not yet collected it.
+        return abs(began - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 _FOLDER = "alive"
 
 
@@ -95,7 +115,7 @@ class SignOfLife:
             age = now - self.file.stat().st_mtime
             giver = json.loads(self.file.read_text())
             process = int(giver["process"])
-            is_running = _is_running(process, giver["after_boot"])
+            still_runs = is_running(process, giver["after_boot"])
         except FileNotFoundError:
             raise TidegateError(
                 f"no stream of {self.pipeline} has begun on this host: {self.file} does not exist. A stream writes it "
@@ -107,7 +127,7 @@ class SignOfLife:
                 f"the sign of life of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
                 "stream writes it anew"
             ) from error
-        if not is_running:
+        if not still_runs:
             raise TidegateError(
                 f"the stream of {self.pipeline} on this host, process {process}, has ended; its last sign of life is "
                 f"{age:.0f} s old"
@@ -118,13 +138,3 @@ class SignOfLife:
                 f"ago: it hangs, or one step of its epoch takes longer than --within ({within:.0f} s)"
             )
         return max(age, 0.0)
-
-
-def _is_running(number: int, started: float) -> bool:
-    """Return True if a process of this host runs; after its end its number may be another's."""
-    try:
-        process = psutil.Process(number)
-        # A zombie is dead: it was killed, and only its parent has not yet collected it.
-        return abs(after_boot(process) - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -28,7 +28,7 @@ from tidegate.pipelines.delta_log import FOLDER, entry_name
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
-from tidegate.pipelines.run.host import after_boot, this_host
+from tidegate.pipelines.run.host import after_boot, is_running, this_host
 from tidegate.pipelines.storage import Warehouse, active_files, is_local, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.tables.newest import newest
@@ -58,9 +58,6 @@ _PROPERTIES = {
 
 _of_this_process: set[str] = set()
 """Runs of the leases that this process holds or wants."""
-
-_SINCE_1970 = 1e9
-"""A start of a process above it is in seconds since 1970: no host runs for 30 years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +90,9 @@ class LeaseRow:
         This process is asked itself: one that lives on, such as a notebook's, may have ended a run whose lease it could
         not give back.
         """
-        try:
-            process = psutil.Process(self.process)
-            # A zombie is dead: it was killed, and only its parent has not yet collected it.
-            started = process.create_time() if self.process_started > _SINCE_1970 else after_boot(process)
-            same = abs(started - self.process_started) < 1
-            if same and self.process == os.getpid():
-                return self.run in _of_this_process
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
+        if not is_running(self.process, self.process_started):
             return False
+        return self.process != os.getpid() or self.run in _of_this_process
 
     @property
     def driver(self) -> str:

@@ -19,7 +19,7 @@ from tests.recovery.arrivals import differences, outcome, run
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.cli import run as tidegate
 from tidegate.pipelines.definition.binding import bind
-from tidegate.pipelines.epoch.bind import bind_to_source
+from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.inspect.explanation import explain, look_at_source
 from tidegate.pipelines.sources.commits import FilePart
