@@ -270,12 +270,7 @@ def changed_rows(
 
 @dataclass(frozen=True)
 class _Read:
-    """Rows of an input in the columns by which they are compared, then the number of their part and their place.
-
-    Args:
-        source: the input.
-        files: the files that are compared.
-    """
+    """Rows of an input in the columns by which they are compared, then the number of their part and their place."""
 
     source: OpenInput
     files: FileSlice
@@ -341,18 +336,11 @@ class _Read:
 
 
 def _before(rows: pa.Table, until: Millis) -> pa.Table:
-    """Return the rows before a time."""
     return rows if until == LAST_TIME else rows.filter(pc.less(rows[TIME], until))
 
 
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
-    """Return rows that came, of which those are rejected whose time is ahead of the writing of their file.
-
-    Args:
-        came: the rows.
-        written: by number of the file, the time of its writing.
-        max_ahead: longest accepted time between that and an event time, milliseconds.
-    """
+    """Return rows that came, of which those are rejected whose time is ahead of the writing of their file."""
     if not len(came):
         return came
     numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))
@@ -371,6 +359,5 @@ def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[int, int]
 
 
 def _largest(rows: pa.Table) -> dict[str, Millis]:
-    """Return the largest time by source partition."""
     grouped = rows.group_by(PARTITION).aggregate([(TIME, "max")])
     return dict(zip(grouped[PARTITION].to_pylist(), grouped[f"{TIME}_max"].to_pylist(), strict=True))

@@ -182,7 +182,6 @@ def gathered(
 
 
 def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
-    """Yield a table in pieces of about `size` bytes."""
     rows = len(table) if table.nbytes <= size else max(1, len(table) * size // table.nbytes)
     for begin in range(0, len(table), max(1, rows)):
         yield table.slice(begin, rows)
@@ -240,7 +239,6 @@ class SharedReading:
         return {shard: pa.concat_tables(parts, promote_options="default") for shard, parts in read.items()}
 
     def _begin(self, bundle: int) -> bool:
-        """Return True if no other task has begun a bundle."""
         try:
             (self.folder / f"{bundle}.begun").touch(exist_ok=False)
         except FileExistsError:

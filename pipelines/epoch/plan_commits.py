@@ -145,7 +145,6 @@ def _position(source: OpenInput, commits: Sequence[ReadCommit], manifest: Manife
 
 
 def _commits_of(source: OpenInput, commits: Sequence[ReadCommit]) -> list[ReadCommit]:
-    """Return those commits that belong to an input."""
     return [read for read in commits if read.number == source.number]
 
 

@@ -169,7 +169,6 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
 
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
-    """Return the outcome of a shard that did not change."""
     counters = dict.fromkeys((*before.counters, *CHANGES), 0) | {"open_windows": before.counters.get("open_windows", 0)}
     return ShardOutcome(
         number,

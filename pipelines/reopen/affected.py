@@ -132,17 +132,7 @@ class _Affected:
 
 @dataclass(frozen=True)
 class _Planner:
-    """The inputs of a plan.
-
-    Args:
-        epoch: the epoch, without rows to read.
-        head: the snapshot to start from.
-        asked: what the caller brings.
-        rows: the source rows.
-        late_rows: late rows that no window holds, with the key columns.
-        times: their event times, int64 epoch milliseconds.
-        margin: largest distance of sessions that may be one, milliseconds.
-    """
+    """The inputs of a plan."""
 
     epoch: EpochPlan
     head: Snapshot
@@ -308,13 +298,11 @@ class _Planner:
         }
 
     def _by_shard(self, rows: pa.Table) -> tuple[int, ...]:
-        """Return the number of rows in each shard."""
         groups = key_groups(rows, self.key.names, self.epoch.bound.pipeline.max_parallelism).to_numpy()
         return tuple(int(((groups >= shard.first) & (groups <= shard.last)).sum()) for shard in self.epoch.shards)
 
 
 def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
-    """Refuse to choose late rows by key if table late does not have the key columns."""
     pipeline = bound.pipeline
     derived = set(pipeline.key) & set(pipeline.columns)
     if derived or (pipeline.key and not key_columns(late.NAME, schema, pipeline.key)):

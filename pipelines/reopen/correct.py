@@ -265,13 +265,7 @@ def _is_right(job: ShardJob, part: _Span) -> bool:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Window ids of a key, and the numbers of their next panes.
-
-    Args:
-        key: the key.
-        hashed: hash of the key.
-        newest: number of the newest pane of each window, also of retracted ones.
-    """
+    """Window ids of a key, and the numbers of their next panes."""
 
     key: Any
     hashed: int
@@ -294,14 +288,7 @@ class _Numbers:
 
 
 def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection[int]) -> Iterator[Row]:
-    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows.
-
-    Args:
-        job: the job of the epoch.
-        part: the part.
-        numbers: ids and numbers of the key's panes.
-        others: ids of the computed windows in other parts of the span.
-    """
+    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
     for row in _in_order(part.published):
         yield {**row, "op": "-", **_of_epoch(job)}
     identity, pane = _goes_on_from(part, numbers, others)
@@ -384,7 +371,6 @@ def _in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def _of_epoch(job: ShardJob) -> Row:
-    """Return the columns that every row of this epoch has in common."""
     watermark = job.steps[-1].watermark
     return {
         "timeline": job.timeline,

@@ -227,7 +227,6 @@ def _bounds_of(spans: pa.Table) -> tuple[Millis, Millis]:
 
 
 def _moment(time: Millis) -> pa.Scalar:
-    """Return a time as a TIMESTAMP, or the nearest one that there is."""
     return pa.scalar(max(min(time, LAST_TIME), FIRST_TIME) * 1000, TIMESTAMP)
 
 

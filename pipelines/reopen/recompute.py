@@ -176,7 +176,6 @@ def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
 
 
 def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
-    """Return the pane numbers of sessions that may reappear after the epoch."""
     assert plan.epoch.head is not None
     before, windows = plan.epoch.head.manifest.next_panes, plan.may_reappear
     if not len(windows):

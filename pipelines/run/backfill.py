@@ -245,14 +245,7 @@ def _streams(driver: Driver, head: Snapshot) -> str:
 
 
 def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval, corrected: int | None) -> bool:
-    """Return True if the code or the rows of an interval changed since it was run.
-
-    Args:
-        source: the source.
-        snapshot: the snapshot at the end of the interval's run.
-        interval: the interval.
-        corrected: version of the source up to which a later epoch corrected all windows; None if none did.
-    """
+    """Return True if the code or the rows of an interval changed since it was run."""
     manifest = snapshot.manifest
     if manifest.fingerprint != source.bound.fingerprint:
         return True

@@ -302,16 +302,7 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
 def _recompute(
     driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Mapping[str, object]
 ) -> Manifest | None:
-    """Compute windows again, commit and publish the corrections; None if late rows are asked for and nothing differs.
-
-    Args:
-        driver: the driver, which holds the lease.
-        source: the source.
-        head: the newest snapshot.
-        asked: the late rows that a user selects, or the rows that changed in the source.
-        rows: the source rows of the version to compute from.
-        moved: fields of the manifest that change.
-    """
+    """Compute windows again, commit and publish; return None if late rows are asked for and nothing differs."""
     began = perf_counter()
     plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)
     is_empty = not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes)

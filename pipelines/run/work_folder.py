@@ -77,14 +77,13 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
     if not days:
         return 0
     oldest = (now - days * DAY) / 1000
-    gone = 0
-    for group in _groups(folder):
+    gone = _delete_old(ArtifactsInFolder(folder), oldest)
+    for log in logs_of_ended_sparks(folder):
         # Another command may clean up at the same moment.
         with suppress(FileNotFoundError):
-            if all(file.stat().st_mtime < oldest for file in group):
-                for file in group:
-                    file.unlink()
-                    gone += 1
+            if log.stat().st_mtime < oldest:
+                log.unlink()
+                gone += 1
     for root in (folder / "runs", folder / "reports"):
         for parent, _, _ in os.walk(root, topdown=False):
             if Path(parent) != root:
@@ -114,19 +113,23 @@ def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
         if cleaned_at is not None and now / 1000 - cleaned_at < DAY / 1000:
             return 0
         artifacts.write(_CLEANED, b"")
-        groups: dict[str, dict[str, float]] = {}
-        for name, at in artifacts.names("runs").items():
-            groups.setdefault(name.rpartition("/")[0], {})[name] = at
-        reports = artifacts.names("reports")
-        newest = _newest_reports(reports)
-        groups |= {name: {name: at} for name, at in reports.items() if name not in newest}
-        groups |= {name: {name: at} for name, at in artifacts.journal_files(ALARMS).items()}
-        for group in groups.values():
-            if max(group.values()) < oldest:
-                for name in group:
-                    artifacts.delete(name)
-                    gone += 1
+        gone = _delete_old(artifacts, oldest)
     return gone
+
+
+def _delete_old(artifacts: Artifacts, oldest: float) -> int:
+    """Delete files that are older than a time, and return their number; files of one run are deleted together."""
+    groups: dict[str, dict[str, float]] = {}
+    for name, at in artifacts.names("runs").items():
+        groups.setdefault(name.rpartition("/")[0], {})[name] = at
+    reports = {name: at for name, at in artifacts.names("reports").items() if name.endswith(".html")}
+    newest = _newest_reports(reports)
+    groups |= {name: {name: at} for name, at in reports.items() if name not in newest}
+    groups |= {name: {name: at} for name, at in artifacts.journal_files(ALARMS).items()}
+    old = [name for group in groups.values() if max(group.values()) < oldest for name in group]
+    for name in old:
+        artifacts.delete(name)
+    return len(old)
 
 
 @dataclass(slots=True)
@@ -171,18 +174,6 @@ def remove_checkpoints(folder: Path, pipeline: str) -> None:
     with suppress(OSError):
         # Fails if it does not exist, or if a checkpoint of another pipeline is in it.
         root.rmdir()
-
-
-def _groups(folder: Path) -> Iterator[list[Path]]:
-    """Yield groups of files that are removed together or not at all."""
-    yield from ([log] for log in logs_of_ended_sparks(folder))
-    for parent, _, names in os.walk(folder / "runs"):
-        if names:
-            yield [Path(parent, name) for name in names]
-    yield from ([folder / name] for name in ArtifactsInFolder(folder).journal_files(ALARMS))
-    reports = {str(report): report for report in (folder / "reports").glob("*/epoch-*.html")}
-    newest = _newest_reports(reports)
-    yield from ([report] for name, report in reports.items() if name not in newest)
 
 
 def logs_of_ended_sparks(folder: Path) -> list[Path]:
