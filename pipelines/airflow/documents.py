@@ -64,8 +64,9 @@ _LATE = """
 
 Takes late rows into their windows after all, as `tidegate late reopen {name}` does, and then checks the windows that it
 corrected; if no critical expectation fails the asset `{name}__final_windows` changes, for the partitions of these
-windows. While a stream is at work, the stream does it between two of its epochs; otherwise this run does it itself. If
-no late row is waiting, there is nothing to check. `start` and `end` choose windows by their start.
+windows. A continuous stream holds the lease and does this by itself, at the times of `reopen_schedule`; scheduled runs
+are skipped meanwhile. If no late row is waiting, there is nothing to check. `start` and `end` choose windows by their
+start.
 
 Rows are never reopened twice. Reopen them before `tidegate late prune` removes them.
 """
