@@ -22,7 +22,7 @@ from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from tidegate.pipelines.run.driver import Driver
-    from tidegate.pipelines.run.host import SignOfLife
+    from tidegate.pipelines.run.host import Heartbeat
     from tidegate.pipelines.run.lease import Lease
     from tidegate.pipelines.snapshots.head import Snapshot
 
@@ -101,7 +101,7 @@ def stream(
     from tidegate.pipelines.manifest import Manifest
     from tidegate.pipelines.run.driver import Patience, drive, system_clock
     from tidegate.pipelines.run.epoch_log import EpochLog
-    from tidegate.pipelines.run.host import SignOfLife
+    from tidegate.pipelines.run.host import Heartbeat
     from tidegate.pipelines.run.next_commits import EpochLimits
     from tidegate.pipelines.run.stream import Stream, Upkeep
     from tidegate.pipelines.run.work_folder import HourlyCleaning
@@ -114,7 +114,7 @@ def stream(
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
     cleaning = HourlyCleaning(config)
-    sign = SignOfLife.of(config.work_folder, pipeline)
+    beat = Heartbeat.of(config.work_folder, pipeline)
 
     def on_epoch(manifest: Manifest) -> None:
         line = log.write(manifest, run.driver.times.newest)
@@ -133,7 +133,7 @@ def stream(
             cleaning.clean_if_due(system_clock())
 
     def on_step(step: str) -> None:
-        sign.give()
+        beat.give()
         status.update(f"{pipeline}: {step}")
 
     # Spark takes a while to start; a request to end that comes meanwhile must not be lost.
@@ -147,7 +147,7 @@ def stream(
         drive(config, value, command, wait=wait) as driver,
     ):
         driver.tell = on_step
-        sign.begin()
+        beat.begin()
         if every is not None:
             # The first commit that comes should not wait for it.
             driver.engine.start()
@@ -163,7 +163,7 @@ def stream(
 
             schedule = entry.reopen_schedule
             run = Stream(driver, on_epoch, limits, upkeep, target == "none", reopen_schedule=schedule, pause=asked.wait)
-            should_stop = _asked_to_stop(asked, driver.lease, sign)
+            should_stop = _asked_to_stop(asked, driver.lease, beat)
             if every is None:
                 run.run_available(should_stop)
                 if end_of_input:
@@ -237,16 +237,16 @@ def _listen(asked: StopRequest) -> None:
         signal.signal(number, lambda *ignored: asked.make())
 
 
-def _asked_to_stop(asked: StopRequest, lease: Lease, sign: SignOfLife) -> Callable[[], bool]:
+def _asked_to_stop(asked: StopRequest, lease: Lease, beat: Heartbeat) -> Callable[[], bool]:
     """Return the function that tells the stream to stop: after a signal, or after `tidegate stop` from any host.
 
     `tidegate stop` writes its request into the lease, which is read every two seconds. The stream's loop calls the
-    function at each turn, so it gives the sign of life as well.
+    function at each turn, so it writes the heartbeat as well.
     """
     looked = [time.monotonic()]
 
     def should_stop() -> bool:
-        sign.give()
+        beat.give()
         if asked.is_made():
             return True
         if time.monotonic() - looked[0] < _LOOK_AT_LEASE_SECONDS:

@@ -1,7 +1,7 @@
 """Rows that went and came between two versions of a source: the multiset difference of the files in which they differ.
 
 Rows are compared by all that a pipeline reads of them: event time, key, the columns that the computation uses, and the
-source partition. A row that was only written anew, or changed in other columns, is in neither part.
+source partition. A row that was only rewritten, or changed in other columns, is in neither part.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class HeldRows:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Rows that went and rows that came.
+    """Rows that were deleted from the source, and rows that came to it.
 
     Args:
         gone: usable rows that went, and that windows may hold: event time, key and used columns, named as those of
@@ -229,7 +229,7 @@ def changed_rows(
     """
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(
-        # No row is ahead of its commit here: a row that was written anew has a later commit than it had before.
+        # No row is ahead of its commit here: a row that was rewritten has a later commit than it had before.
         # Rows that can't be used lie in no interval, so those of all times are compared.
         FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
         for came, file in listed

@@ -189,9 +189,9 @@ def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
 
 _PREFIX, _LOCK = "tidegate-shared-", "driver.lock"
 _BUNDLES_PER_TASK = 5
-"""Tasks rarely end at once; with this many bundles, the files that two tasks read are few."""
+"""Tasks rarely end at the same time; with this many bundles, few files are read by two tasks."""
 _ROWS_OF_A_BUNDLE = range(100_000, 1_000_000)
-"""Rows of a bundle: fewer are not worth files of their own, and more are not placed together."""
+"""Rows of a bundle: smaller bundles cost more than they save, and larger ones no longer fit one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ def _remove_abandoned() -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.parent, ignore_errors=True)
         except OSError:
-            # Its driver is at work, another has just removed it, or it belongs to another user.
+            # Its driver is running, another has just removed it, or it belongs to another user.
             continue
 
 

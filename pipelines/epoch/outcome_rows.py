@@ -81,7 +81,7 @@ class OutcomeRows:
         job: job of the epoch's tasks.
         events: events of the shard; each row is one element of the outcome.
         outcome: outcome of the shard's operator.
-        numbers: numbers of the first panes of windows that come again.
+        numbers: numbers of the first panes of windows that reappear.
     """
 
     def __init__(

@@ -333,7 +333,7 @@ def _fired_before(part: _Span) -> StateRow | None:
 def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
     """Return the state row of an open window with the identity and the pane numbers that it had before."""
     if row.namespace != WINDOW:
-        return row  # What a discarding window has put out has no identity.
+        return row  # What a discarding window has emitted has no identity.
     before = _fired_before(part)
     identity = row.state_window if before is None else before.state_window
     assert identity is not None

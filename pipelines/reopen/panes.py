@@ -209,7 +209,7 @@ class NearPanes:
         return of_keys(rows, self.owners, self.key)
 
     def _may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return False if the log says that all windows of a file lie elsewhere."""
+        """Return False if the log shows that no window of a file lies near."""
         first, last = file.get("min.window_start"), file.get("max.window_end")
         return (first is None or to_millis(first) <= self.last) and (last is None or to_millis(last) >= self.first)
 

@@ -103,7 +103,7 @@ class ReadRows(Protocol):
 
         Args:
             windows: the windows with their assigner.
-            within: interval of the event times of the rows to look at.
+            within: interval of the event times of the rows to search.
         """
 
     def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:

@@ -25,7 +25,7 @@ from tidegate.windowing.time import from_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 START, END = "\0start", "\0end"
-"""Columns of a span beside its key columns: int64 epoch milliseconds, the end exclusive.
+"""Columns of a span in addition to its key columns: int64 epoch milliseconds, the end exclusive.
 
 A key may have any name, and Delta takes none with a NUL.
 """

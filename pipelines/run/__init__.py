@@ -1,1 +1,1 @@
-"""Runs of a pipeline: backfill, replay and stream, the driver with its lease, and upkeep around epochs."""
+"""Runs of a pipeline: backfill, replay and stream, the driver with its lease, and maintenance between epochs."""

@@ -139,7 +139,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         snapshot = None if again else history.snapshot_of(run)
         if not again:
             if snapshot is None:
-                raise history.untold(run)
+                raise history.unknown(run)
             history.check_source(run, head, snapshot)
             if not _is_needed(source, snapshot, interval, run.corrected):
                 return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)

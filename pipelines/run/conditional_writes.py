@@ -1,6 +1,6 @@
 """The check that a store lets only one of two drivers commit a version: made once for each warehouse on a store.
 
-Two drivers that start from one snapshot are told apart by the store alone: it must refuse to write a log entry that
+Two drivers that start from one snapshot are kept apart by the store alone: it must refuse to write a log entry that
 exists. A store that ignores this condition (`If-None-Match`) loses commits without any error. So does one that looks
 for the object and then writes it, because two drivers may both look before one of them writes.
 """
@@ -20,10 +20,10 @@ from tidegate.pipelines.storage import Warehouse, is_local
 _MARKER = "store.json"
 _UNSAFE = "allow_unsafe_rename"
 
-RIVALS, ROUNDS = 4, 2
+WRITERS, ROUNDS = 4, 2
 SIZE = 4 << 20
-"""Writers at once, how often they write, and size of the object in bytes. With 1 MiB a store that looks first and then
-writes was seen in 12 of 20 rounds, with 4 MiB in 19 of 20."""
+"""Number of concurrent writers, how often they write, and size of the object in bytes. With 1 MiB a store that checks
+first and then writes was found in 12 of 20 rounds, with 4 MiB in 19 of 20."""
 
 
 def check_conditional_writes(warehouse: Warehouse) -> None:
@@ -55,7 +55,7 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
         )
     if any(_lets_rivals_write(warehouse, folder) for _ in range(ROUNDS)):
         raise Refused(
-            f"the store of {warehouse.uri} keeps If-None-Match for one writer, but let several of {RIVALS} write the "
+            f"the store of {warehouse.uri} keeps If-None-Match for one writer, but let several of {WRITERS} write the "
             "same object at the same moment, so two drivers could overwrite each other's commits without an error. "
             "Nothing was changed. Use a store that keeps the condition for writers at the same moment, as Amazon S3 "
             "does and others in their present versions (versitygw from 1.8 on), or a folder"
@@ -77,9 +77,9 @@ def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:
 
 
 def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
-    """Return True if several of RIVALS who write a file at once, if there is none, were told that they did."""
+    """Return True if more than one of several concurrent conditional writes to the same new file reports success."""
     files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
-    together, content = threading.Barrier(RIVALS), bytes(SIZE)
+    together, content = threading.Barrier(WRITERS), bytes(SIZE)
 
     def write(number: int) -> bool:
         together.wait()
@@ -90,8 +90,8 @@ def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
             return False
 
     try:
-        with ThreadPoolExecutor(RIVALS) as pool:
-            return sum(pool.map(write, range(RIVALS))) > 1
+        with ThreadPoolExecutor(WRITERS) as pool:
+            return sum(pool.map(write, range(WRITERS))) > 1
     finally:
         files.remove(key)
 

@@ -86,7 +86,7 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     head = _migrated(driver, source, head)
     source.position_of(head.manifest)
     version = commit.version
-    # The versions between the position and this one are maintenance, which may have written the same rows anew.
+    # The versions between the position and this one are maintenance, which may have rewritten the same rows.
     first = FirstRun.of(driver.tables)
     changed = _changed(source, head, first, version - 1, version)
     moved: dict[str, object] = {}

@@ -52,7 +52,7 @@ def system_clock() -> Millis:
 
 @dataclass
 class Driver:
-    """One process at work on one pipeline.
+    """One process that runs one pipeline.
 
     Args:
         engine: the engine of the run.
@@ -61,7 +61,7 @@ class Driver:
         lease: the lease, held by this process.
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
-        metrics: hears of each epoch that was published.
+        metrics: notified of each epoch that was published.
         times: durations of the steps of epochs.
     """
 
@@ -111,7 +111,7 @@ class Driver:
 
     def step(self, done: str) -> None:
         """Note that a step of an epoch is done, and tell it."""
-        self.times.hear(done)
+        self.times.note(done)
         self.tell(done)
 
     def heed_stop(self) -> None:
@@ -169,7 +169,7 @@ class Driver:
                 "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
             ):
                 lacked_it = publish_table(self.tables, manifest, table, self._handles)
-            self.times.hear(f"published {table}")
+            self.times.note(f"published {table}")
             # Every epoch goes to this table, and to it last.
             if table == EPOCHS and (is_ours or lacked_it):
                 self.metrics.published(manifest, self.times.end() if is_ours else {})
@@ -191,14 +191,14 @@ def drive(
     Args:
         config: the project.
         pipeline: the pipeline.
-        command: name of the driver's work in the lease, for people who look at it.
+        command: name of the driver's work in the lease, shown to people who inspect it.
         engine: an engine to use, which stays open.
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
         wait: called while another driver holds the lease; returns True to look again.
 
     Raises:
-        LeaseHeld: another driver is at work on the pipeline.
+        LeaseHeld: another driver runs the pipeline.
         UsageError: a folder that tidegate.toml names can't be made, or a library that its metrics need is not
             installed.
     """
@@ -212,7 +212,7 @@ def drive(
     ):
         if not config.shares_work:
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
-        # Only a driver of the same pipeline, of an older version, could be at work in one of them.
+        # Only a driver of the same pipeline, of an older version, could be using one of them.
         remove_checkpoints(config.work_folder, pipeline.name)
         if engine is None:
             running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
@@ -259,7 +259,7 @@ class Patience:
         self._until = self.timer() + self.seconds
 
     def __call__(self, holder: LeaseRow) -> bool:
-        """Wait a second and return True, or return False at once if there is nothing to wait for."""
+        """Wait a second and return True; return False immediately if there is nothing to wait for."""
         if holder.command != self.command or self.timer() >= self._until or self.is_ended():
             return False
         if holder.run not in self._announced:

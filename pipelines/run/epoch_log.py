@@ -122,7 +122,7 @@ class StepTimes:
         """Begin the plan of an epoch; what came before belongs to none."""
         self._seconds, self._since = {}, self.clock()
 
-    def hear(self, done: str) -> None:
+    def note(self, done: str) -> None:
         """Note that a step is done, or a part of it."""
         now, step = self.clock(), _STEPS.get(done, "publish")
         self._seconds[step] = self._seconds.get(step, 0.0) + now - self._since

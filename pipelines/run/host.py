@@ -69,8 +69,8 @@ _FOLDER = "alive"
 
 
 @dataclass(frozen=True, slots=True)
-class SignOfLife:
-    """The sign of one pipeline's stream.
+class Heartbeat:
+    """The heartbeat of one pipeline's stream.
 
     Args:
         file: the file; its time is that of the last turn of the loop.
@@ -81,15 +81,15 @@ class SignOfLife:
     pipeline: str
 
     @classmethod
-    def of(cls, work: Path, pipeline: str) -> SignOfLife:
-        """Return the sign of a pipeline in a work folder."""
+    def of(cls, work: Path, pipeline: str) -> Heartbeat:
+        """Return the heartbeat of a pipeline in a work folder."""
         return cls(work / _FOLDER / pipeline, pipeline)
 
     def begin(self) -> None:
         """Write this process into the file. The caller holds the lease."""
         process = psutil.Process()
         giver = {"process": process.pid, "after_boot": after_boot(process)}
-        # Without a sign, the probe says so; the stream itself needs none.
+        # If it can't be written, the probe reports that; the stream itself needs no heartbeat.
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part = self.file.with_suffix(".part")
@@ -124,17 +124,17 @@ class SignOfLife:
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
             raise TidegateError(
-                f"the sign of life of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
-                "stream writes it anew"
+                f"the heartbeat of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
+                "stream writes it again"
             ) from error
         if not still_runs:
             raise TidegateError(
-                f"the stream of {self.pipeline} on this host, process {process}, has ended; its last sign of life is "
+                f"the stream of {self.pipeline} on this host, process {process}, has ended; its last heartbeat is "
                 f"{age:.0f} s old"
             )
         if age > within:
             raise TidegateError(
-                f"the stream of {self.pipeline}, process {process}, gave its last sign of life {age:.0f} s "
+                f"the stream of {self.pipeline}, process {process}, gave its last heartbeat {age:.0f} s "
                 f"ago: it hangs, or one step of its epoch takes longer than --within ({within:.0f} s)"
             )
         return max(age, 0.0)

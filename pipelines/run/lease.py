@@ -1,7 +1,8 @@
 """The lease of a pipeline: it admits one driver at a time, and tells a second driver who the first one is.
 
 A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
-at once; elsewhere it runs out. If the clock of its host was wrong that may take long, so a lease can be taken away.
+immediately; on another host it runs out. If the clock of its host was wrong that may take long, so a lease can be
+taken away.
 Correctness does not rest on the lease: the state commit is the fence.
 """
 
@@ -78,7 +79,7 @@ class LeaseRow:
     stop_requested: bool = False
 
     def is_alive(self, now: Millis) -> bool:
-        """Return True if the driver may still be at work."""
+        """Return True if the driver may still be running."""
         if self.expires_at <= now:
             return False
         return self.host != this_host() or self.is_running_here
@@ -108,7 +109,7 @@ class Lease:
 
     Args:
         tables: the pipeline's tables.
-        command: name of the driver's work, for people who look at the lease.
+        command: name of the driver's work, shown to people who inspect the lease.
         clock: returns the present time, int64 epoch milliseconds.
         wait: called with the row of another holder; returns True to look again, False to give up.
 
@@ -263,7 +264,7 @@ def read_lease(tables: PipelineTables) -> LeaseRow | None:
 
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
-    """Ask the driver at work, here or on another host, to end after its present epoch, and return its row, if any.
+    """Ask the running driver, here or on another host, to end after its present epoch, and return its row, if any.
 
     Args:
         tables: the pipeline's tables.
@@ -288,7 +289,7 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
         now: the present time, int64 epoch milliseconds.
 
     Raises:
-        Refused: its process is at work on this host.
+        Refused: its process is running on this host.
     """
     try:
         read_lease(tables)
@@ -310,7 +311,7 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 def _open(tables: PipelineTables) -> DeltaTable:
     tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
-    # Each renewal commits, so a kept handle is out of date: in a store, the look for that would be a request in vain.
+    # Each renewal commits, so a kept handle is out of date: in a store, checking it would be a useless request.
     opened = newest if is_local(path) else Warehouse.open
     try:
         return opened(tables.warehouse, path)

@@ -134,7 +134,7 @@ class History:
             return "of which nothing is recorded any more"
         return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
 
-    def untold(self, run: RanInterval) -> Refused:
+    def unknown(self, run: RanInterval) -> Refused:
         """Return the refusal of a run whose snapshot is gone, so that nothing shows if its rows changed since."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
@@ -153,7 +153,7 @@ class History:
             if position.own != head.manifest.position_in(table).own:
                 raise Refused(
                     f"interval {describe(run.interval)} of {self.tables.pipeline} was run over source {table!r} as it "
-                    "was before `tidegate source reset`, so what the new table has since can't be told. "
+                    "was before `tidegate source reset`, so nothing shows what is new in the new table. "
                     f"{self._ways(run.interval.start)}"
                 )
 

@@ -1,4 +1,4 @@
-"""A pipeline that goes on with a source that was made anew: its positions are set, and nothing else is touched.
+"""A pipeline continues with a source that was created again: its positions are set, and nothing else is touched.
 
 It is a quiet epoch. State, watermark and results stay, so rows that the new source has behind the watermark are late.
 """
@@ -61,7 +61,7 @@ class NewPosition:
 def new_positions(
     tables: PipelineTables, pipeline: Pipeline, head: Snapshot, begin: Begin | None = None, force: bool = False
 ) -> list[NewPosition]:
-    """Return the new position of each source that was made anew; none if the newest epoch has set them already.
+    """Return the new position of each source that was created again; none if the newest epoch has set them already.
 
     Args:
         tables: the pipeline's tables.
@@ -72,7 +72,7 @@ def new_positions(
 
     Raises:
         UsageError: `begin` is given for a backfill.
-        Refused: no source was made anew, or a new one can't be read from its beginning.
+        Refused: no source was created again, or a new one can't be read from its beginning.
     """
     chosen = []
     for part in pipeline.inputs:

@@ -24,7 +24,7 @@ _POLL_SECONDS = 1.0
 def stop_driver(
     config_file: str | Path, pipeline: str, patience: float, tell: Callable[[str], None] = lambda text: None
 ) -> str | None:
-    """Ask the driver at work to stop, wait for its end, and return its description; None if no driver is at work.
+    """Ask the running driver to stop, wait for its end, and return its description; None if no driver is running.
 
     Args:
         config_file: tidegate.toml.

@@ -1,4 +1,4 @@
-"""The stream: it looks into the source's log, and turns the unread commits into epochs.
+"""The stream: it polls the source's log, and turns the unread commits into epochs.
 
 The position in the newest manifest decides where a run begins, and nothing else is kept. After a backfill a run begins
 with the handoff. While there is no data to read, clock epochs advance time.
@@ -55,12 +55,12 @@ class Stream:
         driver: the driver, which holds the lease.
         on_epoch: called with the manifest of each epoch.
         limits: limits on what one epoch reads.
-        upkeep: upkeep of the tables between epochs; None leaves it to the commands.
+        upkeep: maintenance of the tables between epochs; None leaves it to the commands.
         anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
             untouched until the new timeline has its first epoch.
         reopen_schedule: cron expression, in UTC, of the times at which a continuous stream reopens its late rows; None
             leaves them to the command.
-        pause: waits between two looks at the source.
+        pause: waits between two polls of the source.
         timer: returns seconds that only grow, by which the waits are measured.
     """
 
@@ -106,7 +106,7 @@ class Stream:
         """Run epochs as data comes, and clock epochs between, until asked to stop.
 
         Args:
-            interval: time between two looks at the source. What a look finds is read, in several epochs if the limits
+            interval: time between two polls of the source. What a poll finds is read, in several epochs if the limits
                 want it, before the next look.
             should_stop: called every second and before each epoch.
 
@@ -163,7 +163,7 @@ class Stream:
         return self._is_stopped
 
     def _wait(self, until: float, should_stop: Callable[[], bool]) -> None:
-        """Wait until the next look, or until asked to stop."""
+        """Wait until the next poll, or until asked to stop."""
         while (left := until - self.timer()) > 0 and not self._is_asked(should_stop):
             self.pause(min(left, _SECOND))
             self.driver.engine.check()
@@ -236,7 +236,7 @@ class Stream:
             self._after(manifest)
 
     def _after(self, manifest: Manifest) -> None:
-        """Report an epoch, and do what upkeep is due."""
+        """Report an epoch, and do the maintenance that is due."""
         self.on_epoch(manifest)
         if self.upkeep is not None:
             driver = self.driver
@@ -284,12 +284,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The interval of the upkeep, and the snapshots that it keeps.
+    """Maintenance of a stream's tables between epochs: its interval, and the snapshots that it keeps.
 
     Args:
         retention: the snapshots to keep.
-        epochs: the upkeep is done after each epoch whose number is a multiple of this.
-        memory: log entries that earlier upkeep read.
+        epochs: the tables are maintained after each epoch whose number is a multiple of this.
+        memory: log entries that were read before.
     """
 
     retention: Retention
@@ -299,7 +299,7 @@ class Upkeep:
     def after(
         self, tables: PipelineTables, epoch: int, now: Millis, check_lease: Callable[[], None] | None = None
     ) -> bool:
-        """Do the upkeep if it is due after an epoch, and return True if it was.
+        """Maintain the tables if it is due after an epoch, and return True if it was.
 
         The caller holds the lease and has published the epoch.
 
@@ -326,7 +326,7 @@ class Upkeep:
             if check_lease is not None:
                 # A stream that hung over another driver's work is over.
                 check_lease()
-            # The stream goes on if another process works on the tables or the disk is full: no epoch needs the upkeep.
+            # The stream continues if another process uses the tables or the disk is full: no epoch needs this.
             _log.warning(
                 "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "
                 "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work at once",

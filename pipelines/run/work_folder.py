@@ -66,8 +66,8 @@ def clean(config: Config, now: Millis) -> int:
 def clean_work(folder: Path, days: int, now: Millis) -> int:
     """Remove files that nothing was written to for some days, and return their number.
 
-    A run at work writes a heartbeat every few seconds, Spark's log stays as long as its process, and the newest report
-    of each pipeline stays.
+    A running command writes a heartbeat every few seconds, Spark's log stays as long as its process, and the newest
+    report of each pipeline stays.
 
     Args:
         folder: the work folder.
@@ -197,7 +197,7 @@ def _is_alive(process: str) -> bool:
 
 
 _AT_WORK_SECONDS = 60.0
-"""A run at work writes a heartbeat every few seconds."""
+"""A running command writes a heartbeat every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class FilesOfRuns:
         return len(names) + len(files)
 
     def _names(self, artifacts: Artifacts, now: float) -> Iterator[str]:
-        """Yield the artifacts of the pipeline, without those of a run at work."""
+        """Yield the artifacts of the pipeline, without those of a running command."""
         yield from artifacts.names(report_name(self.pipeline, 0).rpartition("/")[0])
         yield from artifacts.names(docs_folder(self.pipeline))
         yield from self._of_runs(artifacts, now, lambda pipeline: pipeline == self.pipeline)
@@ -270,7 +270,7 @@ class FilesOfRuns:
         yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in pipelines)
 
     def _of_runs(self, artifacts: Artifacts, now: float, are_of: Callable[[str], bool]) -> Iterator[str]:
-        """Yield the artifacts of runs by the pipeline that their DAG's id names, without those of a run at work."""
+        """Yield the artifacts of runs by the pipeline that their DAG's id names, without those of a running command."""
         runs: dict[str, dict[str, float]] = {}
         for name, written_at in artifacts.names("runs").items():
             # A pipeline's name may hold `__` itself; the kind that follows it does not.

@@ -16,7 +16,7 @@ def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_
     times = StepTimes(lambda: next(now))
     times.begin()
     for step in ("planned", "operated", "committed", *(f"published {name}" for name in "abcd")):
-        times.hear(step)
+        times.note(step)
     times.end()
     log = EpochLog(tmp_path / "logs" / "epochs.jsonl", lambda: datetime(2024, 3, 2, tzinfo=UTC))
     manifest = by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("08:00"), 1), watermark=at("09:30"))
@@ -38,7 +38,7 @@ def test_the_seconds_of_an_epoch_are_its_own() -> None:
     ended = []
     for planned in (1, 2):
         for step in (*["planned"] * planned, "operated", "committed"):
-            times.hear(step)
+            times.note(step)
         ended.append(times.end())
     # Windows may be planned twice, with a larger margin.
     assert ended == [{"plan": 1, "operate": 1, "commit": 1}, {"plan": 2, "operate": 1, "commit": 1}]

@@ -17,7 +17,7 @@ from tests.pipelines.cli.project import Project
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.host import SignOfLife
+from tidegate.pipelines.run.host import Heartbeat
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage import warehouse_of
@@ -33,8 +33,8 @@ def streaming(project_without_jvm: Project, tmp_path: Path) -> Project:
     return project_without_jvm
 
 
-def sign(project: Project) -> SignOfLife:
-    return SignOfLife.of(project.folder / "work", "sessions")
+def sign(project: Project) -> Heartbeat:
+    return Heartbeat.of(project.folder / "work", "sessions")
 
 
 def test_no_stream_has_begun(project: Project) -> None:
@@ -66,8 +66,8 @@ def test_a_stream_that_waits_for_data_lives_and_gives_a_sign_at_each_turn(
 
 
 def test_each_step_of_an_epoch_is_a_sign(streaming: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[SignOfLife] = []
-    monkeypatch.setattr(SignOfLife, "give", lambda self: given.append(self))
+    given: list[Heartbeat] = []
+    monkeypatch.setattr(Heartbeat, "give", lambda self: given.append(self))
     assert streaming.tidegate("stream", "sessions", "--available-now")[0] == 0
     assert len(given) >= 3 + len(("planned", "operated", "committed", "published"))
 
@@ -78,7 +78,7 @@ def test_a_loop_that_hangs_is_told_from_one_that_turns(project: Project) -> None
     now = hanging.file.stat().st_mtime
     assert hanging.check(60, now + 59) == pytest.approx(59)
     assert hanging.check(60, now - 5) == 0.0, "a clock that was set back"
-    with pytest.raises(TidegateError, match=r"gave its last sign of life 61 s ago: it hangs, or one step"):
+    with pytest.raises(TidegateError, match=r"gave its last heartbeat 61 s ago: it hangs, or one step"):
         hanging.check(60, now + 61)
 
 
@@ -93,7 +93,7 @@ def test_the_sign_of_a_process_that_ended_counts_for_nothing_though_it_is_young(
         project_sign.file.write_text(json.dumps({"process": process, "after_boot": after_boot}))
         code, told = project.tidegate(*ALIVE)
         assert code == 1
-        assert "has ended; its last sign of life is 0 s old" in told
+        assert "has ended; its last heartbeat is 0 s old" in told
 
 
 def test_a_clock_that_was_set_ends_no_stream(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_a_sign_that_can_not_be_read_is_none(content: str, project: Project) -> 
     sign(project).file.write_bytes(content.encode("latin-1"))
     code, told = project.tidegate(*ALIVE)
     assert code == 1
-    assert told.startswith(f"tidegate: the sign of life of sessions can't be read: {sign(project).file}: it is damaged")
+    assert told.startswith(f"tidegate: the heartbeat of sessions can't be read: {sign(project).file}: it is damaged")
     assert "Traceback" not in told
     sign(project).begin()
     assert project.tidegate(*ALIVE)[0] == 0, "the way out works"
