@@ -107,7 +107,7 @@ def test_the_picture_and_the_table_have_every_room_of_pipelines() -> None:
 
 def test_every_step_of_a_correction_names_files_and_what_they_define() -> None:
     page = (ROOT / "docs" / "the-life-of-a-correction.md").read_text()
-    steps = dict(re.findall(r"^\| (\w+) \| (`.*)\|$", page, re.MULTILINE))
+    steps = dict(re.findall(r"^- \*\*(\w+)\*\*(.*?)(?=^- |^$)", page, re.MULTILINE | re.DOTALL))
     assert list(steps) == ["ask", "compare", "plan", "read", "operate", "commit", "publish"]
     assert {step: wrong for step, row in steps.items() if (wrong := faults(row))} == {}
     assert [row for row in steps.values() if not any(names for _, names in named(row))] == []
