@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Wanted, tell
 from tests.recovery.growth import Cost, growth, mean_of, run_epochs
-from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.run.stream import Upkeep
 from tidegate.pipelines.snapshots.retained import Retention
 
 WANTED = Wanted("at most", 1.1)

@@ -24,7 +24,6 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.engine.base import Engine, settings_of
 from tidegate.pipelines.engine.choose import engine_of
-from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.functions import function_names
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.manifest import Manifest, Position
@@ -351,12 +350,28 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     """Check a pipeline against the newest version of its source. Only columns that Spark evaluates need its start.
 
     Raises:
-        Refused: the source does not exist, or the pipeline does not fit it.
+        Refused: the source does not exist, or `bind` refuses.
     """
-    tables = PipelineTables(warehouse_of(config), pipeline.name)
-    needs_spark = any(choice.derived is None for choice in choices_of(config, pipeline))
-    engine = engine_of(config, f"check {pipeline.name}") if needs_spark else LocalEngine.of(config)
+    warehouse = warehouse_of(config)
+    check_places(warehouse, pipeline)
+    sources = [open_source(part.source, warehouse) for part in pipeline.inputs]
+    choices = [
+        choose_reader(pipeline, part, source, settings_of(config))
+        for part, source in zip(pipeline.inputs, sources, strict=True)
+    ]
+    typed = [
+        (without_metadata(source.schema), choice.derived)
+        for source, choice in zip(sources, choices, strict=True)
+        if choice.derived is not None
+    ]
+    if len(typed) == len(sources):
+        return bind_all(pipeline, typed)
+    engine = engine_of(config, f"check {pipeline.name}")
     try:
-        return OpenInput.open(engine, tables, pipeline).bound
+        columns = [
+            columns_of(pipeline, part, source, choice, engine.columns)
+            for part, source, choice in zip(pipeline.inputs, sources, choices, strict=True)
+        ]
+        return bind_all(pipeline, [(part.source, part.derived) for part in columns])
     finally:
         engine.close()

@@ -24,7 +24,7 @@ from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import operate
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, cut_shards
+from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, cut_shards
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.compatibility import compare, ready
@@ -109,7 +109,7 @@ def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
     maintain(lake)
     source = OpenInput.open(LOCAL, lake.tables(hourly_pipeline()), hourly_pipeline())
     head = lake.snapshot(hourly_pipeline())
-    plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, lambda: 1)
+    plan = plan_clock(Basis(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, lambda: 1))
     assert plan is not None
     assert plan.positions["events"].version == source.log.head
 
@@ -169,7 +169,7 @@ def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> No
     lake.append(("ann", at("02:00"), 1), table="prices")
     lake.clock.now += 90_000_000
     source = opened()
-    plan = plan_clock(source, lake.tables(pipeline), head, lake.clock.now, lambda: 1)
+    plan = plan_clock(Basis(source, lake.tables(pipeline), head, lake.clock.now, lambda: 1))
     assert plan is not None
     assert {table: position.version for table, position in plan.positions.items()} == {"events": 3, "prices": 0}
     head = without_data_since(lake, pipeline, source, head, plan)

@@ -214,7 +214,7 @@ def test_a_day_reads_only_the_files_that_may_hold_it(
         source = OpenInput.open(driver.engine, driver.tables, pipeline)
         head = lake.snapshot(pipeline)
         interval = Interval(start=int(day(1).timestamp() * 1000), end=int(day(2).timestamp() * 1000))
-        plan = plan_interval(source, driver.tables, interval, head, head, driver.clock(), driver.shards)
+        plan = plan_interval(driver.basis(source, head), interval, head)
     assert plan.counts.usable == 2
     assert plan.rows.events is not None
     assert len(plan.rows.events.parts) == 1
