@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.head import Snapshot, newest_record, required
@@ -102,9 +103,17 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     publish(tables, manifest)
     rows[state.NAME] = rest.gone
     for entry in list_savepoints(tables):
-        snapshot = read_savepoint(tables, entry.name)
-        rest = _without(tables, snapshot, value, "state-forget")
-        _rewrite_savepoint(tables, entry.name, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, value, rest))
+        try:
+            snapshot = read_savepoint(tables, entry.name)
+            rest = _without(tables, snapshot, value, "state-forget")
+            erased = _erased(snapshot.manifest, pipeline, key_, value, rest)
+            _rewrite_savepoint(tables, entry.name, snapshot, rest, erased)
+        except (DeltaError, OSError, TidegateError):
+            if tables.warehouse.exists(entry.path):
+                raise
+            # Another command deleted the savepoint meanwhile. If it ended halfway, files of it may hold the key.
+            remove_rests(tables)
+            continue
         rows[f"savepoint {entry.name}"] = rest.gone
     forget_examples(tables, shown)
     keep_newest_only(tables)

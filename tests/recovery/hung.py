@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -126,7 +127,8 @@ class Hang:
             if self._inside:
                 return known(*arguments, **named)
             self.count += 1
-            hangs = self.count == self.operation
+            # A command handles signals, so it can't run in a thread that copies files for another one.
+            hangs = self.count == self.operation and threading.current_thread() is threading.main_thread()
             if hangs:
                 self.where = f"{name} {[each for each in arguments if isinstance(each, str)]}"
             if hangs and not self.after:
@@ -225,7 +227,9 @@ class Hung:
             self.tidegate(*COMMANDS[command])
         return hang.count
 
-    def faults(self, first: str, second: str, operation: int, after: bool) -> list[str]:
+    def faults(
+        self, first: str, second: str, operation: int, after: bool, third: tuple[str, int, bool] | None = None
+    ) -> list[str]:
         """Let a command hang over another one, and return all that is wrong then; the project is of no use any more.
 
         Args:
@@ -233,6 +237,7 @@ class Hung:
             second: the command that runs to its end meanwhile.
             operation: number of the mutating operation of the first.
             after: True hangs after the operation, False before it.
+            third: a command over which the second one hangs too, number of the second's operation, and True for after.
         """
         ended = list[tuple[int, str]]()
 
@@ -244,7 +249,15 @@ class Hung:
                 ended.append(self.tidegate(*COMMANDS["vacuum"]))
                 return
             self.clock.ahead += TIME_TO_LIVE + 1
-            ended.append(self.tidegate(*COMMANDS[second]))
+            if third is None:
+                ended.append(self.tidegate(*COMMANDS[second]))
+                return
+            with Hang(*third[1:], innermost).planted():
+                ended.append(self.tidegate(*COMMANDS[second]))
+
+        def innermost() -> None:
+            self.clock.ahead += TIME_TO_LIVE + 1
+            ended.append(self.tidegate(*COMMANDS[third[0] if third else second]))
 
         if first == "unlock":
             self.is_held_elsewhere()
@@ -258,8 +271,9 @@ class Hung:
         found += [] if _is_told(code, told) else [f"{first} again ended with {code}: {told[-400:]}"]
         try:
             found += self.unreadable()
-            if "reset" not in (first, second):
-                found += self.wrong("forget" in (first, second), "prune" in (first, second))
+            names = (first, second, third and third[0])
+            if "reset" not in names:
+                found += self.wrong("forget" in names, "prune" in names)
         except Refused as error:
             found.append(f"can't be read: {error}")
         return found if len(found) > 1 else []
