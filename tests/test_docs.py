@@ -17,9 +17,9 @@ from deltalake import DeltaTable
 from pydantic import BaseModel
 
 from tidegate.pipelines.cli import cli
-from tidegate.pipelines.cli.screen import span
 from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.report.answer import span
 from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
 
@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = ROOT / "docs" / "guide"
 
 EVERYWHERE = {"--config", "--json", "--output", "--debug", "--help"}
-_INTERNAL = {"root", "file_name"}
+_INTERNAL = {"root", "file_name", "values", "session"}
 
 
 def name_of(page: Path) -> str:
@@ -157,7 +157,7 @@ def test_the_command_line_page_has_every_command_with_every_option(path: tuple[s
     assert {option for option in options - EVERYWHERE if option not in item} == set()
 
 
-IN_SPARK = {"consuming.md"}
+IN_SPARK = {"consuming.md", "notebook.md"}
 """Pages whose code needs a session: tests/spark runs it."""
 
 

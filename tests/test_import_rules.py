@@ -27,10 +27,11 @@ ALLOWED = {
     | {"rich", "sqlglot", "pyroaring", "obstore"},
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "openlineage", "psutil", "pydantic"},
+    "pipelines/project": LIBRARY | {"tidegate.windowing", "tidegate.expectations", "dateutil", "pandas"},
     "pipelines/metrics": {"tidegate.windowing", "opentelemetry", "prometheus_client"},
     "pipelines/engine": LIBRARY | {"pyspark", "grpc", "loky"},
-    "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
-    "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "click", "deltalake", "jinja2"}
+    "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas", "pydantic"},
+    "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "deltalake", "jinja2"}
     | {"pandas", "pyarrow", "numpy"},
     "dags": {"tidegate.pipelines"},
 }
@@ -43,8 +44,17 @@ NEEDS_NO = {
     "tidegate.pipelines.config": {"pyspark", "great_expectations", "airflow", "tidegate.windowing", "deltalake"}
     | {"pyarrow"},
     "tidegate.pipelines.cli": {"pyspark", "great_expectations", "airflow", "tidegate.windowing", "deltalake", "pandas"},
-    "tidegate.pipelines.cli.snapshot": {"pyspark", "great_expectations", "airflow", "pandas"},
-    "tidegate.pipelines.cli.results": {"pyspark", "great_expectations", "airflow"},
+    "tidegate.pipelines.cli.drive": {"pyspark", "great_expectations", "airflow", "tidegate.windowing", "deltalake"},
+    "tidegate.pipelines.project.project": {
+        "pyspark",
+        "great_expectations",
+        "airflow",
+        "tidegate.windowing",
+        "deltalake",
+    }
+    | {"pandas", "pyarrow"},
+    "tidegate.pipelines.project.results": {"pyspark", "great_expectations", "airflow"},
+    "tidegate.pipelines.project.snapshots": {"pyspark", "great_expectations", "airflow", "pandas"},
     "tidegate.pipelines.examples.flights.duty": {"pyspark", "great_expectations", "airflow", "pandas"},
     "tidegate.pipelines.airflow": {"pyspark", "great_expectations", "tidegate.windowing"},
     "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"}

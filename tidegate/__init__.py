@@ -4,6 +4,8 @@ The names that a pipeline is written with can be imported from here:
 
 >>> from tidegate import Count, EventTimeSessionWindows, Pipeline
 
+`Project` runs pipelines from code: in a notebook, a job of Databricks, or `spark-submit`.
+
 The parts of the package are folders of the repository, linked into this one: `windowing`, `pipelines`, `expectations`.
 """
 
@@ -15,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidegate import windowing
     from tidegate.pipelines import DeltaSource, Input, Pipeline
+    from tidegate.pipelines.project.project import Project
     from tidegate.pipelines.reading import read_view, register_format
     from tidegate.windowing import *
 
-    __all__ = ["DeltaSource", "Input", "Pipeline", "read_view", "register_format"]
+    __all__ = ["DeltaSource", "Input", "Pipeline", "Project", "read_view", "register_format"]
     __all__ += windowing.__all__
 
 _PARTS = ("expectations", "pipelines", "windowing")
@@ -27,12 +30,14 @@ _OF_PIPELINES = ("DeltaSource", "Input", "Pipeline", "read_view", "register_form
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: Airflow parses DAG files that import parts of this package, and needs no window.
+    if name == "Project":
+        return import_module("tidegate.pipelines.project.project").Project
     if name in _OF_PIPELINES:
         return getattr(import_module("tidegate.pipelines"), name)
     if name not in _PARTS:
         windowing = import_module("tidegate.windowing")
         if name == "__all__":
-            return [*_OF_PIPELINES, *windowing.__all__]
+            return ["Project", *_OF_PIPELINES, *windowing.__all__]
         if name in windowing.__all__:
             return getattr(windowing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

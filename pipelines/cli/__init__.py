@@ -10,7 +10,7 @@ import traceback
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from typing import NoReturn
 
 import click
@@ -23,48 +23,45 @@ from tidegate.pipelines.stores.answers import with_way_out
 from tidegate.pipelines.stores.credentials import masked
 
 _COMMANDS = {
-    "alive": "tidegate.pipelines.cli.alive:alive",
-    "backfill": "tidegate.pipelines.cli.backfill:backfill",
-    "backup": "tidegate.pipelines.cli.backup:backup",
+    "alive": "tidegate.pipelines.cli.drive:alive",
+    "backfill": "tidegate.pipelines.cli.drive:backfill",
+    "backup": "tidegate.pipelines.cli.snapshots:backup",
     "demo": "tidegate.pipelines.cli.demo:demo",
-    "explain": "tidegate.pipelines.cli.explain:explain",
+    "explain": "tidegate.pipelines.cli.look:explain",
     "flights": "tidegate.pipelines.cli.flights:flights",
-    "forget": "tidegate.pipelines.cli.forget:forget",
-    "late": "tidegate.pipelines.cli.late:late",
-    "lineage": "tidegate.pipelines.cli.lineage:lineage",
-    "optimize": "tidegate.pipelines.cli.vacuum:optimize",
-    "rename": "tidegate.pipelines.cli.rename:rename",
-    "report": "tidegate.pipelines.cli.report:report",
-    "restore": "tidegate.pipelines.cli.restore:restore",
-    "results": "tidegate.pipelines.cli.results:results",
-    "runs": "tidegate.pipelines.cli.runs:runs",
-    "savepoint": "tidegate.pipelines.cli.savepoint:savepoint",
+    "forget": "tidegate.pipelines.cli.keep:forget",
+    "late": "tidegate.pipelines.cli.keep:late",
+    "lineage": "tidegate.pipelines.cli.look:lineage",
+    "optimize": "tidegate.pipelines.cli.keep:optimize",
+    "quality": "tidegate.pipelines.cli.look:quality",
+    "rename": "tidegate.pipelines.cli.keep:rename",
+    "report": "tidegate.pipelines.cli.look:report",
+    "restore": "tidegate.pipelines.cli.snapshots:restore",
+    "results": "tidegate.pipelines.cli.look:results",
+    "runs": "tidegate.pipelines.cli.look:runs",
+    "savepoint": "tidegate.pipelines.cli.snapshots:savepoint",
     "setup": "tidegate.pipelines.cli.setup:setup",
-    "snapshot": "tidegate.pipelines.cli.snapshot:snapshot",
-    "source": "tidegate.pipelines.cli.source:source",
-    "stop": "tidegate.pipelines.cli.stop:stop",
-    "stream": "tidegate.pipelines.cli.stream:stream",
-    "unlock": "tidegate.pipelines.cli.unlock:unlock",
-    "vacuum": "tidegate.pipelines.cli.vacuum:vacuum",
-    "why": "tidegate.pipelines.cli.why:why",
+    "snapshot": "tidegate.pipelines.cli.snapshots:snapshot",
+    "source": "tidegate.pipelines.cli.snapshots:source",
+    "stop": "tidegate.pipelines.cli.drive:stop",
+    "stream": "tidegate.pipelines.cli.drive:stream",
+    "unlock": "tidegate.pipelines.cli.drive:unlock",
+    "vacuum": "tidegate.pipelines.cli.keep:vacuum",
+    "why": "tidegate.pipelines.cli.look:why",
 }
-_PLUGINS = "tidegate.commands"
 
 
 class _Commands(click.Group):
-    """The commands by name: those of this package, and those that other packages add as entry points."""
+    """The commands by name, each loaded when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*_COMMANDS, *(point.name for point in entry_points(group=_PLUGINS))})
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             module, _, attribute = _COMMANDS[cmd_name].partition(":")
             command: click.Command = getattr(import_module(module), attribute)
             return command
-        for point in entry_points(group=_PLUGINS, name=cmd_name):
-            plugin: click.Command = point.load()
-            return plugin
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidegate.pipelines.cli.demo_changes import PIPELINE, Changes
-from tidegate.pipelines.cli.screen import Screen, moment, table
+from tidegate.pipelines.cli.screen import Screen, table
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.report.answer import moment
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.storage import read_table, warehouse_of

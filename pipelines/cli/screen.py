@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
@@ -20,12 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.pipelines.config import Config, EngineName, load_config
+from tidegate.pipelines.project.progress import OnProgress, Progress
+from tidegate.pipelines.project.project import Project
+from tidegate.pipelines.report.answer import Answer, Grid
 from tidegate.pipelines.report.plain_text import plain, plain_cell
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.project.keys import KeyText
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,15 +54,31 @@ class Screen:
         config = load_config(self.config_file)
         return config if self.engine is None else config.model_copy(update={"engine": self.engine})
 
-    def tables(self, pipeline: str) -> PipelineTables:
-        """Return the tables of a pipeline that tidegate.toml names; the pipeline itself is not imported."""
-        # Commands that read no table must not wait for these imports: a probe runs `tidegate alive` every minute.
-        from tidegate.pipelines.storage import warehouse_of
-        from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    def project(self, on_progress: OnProgress | None = None) -> Project:
+        """Return the project; lines of its progress are shown unless another function takes them."""
+        return Project(self.config_file, engine=self.engine, progress=on_progress or self._hear)
 
-        config = self.config()
-        config.entry(pipeline)
-        return PipelineTables(warehouse_of(config), pipeline)
+    @contextmanager
+    def running(self, pipeline: str) -> Iterator[Project]:
+        """Enter the project while it runs a pipeline: steps are shown in one line, which they share."""
+        with self.console.status(f"{pipeline}: looking for work") as status:
+
+            def hear(progress: Progress) -> None:
+                if progress.is_step:
+                    status.update(f"{progress.pipeline}: {progress.text}")
+                else:
+                    self._hear(progress)
+
+            yield self.project(hear)
+
+    def _hear(self, progress: Progress) -> None:
+        if not progress.is_step:
+            self.tell(progress.text)
+
+    def show_answer(self, answer: Answer) -> None:
+        """Show the answer of a call, as JSON or as its lines and tables."""
+        shown = [] if self.json else [each if isinstance(each, str) else as_table(each) for each in answer.shown()]
+        self.show(answer.to_dict(), *shown)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
         """Show data, as JSON or as these renderables, and write it to the file of --output."""
@@ -74,13 +91,6 @@ class Screen:
         else:
             for renderable in renderables:
                 self.console.print(renderable)
-
-    def tell_if_never_run(self, tables: PipelineTables) -> None:
-        """Say to people why a list of a pipeline without tables is empty."""
-        from tidegate.pipelines.snapshots.head import no_snapshot_yet
-
-        if not tables.exist:
-            self.tell(str(no_snapshot_yet(tables)))
 
     def tell(self, text: str) -> None:
         """Say something to people only."""
@@ -106,7 +116,19 @@ engine_option = click.option(
     type=click.Choice(get_args(EngineName)),
     help="What runs the tasks: spark, or local for processes of this machine, without Java.",
 )
-"""Option of the commands that run epochs."""
+"""Option of the commands that run epochs, or ask the engine for the types of columns."""
+
+
+def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Callable[[F], F]:
+    """Return the option `--limit` of a command that lists rows."""
+    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
+
+
+def key_of(texts: Sequence[str]) -> KeyText | None:
+    """Return the key of a command's option or arguments; None for no key."""
+    from tidegate.pipelines.project.keys import KeyText
+
+    return KeyText(texts) if texts else None
 
 
 def with_screen(command: F) -> F:
@@ -169,6 +191,11 @@ def plain_console() -> Console:
     return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
+def as_table(grid: Grid) -> Table:
+    """Return a table for the console."""
+    return table(grid.title, grid.columns, grid.rows, grid.right)
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
     """Return a table for the console; the columns in `right` are right-aligned."""
     title = plain_cell(title)
@@ -189,50 +216,6 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     for row in rows:
         result.add_row(*("" if value is None else plain_cell(str(value)) for value in row))
     return result
-
-
-def rows_of(source: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python values; a column with a time outside of Python's datetime range has such times as text."""
-    try:
-        return source.to_pylist()  # type: ignore[no-any-return]
-    except (OverflowError, ValueError):
-        from tidegate.pipelines.tables.far_times import as_text
-
-        return as_text(source).to_pylist()  # type: ignore[no-any-return]
-
-
-def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
-    """Return a time as text; milliseconds and offset only if they are not 0, the date unless `like` has the same."""
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return value
-    like = None if isinstance(like, str) else like
-    text = value.isoformat(sep=" ", timespec="milliseconds").replace(".000", "").removesuffix("+00:00")
-    return text.split(" ", 1)[1] if like is not None and value.date() == like.date() else text
-
-
-def span(row: dict[str, Any]) -> str:
-    """Return the window of a row as text; an empty text for a row that belongs to a key and to no window."""
-    start, end = row.get("window_start"), row.get("window_end")
-    if row.get("namespace") == "key":
-        return ""
-    return "global" if start is None else f"{moment(start)} to {moment(end, start)}"
-
-
-def cell(value: object) -> object:
-    """Return a value as a cell of a table."""
-    if isinstance(value, datetime):
-        return moment(value)
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    if isinstance(value, dict):
-        return (
-            cell(value["value"])
-            if set(value) == {"at", "value"}
-            else ", ".join(f"{k} {cell(v)}" for k, v in value.items())
-        )
-    return value
 
 
 def _plain(value: object) -> object:

@@ -4,8 +4,9 @@ DAG files and the command line read only this file, so a project adds its pipeli
 Importing this room does not import Spark.
 """
 
-from tidegate.pipelines.config.file import ENVIRONMENT, find_config, load_config
+from tidegate.pipelines.config.file import ENVIRONMENT, config_of, find_config, load_config
 from tidegate.pipelines.config.settings import (
+    ANY_START,
     FILE_NAME,
     LEASE_NOTE,
     RESERVED,
@@ -18,6 +19,7 @@ from tidegate.pipelines.config.settings import (
 )
 
 __all__ = [
+    "ANY_START",
     "ENVIRONMENT",
     "FILE_NAME",
     "LEASE_NOTE",
@@ -28,6 +30,7 @@ __all__ = [
     "PartitionUnit",
     "PipelineEntry",
     "SourceAsset",
+    "config_of",
     "find_config",
     "load_config",
 ]

@@ -1,16 +1,18 @@
-"""The file tidegate.toml: where a command finds it, and its settings."""
+"""The file tidegate.toml: where a command finds it, and its settings. A project in code has the same settings."""
 
 from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tidegate.pipelines.config.faults import describe
-from tidegate.pipelines.config.settings import FILE_NAME, Config
+from tidegate.pipelines.config.settings import ANY_START, FILE_NAME, IN_CODE, Config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.names import listed
 
 ENVIRONMENT = "TIDEGATE_CONFIG"
 
@@ -54,7 +56,7 @@ def load_config(file: Path | None = None) -> Config:
         raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from error
-    if reserved := sorted({"root", "file_name"} & raw.keys()):
+    if reserved := sorted({"root", "file_name", "values", "session"} & raw.keys()):
         raise UsageError(f"{file}: {reserved[0]}: unknown key")
     try:
         return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
@@ -62,3 +64,27 @@ def load_config(file: Path | None = None) -> Config:
         faults = error.errors()
     # Raised outside of the handler: pydantic's error holds the values, and a chained traceback would show them.
     raise UsageError(f"{file}: {describe(faults)}")
+
+
+def config_of(
+    pipelines: Mapping[str, object], entries: Mapping[str, Mapping[str, object]], settings: Mapping[str, object]
+) -> Config:
+    """Return the settings of a project that code describes, without a file.
+
+    Args:
+        pipelines: the Pipeline values by name.
+        entries: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml.
+        settings: the other fields of the file; None takes the default.
+
+    Raises:
+        UsageError: a setting is faulty, or names a pipeline that is not given.
+    """
+    if strangers := sorted(entries.keys() - pipelines.keys()):
+        raise UsageError(f"settings has {strangers[0]!r}, but pipelines has {listed(sorted(pipelines))}")
+    fields = {name: {"start": ANY_START, **entries.get(name, {}), "object": IN_CODE} for name in pipelines}
+    given = {name: value for name, value in settings.items() if value is not None}
+    try:
+        return Config.model_validate({"root": Path.cwd(), **given, "pipelines": fields, "values": dict(pipelines)})
+    except ValidationError as error:
+        faults = error.errors()
+    raise UsageError(f"Project: {describe(faults)}")

@@ -6,7 +6,7 @@ import importlib
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -22,6 +22,12 @@ LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
 
 RESERVED = "_tidegate"
 """Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
+
+ANY_START = datetime.min.replace(tzinfo=UTC)
+"""`start` of a pipeline that has none: its backfill may begin anywhere."""
+
+IN_CODE = "Project(pipelines=[...])"
+"""`object` of a pipeline that was given as a value."""
 
 _NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
 
@@ -233,6 +239,10 @@ class Config(BaseModel):
     """The folder of the file."""
     file_name: str = Field(default=FILE_NAME, exclude=True)
     """The file's name in `root`."""
+    values: dict[str, Any] = Field(default={}, exclude=True, repr=False)
+    """Pipelines that code gave as values, by name; `object` of the others is imported."""
+    session: Any = Field(default=None, exclude=True, repr=False)
+    """A session of Spark that runs already, for the engine `spark`; None starts one."""
 
     @property
     def file(self) -> Path:
@@ -292,6 +302,8 @@ class Config(BaseModel):
     @property
     def names(self) -> str:
         """Return the names of the pipelines as the clause of a message."""
+        if self.values:
+            return f"Project(pipelines=[...]) has {listed(sorted(self.pipelines))}"
         if not self.pipelines:
             return f"{self.file} has no pipeline; add one as [pipelines.NAME]"
         return f"{self.file} has {listed(sorted(self.pipelines))}"

@@ -11,12 +11,16 @@ from tidegate.pipelines.imports import similar
 
 
 def load_pipeline(config: Config, name: str) -> Pipeline:
-    """Import the Pipeline value that an entry names.
+    """Return the Pipeline value of an entry: the one that code gave, else the one that `object` names, imported.
 
     Raises:
         UsageError: there is no such entry, it names no Pipeline, or the Pipeline has another name.
     """
     entry = config.entry(name)
+    if name in config.values:
+        given = config.values[name]
+        assert isinstance(given, Pipeline)
+        return given
     value = config.load(entry.object, f"pipelines.{name}.object")
     if not isinstance(value, Pipeline):
         module = sys.modules[entry.object.partition(":")[0]]

@@ -158,9 +158,15 @@ class Engine(Protocol):
 
 
 def settings_of(config: Config) -> Callable[[str], str | None]:
-    """Return a function that returns the value of a setting of Spark in tidegate.toml, or None."""
+    """Return a function that returns the value of a setting of Spark in tidegate.toml, or None.
+
+    A session that the project was given has settings of its own.
+    """
 
     def setting(name: str) -> str | None:
+        if config.session is not None:
+            given: str | None = config.session.conf.get(name, None)
+            return given
         value = config.spark.get(name)
         return None if value is None else str(value)
 

@@ -21,7 +21,7 @@ def require_engine(config: Config, subject: str) -> None:
     Raises:
         UsageError: it is not installed; the error names the extra.
     """
-    if config.engine == "spark":
+    if config.engine == "spark" and config.session is None:
         from tidegate.pipelines.engine.spark.session import require_spark
 
         require_spark(config, subject)
@@ -41,4 +41,8 @@ def engine_of(config: Config, name: str, starts: Callable[[], None] = lambda: No
         return LocalEngine.of(config)
     from tidegate.pipelines.engine.spark.engine import SparkEngine
 
+    if config.session is not None:
+        from tidegate.pipelines.engine.spark.given import BorrowedSession
+
+        return BorrowedSession(config)
     return SparkEngine.of(config, name, starts)

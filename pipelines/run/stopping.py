@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LeaseHeld, TidegateError
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.config import Config
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _POLL_SECONDS = 1.0
 
 
 def stop_driver(
-    config_file: str | Path, pipeline: str, patience: float, tell: Callable[[str], None] = lambda text: None
+    config: Config | str | Path, pipeline: str, patience: float, tell: Callable[[str], None] = lambda text: None
 ) -> str | None:
     """Ask the running driver to stop, wait for its end, and return its description; None if no driver is running.
 
     Args:
-        config_file: tidegate.toml.
+        config: the project, or its tidegate.toml.
         pipeline: a name in it.
         patience: seconds to wait for its present epoch.
         tell: called with a line that names the driver.
@@ -37,12 +38,10 @@ def stop_driver(
     """
     from tidegate.pipelines.run.driver import system_clock
     from tidegate.pipelines.run.lease import read_lease, request_stop
-    from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-    config = load_config(Path(config_file))
-    config.entry(pipeline)
-    tables = PipelineTables(warehouse_of(config), pipeline)
+    project = config if isinstance(config, Config) else load_config(Path(config))
+    tables = PipelineTables.of(project, pipeline)
     stopped = request_stop(tables, system_clock())
     if stopped is None:
         return None
@@ -94,7 +93,32 @@ class Holder:
             request_stop(self._tables(), system_clock())
 
     def _tables(self) -> PipelineTables:
-        from tidegate.pipelines.storage import warehouse_of
         from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-        return PipelineTables(warehouse_of(self.config), self.pipeline)
+        return PipelineTables.of(self.config, self.pipeline)
+
+
+class StopRequest:
+    """A request to end, which a signal may bring at any moment, also while this thread waits for it.
+
+    `threading.Event` can't be used: its `set` waits for a lock that an interrupted `wait` of the same thread may hold.
+    """
+
+    def __init__(self) -> None:
+        self._is_made = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def make(self) -> None:
+        """Make the request, and end a `wait`."""
+        self._is_made = True
+        self._wake.put(None)
+
+    def is_made(self) -> bool:
+        """Return True after the request."""
+        return self._is_made
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the request, at most so many seconds."""
+        if not self._is_made:
+            with suppress(Empty):
+                self._wake.get(timeout=seconds)

@@ -38,6 +38,9 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.table_log import LogMemory
 from tidegate.windowing.time import Millis, positive_millis
 
+ENDS_BY_ITSELF = "stream --available-now"
+"""The command in the lease of a stream that reads the commits that are there and ends."""
+
 OnEpoch = Callable[[Manifest], None]
 
 Pause = Callable[[float], object]

@@ -16,8 +16,9 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
+from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage import Warehouse, warehouse_of
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
 from tidegate.pipelines.tables.commits import commit_by
 from tidegate.pipelines.tables.newest import newest
@@ -61,6 +62,16 @@ class PipelineTables:
 
     warehouse: Warehouse
     pipeline: str
+
+    @classmethod
+    def of(cls, config: Config, pipeline: str) -> PipelineTables:
+        """Return the tables of a pipeline that a project has; the pipeline itself is not imported.
+
+        Raises:
+            UsageError: the project has no pipeline of that name.
+        """
+        config.entry(pipeline)
+        return cls(warehouse_of(config), pipeline)
 
     def path(self, table: str) -> str:
         """Return the path of a table."""

@@ -114,6 +114,22 @@ start = 2024-03-01
 """
 
 
+IN_CODE = """
+import json, sys
+from pyspark.sql import SparkSession
+from tidegate import Project
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+spark.range(3).createOrReplaceTempView("three")
+project = Project("tidegate.toml", spark=spark)
+project.stream("spreads")
+print(json.dumps([row["spread"] for row in project.results("spreads", view="latest").to_dict()]))
+assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+assert spark.sql("SELECT count(*) FROM three").collect()[0][0] == 3
+spark.stop()
+"""
+
 FOLLOW = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -316,6 +332,15 @@ def test_the_format_is_read_and_followed_through_the_server(tmp_path: Path, serv
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [[["ann", 4, "+"]], [["ann", 4, "+"]]]
+
+
+def test_a_project_in_code_runs_in_a_session_of_connect_and_leaves_it_as_it_was(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect")
+    project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
+    (project.lake.folder / "job.py").write_text(IN_CODE)
+    done = project.run(server, python=("job.py",))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout) == [4]
 
 
 def test_an_error_in_a_task_is_told_in_one_line(tmp_path: Path, server: str) -> None:

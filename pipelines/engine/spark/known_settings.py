@@ -24,6 +24,8 @@ def known_settings(config: Config) -> Callable[[str], str | None] | None:
 
 
 def _has_other_settings(config: Config) -> bool:
+    if config.session is not None:
+        return True
     if remote_of(config.spark) is not None or os.environ.get("PYSPARK_SUBMIT_ARGS"):
         return True
     # A session in a JVM that runs already takes its settings over.

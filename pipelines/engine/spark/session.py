@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TIME_ZONE = "spark.sql.session.timeZone"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
-_SESSION: dict[str, str | int | bool] = {
+SESSION: dict[str, str | int | bool] = {
     # Times are passed to Python in the session's zone, and ours is UTC.
     _TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
@@ -103,7 +103,7 @@ def start_session(config: Config, name: str) -> SparkSession:
 
 
 def _start_on_server(config: Config, name: str, remote: str) -> SparkSession:
-    ours = {key: _text(value) for key, value in _SESSION.items()}
+    ours = {key: _text(value) for key, value in SESSION.items()}
     given = {key: _text(value) for key, value in config.spark.items()}
     return start_connect(remote, name, ours, given, str(config.file))
 
@@ -252,7 +252,7 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(config.work_folder / "spark-warehouse"),
-        **_SESSION,
+        **SESSION,
         "spark.python.worker.faulthandler.enabled": True,
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
         # Elsewhere these folders may not exist, and the modules are sent.

@@ -72,6 +72,17 @@ def own_modules(imported: Mapping[str, ModuleType]) -> list[Path]:
     return sorted(paths)
 
 
+def unknown_modules(imported: Mapping[str, ModuleType], master: str | None) -> list[Path]:
+    """Return the modules of `own_modules` that workers of a running session may not find.
+
+    Args:
+        imported: the modules of this process.
+        master: master of the session; workers of this machine find what is installed. None for a Connect server.
+    """
+    is_here = master is not None and is_local(master)
+    return [path for path in own_modules(imported) if not (is_here and _is_installed(path))]
+
+
 def _is_installed(path: Path) -> bool:
     """Return True for a file or folder of Python or of an installed package."""
     where = path.resolve()

@@ -60,7 +60,7 @@ def test_a_stream_that_waits_for_data_lives_and_gives_a_sign_at_each_turn(
         if len(answers) == 3:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("tidegate.pipelines.cli.stream.StopRequest.wait", wait)
+    monkeypatch.setattr("tidegate.pipelines.run.stopping.StopRequest.wait", wait)
     assert streaming.tidegate("stream", "sessions", "--interval", "5s")[0] == 0
     assert answers == [(0, 1)] * 3
 

@@ -236,7 +236,7 @@ def test_a_folder_that_can_not_be_made_is_a_usage_error_that_names_the_setting(p
 def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.cli.screen.load_config", lambda file: 1 / 0)
+    monkeypatch.setattr("tidegate.pipelines.project.project.load_config", lambda file: 1 / 0)
     code, told = project.tidegate("runs", "sessions")
     raised = re.escape("tidegate: ZeroDivisionError: division by zero (") + r"\S*test_exit_codes.py:\d+ in <lambda>\)"
     assert code == 1

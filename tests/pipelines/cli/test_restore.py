@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 from tests.lake import EVENTS, Clock, at
 from tests.pipelines.cli.project import Project
-from tidegate.pipelines.cli.stream import has_left
+from tidegate.pipelines.project.stream import has_left
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.head import read_snapshot
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.cli.project import Project
-from tidegate.pipelines.cli.runs import lag
 from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.project.runs import lag
 
 KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
 

@@ -161,7 +161,7 @@ def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_resto
             scheduled.__exit__(None, None, None)
 
     monkeypatch.setattr(
-        "tidegate.pipelines.cli.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept)))
+        "tidegate.pipelines.project.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept)))
     )
     code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", "60")
     assert (code, told.count("waiting for process"), len(slept)) == (0, 1, 3), told
@@ -184,7 +184,7 @@ def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
     streaming.data(*NOW)
     slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(len(slept)))
-    monkeypatch.setattr("tidegate.pipelines.cli.stream.time", clock)
+    monkeypatch.setattr("tidegate.pipelines.project.stream.time", clock)
     with Lease(streaming.by_hand.tables, holder, system_clock):
         code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", patience)
     assert (code, f"({holder})" in told, len(slept)) == (4, True, looks), told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.cli.vacuum import spans
+from tidegate.pipelines.project.clean import spans
 
 
 @pytest.mark.parametrize(

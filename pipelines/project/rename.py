@@ -1,41 +1,77 @@
-"""`tidegate rename` gives a pipeline's tables another name. Starts no JVM."""
+"""Another name for a pipeline's tables. Starts no JVM."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
-import click
-
-from tidegate.pipelines.backups.backup import list_backups
 from tidegate.pipelines.backups.renamed import copy_tables, finish, remove_tables, unfinished
-from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.names import check_name
+from tidegate.pipelines.project.backups import backups_of
+from tidegate.pipelines.report.answer import Answer, Shown
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease, read_lease
 from tidegate.pipelines.run.work_folder import FilesOfRuns
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
-@click.command()
-@click.argument("old")
-@click.argument("new")
-@with_screen
-def rename(screen: Screen, old: str, new: str) -> None:
-    """Give the tables of pipeline OLD the name NEW, with all snapshots, savepoints and checks.
+@dataclass(frozen=True, slots=True)
+class RenamedTables(Answer):
+    """Tables that have another name.
 
-    First end the runs of OLD, and change its name in the code and in tidegate.toml. The tables are copied and
-    compared, then the old ones are removed, with the reports and pages of checks of OLD. An interrupted rename is
-    continued by the same command.
+    Args:
+        old: the old name.
+        epoch: the newest epoch.
+        run_id: the run that made it.
+        pipeline: the new name.
+        copied: bytes that were copied.
+        files: number of files of old runs that were removed.
+        backups: names of the backups that were made under the old name.
+        warehouse: place of all tables.
     """
-    config = screen.config()
+
+    old: str
+    epoch: int
+    run_id: str
+    pipeline: str
+    copied: int
+    files: int
+    backups: tuple[str, ...]
+    warehouse: str
+    for_people = ("warehouse",)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return sentences that say what must change elsewhere."""
+        old, new, uri = self.old, self.pipeline, self.warehouse
+        yield (
+            f"{old} is now {new}, at epoch {self.epoch}; {self.copied} bytes were copied. The next run goes on "
+            "from there"
+        )
+        yield "what reads it must change:"
+        yield (
+            f"- paths of tables: {uri}/{new}/results in place of {uri}/{old}/results, and so the others; their ids and "
+            "versions are the same"
+        )
+        yield (
+            f"- assets in Airflow: tidegate://{new}/results and tidegate://{new}/state, named {new}__...; DAGs that "
+            f"are scheduled by those of {old} wait for nothing now"
+        )
+        yield f"- DAGs: those of {new} are new, and Airflow keeps the runs of {old}'s under their old ids"
+        yield f"- metrics, alarms and lineage: their label is {new} from now on"
+        for name in self.backups:
+            yield f"- backup {name} was made of {old}: it brings back only a pipeline of that name"
+
+
+def rename(config: Config, old: str, new: str) -> RenamedTables:
+    """Give the tables of a pipeline another name; an interrupted call is continued by the same call."""
     _check_names(config, old, new)
-    after = screen.tables(new)
-    before = PipelineTables(after.warehouse, old)
+    after = PipelineTables.of(config, new)
+    before = PipelineTables(warehouse_of(config), old)
     if not before.exist and unfinished(after) is None:
         done = f" There is a pipeline {new!r}: was it renamed already?" if after.exist else ""
         raise UsageError(f"there are no tables of pipeline {old!r} in warehouse {after.warehouse.uri}.{done}")
@@ -52,19 +88,9 @@ def rename(screen: Screen, old: str, new: str) -> None:
             files = FilesOfRuns(config, old, ()).remove()
         ours.check()
         finish(before, after)
-    uri = after.warehouse.uri
-    backups = _backups(config, before)
-    screen.show(
-        {**asdict(renamed), "pipeline": new, "copied": copied, "files": files, "backups": backups},
-        f"{old} is now {new}, at epoch {renamed.epoch}; {copied} bytes were copied. The next run goes on from there",
-        "what reads it must change:",
-        f"- paths of tables: {uri}/{new}/results in place of {uri}/{old}/results, and so the others; their ids and "
-        "versions are the same",
-        f"- assets in Airflow: tidegate://{new}/results and tidegate://{new}/state, named {new}__...; DAGs that are "
-        f"scheduled by those of {old} wait for nothing now",
-        f"- DAGs: those of {new} are new, and Airflow keeps the runs of {old}'s under their old ids",
-        f"- metrics, alarms and lineage: their label is {new} from now on",
-        *(f"- backup {name} was made of {old}: it brings back only a pipeline of that name" for name in backups),
+    backups = backups_of(config, old)
+    return RenamedTables(
+        **asdict(renamed), pipeline=new, copied=copied, files=files, backups=backups, warehouse=after.warehouse.uri
     )
 
 
@@ -107,10 +133,3 @@ def _check_ended(before: PipelineTables) -> None:
             f"pipeline {before.pipeline!r} is being driven by {holder}: pause its DAGs in Airflow, and end the run by "
             "Ctrl-C or SIGTERM to its process. The lease of a dead process ends by itself. Nothing was changed"
         )
-
-
-def _backups(config: Config, before: PipelineTables) -> list[str]:
-    if config.backups_uri is None:
-        return []
-    place = PipelineTables(Warehouse(config.backups_uri, before.warehouse.options), before.pipeline)
-    return [backup.name for backup in list_backups(place)]

@@ -1,0 +1,234 @@
+"""The check of a pipeline as of an epoch against its suites, and the acknowledgement of windows that stay bad."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate.expectations.changed import Changed, Mark, changed_partitions
+from tidegate.expectations.pinned import Pinned, pin
+from tidegate.expectations.run import QualityRun, run_suites
+from tidegate.expectations.suites import check_suite, suites
+from tidegate.expectations.unexpected_rows import matches
+from tidegate.pipelines.config import Config, PartitionUnit
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import QualityFailed, UsageError
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.work_folder import DAY, clean
+from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
+from tidegate.pipelines.tables import quality as outcomes
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+"""Texts and quoted names of SQL."""
+_UNSTABLE = re.compile(
+    r"\b(?:select\b|(?:now|random|uuid|today)\s*\(|current_(?:date|time|timestamp)\b|localtime(?:stamp)?\b)",
+    re.IGNORECASE,
+)
+"""What depends on other windows or on the moment: a condition is evaluated again at each check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality(Answer):
+    """The outcome of a check.
+
+    Args:
+        pinned: the tables as of the epoch.
+        run: the expectations, each with its outcome.
+        changed: partitions whose final windows changed; None if they were not asked for, or are held back.
+        report: address of the run report; None if there is none.
+    """
+
+    pinned: Pinned
+    run: QualityRun
+    changed: Changed | None
+    report: str | None
+
+    @property
+    def success(self) -> bool:
+        """True if every critical expectation holds."""
+        return not self.run.is_critical
+
+    def require(self) -> Quality:
+        """Return this outcome, if it is good.
+
+        Raises:
+            QualityFailed: a critical expectation does not hold.
+        """
+        if self.success:
+            return self
+        held = "" if self.changed is None else f"; partitions that may be read: {self.changed}"
+        run = self.run
+        raise QualityFailed(f"{run.pipeline}, epoch {run.epoch}: {run.failures}; see {run.docs}{held}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the checked snapshot, and the outcome of each expectation."""
+        run, pinned = self.run, self.pinned
+        return {
+            **_of_snapshot(pinned),
+            "windows": pinned.fresh_windows,
+            "looked_from": None if pinned.scope.proof is None else pinned.scope.proof.epoch,
+            "check_id": run.checks[0].check_id if run.checks else None,
+            "quality": run.state,
+            "expectations": {"checked": len(run.checks), "hold": len(run.checks) - len(run.failed)},
+            "success": self.success,
+            "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
+            "partitions": None if self.changed is None else self.changed.to_dict(),
+            "acknowledged": [
+                {"epoch": number, "where": where, "reason": reason} for number, where, reason in pinned.acknowledged
+            ],
+            "docs": run.docs,
+            "report": self.report,
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence, and the expectations that fail."""
+        run, pinned = self.run, self.pinned
+        since = "" if pinned.since is None else f" since epoch {pinned.since}"
+        yield (
+            f"{run.pipeline}, epoch {run.epoch}: {pinned.fresh_windows} windows became final{since}, {run.state}; "
+            f"{len(run.checks) - len(run.failed)} of {len(run.checks)} expectations hold"
+        )
+        if run.failed:
+            failed = [
+                ("FAILS", check.severity, check.suite, f"{check.expectation}{check.subject}", check.observed)
+                for check in run.failed
+            ]
+            yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
+        if self.changed is not None:
+            yield f"changed partitions: {self.changed}"
+        yield f"Data Docs: {run.docs}"
+        if self.report is not None:
+            yield f"Run report: {self.report}"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged(Answer):
+    """Windows that may pass the pipeline's own suite.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: the epoch as of which they are known.
+        where: the condition that they fulfil.
+        reason: the reason.
+        windows: their number.
+    """
+
+    pipeline: str
+    epoch: int
+    where: str
+    reason: str
+    windows: int
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield (
+            f"{self.windows} windows of {self.pipeline} are acknowledged as of epoch {self.epoch}: "
+            "checks pass over them"
+        )
+
+
+def check(
+    config: Config,
+    pipeline: str,
+    epoch: int | None,
+    everything: bool,
+    unit: PartitionUnit | None,
+    since: str | None,
+    with_report: bool,
+) -> Quality:
+    """Check the tables of a pipeline as of an epoch, write table `quality` and Data Docs, and return the outcome.
+
+    Args:
+        config: the project.
+        pipeline: name of the pipeline.
+        epoch: the epoch; None for the newest.
+        everything: True to check every window that stands, and to read every file.
+        unit: length of the partitions whose changes are wanted; None for none.
+        since: JSON of `mark` of an earlier outcome; only what changed since then counts.
+        with_report: True to write the run report as well.
+
+    Raises:
+        UsageError: the suite is faulty.
+        Refused: the pipeline has no such epoch.
+    """
+    path = config.entry(pipeline).suite
+    suite = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
+    tables = PipelineTables.of(config, pipeline)
+    folder = config.work_folder / docs_folder(pipeline)
+    folder.mkdir(parents=True, exist_ok=True)
+    pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder, everything=everything)
+    if suite is not None:
+        check_suite(suite, f"pipelines.{pipeline}.suite = {path!r}", pinned.no_rows)
+    run = run_suites(suites(pinned, suite), pinned, tables, artifacts_of(config))
+    now = system_clock()
+    outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
+    clean(config, now)
+    changed = _changed(config, pinned, run, unit, None if since is None else Mark.parse(since))
+    report = None
+    if with_report:
+        from tidegate.pipelines.report.page import write_report
+
+        report = write_report(config, pipeline, run.epoch)
+    return Quality(pinned, run, changed, report)
+
+
+def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Acknowledged:
+    """Let windows pass the pipeline's own suite from now on, although they are bad.
+
+    Raises:
+        UsageError: there is no reason, no window fulfils the condition, or another check could give another answer.
+    """
+    if not reason.strip():
+        raise UsageError("--reason is empty: say why these windows may pass, for whoever reads it later")
+    if found := _UNSTABLE.search(_QUOTED.sub("''", where)):
+        raise UsageError(
+            f"--where {where!r}: {found[0].strip('( ')!r} gives another answer at the next check, which would pass "
+            "over windows that nobody has seen. Compare columns of a window with values"
+        )
+    tables = PipelineTables.of(config, pipeline)
+    # Most bad windows are new; others only `quality --all` looks at, and all windows are many.
+    for everything in (False, True):
+        pinned = pin(tables, load_pipeline(config, pipeline), everything=everything)
+        windows = pinned.fresh
+        if count := int(matches(where, windows).sum()) if len(windows) else 0:
+            break
+    else:
+        raise UsageError(
+            f"--where {where!r}: none of the {len(windows)} final windows of {pipeline} that are not acknowledged yet "
+            f"fulfils it. `tidegate quality {pipeline} --all` names those that fail"
+        )
+    outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
+    return Acknowledged(pipeline, pinned.manifest.epoch, where, reason, count)
+
+
+def _changed(
+    config: Config, pinned: Pinned, run: QualityRun, unit: PartitionUnit | None, readers_know: Mark | None
+) -> Changed | None:
+    """Return the partitions that changed and may be told; a failed check holds back all, or those with bad windows."""
+    by_partition = config.entry(run.pipeline).hold == "partitions" and run.names_windows
+    if unit is None or (run.is_critical and not by_partition):
+        return None
+    changed = changed_partitions(pinned, unit, readers_know, run.failing)
+    # Partitions that are too many to be named can't be held back one by one.
+    return changed if changed.are_few or not run.is_critical else None
+
+
+def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
+    """Return the fields of the checked snapshot."""
+    manifest = pinned.manifest
+    return {
+        "pipeline": manifest.pipeline,
+        "timeline": manifest.timeline,
+        "epoch": manifest.epoch,
+        "snapshot_version": pinned.versions["state"],
+        "versions": dict(pinned.versions),
+        "since": pinned.since,
+        "interval": pinned.interval,
+        "watermark": manifest.watermark,
+        "counters": dict(manifest.counters),
+    }

@@ -1,0 +1,380 @@
+"""Backfills: intervals of event time, one epoch each; their plan; and a replay of the source's commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from time import perf_counter
+from typing import Any, Literal
+
+from dateutil.relativedelta import relativedelta
+
+from tidegate.pipelines.config import ANY_START, Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.engine.choose import require_engine
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.inspect.explanation import look_at_source
+from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.project.progress import Teller
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.run.backfill import IntervalRun
+from tidegate.pipelines.run.backfill import backfill as run
+from tidegate.pipelines.run.backfill import end_of_input as end_input
+from tidegate.pipelines.run.backfill import replay as run_replay
+from tidegate.pipelines.run.corrections import Preview, preview_change
+from tidegate.pipelines.run.driver import Patience, drive
+from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.sources.open_source import check_sources_exist
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import Millis, show_millis, to_millis
+
+_SHOWN = 20
+"""Most intervals of a preview that are shown as text."""
+
+_COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The event times of a backfill.
+
+    Args:
+        start: its first event time; None, with `end`, for none at all.
+        end: end of its event times, exclusive.
+        length: length of the slices; None for one slice.
+        fill_gaps: True to run first the intervals that are missing before `start`.
+
+    Raises:
+        UsageError: only one of the two is given.
+    """
+
+    start: datetime | None = None
+    end: datetime | None = None
+    length: relativedelta | None = None
+    fill_gaps: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.end is None):
+            raise _no_span()
+
+    def intervals(self, config: Config, pipeline: str) -> list[Interval]:
+        """Return the intervals, those that are missing before them included."""
+        if self.start is None or self.end is None:
+            return []
+        intervals = list(cut(self.start, self.end, self.length))
+        _check_start(config, pipeline, self.start, self.fill_gaps)
+        missing = _missing(config, pipeline, intervals[0], self.length) if self.fill_gaps else []
+        return [*missing, *intervals]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRun:
+    """The outcome of one interval of a backfill.
+
+    Args:
+        interval: the interval, int64 epoch milliseconds.
+        state: `done`, or `unchanged` if it was run before and nothing is different.
+        epoch: epoch of the snapshot at its end.
+        corrected: epoch that corrected windows before it, because rows of the source changed; None if there is none.
+        counters: counters of the epoch.
+        seconds: time that it took.
+    """
+
+    interval: Interval
+    state: Literal["done", "unchanged"]
+    epoch: int
+    corrected: int | None
+    counters: dict[str, int]
+    seconds: float
+
+    @property
+    def shown_state(self) -> str:
+        """The state as text. An interval that did not run again may have windows that were just corrected."""
+        if self.state == "done" or self.corrected is None:
+            return self.state
+        return f"not run again; epoch {self.corrected} corrected windows"
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled(Answer):
+    """The outcome of a backfill.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: its newest epoch; None if no interval was named.
+        runs: the intervals.
+    """
+
+    pipeline: str
+    epoch: int | None
+    runs: tuple[BackfillRun, ...]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the intervals as a table."""
+        yield ""
+        rows = [
+            (
+                describe(each.interval),
+                each.shown_state,
+                each.epoch,
+                each.counters["events_in"],
+                each.counters["on_time"],
+                each.counters["late"],
+                filtered(each.counters),
+                fired(each.counters),
+                each.counters.get(ROWS_OUT, "-"),
+                each.counters["open_windows"],
+                f"{each.seconds:.1f}",
+            )
+            for each in self.runs
+        ]
+        yield Grid(self.pipeline, _COLUMNS, rows, _COLUMNS[2:])
+
+
+def backfill(
+    config: Config,
+    pipeline: str,
+    span: Span,
+    and_following: bool,
+    again: bool,
+    end_of_input: bool,
+    patience: float,
+    teller: Teller,
+) -> Backfilled:
+    """Run a pipeline over intervals of event time, and end event time after them with `end_of_input`."""
+    value = load_pipeline(config, pipeline)
+    intervals = span.intervals(config, pipeline)
+    if not intervals and not end_of_input:
+        raise _no_span()
+    require_engine(config, "a backfill")
+    check_first_run(config, value)
+    runs: list[BackfillRun] = []
+    wait = Patience(patience, "backfill", teller.say)
+    with drive(config, value, "backfill", wait=wait) as driver:
+        driver.tell = teller.step
+        began = perf_counter()
+        for done in run(driver, intervals, and_following, again):
+            runs.append(_told(done, round(perf_counter() - began, 2), value, teller))
+            began = perf_counter()
+        if end_of_input:
+            teller.say(_ended(pipeline, end_input(driver)))
+    # An interval that is unchanged has an old epoch, and the correction before it a new one.
+    epochs = [epoch for each in runs for epoch in (each.epoch, each.corrected) if epoch is not None]
+    return Backfilled(pipeline, max(epochs, default=None), tuple(runs))
+
+
+def _told(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Teller) -> BackfillRun:
+    """Report an interval, and return what was done with it."""
+    if done.corrected is not None:
+        teller.say(f"rows of the source changed  corrected  epoch {done.corrected.epoch}: {corrected(done.corrected)}")
+    epoch, counters = done.manifest.epoch, done.manifest.counters
+    correction = None if done.corrected is None else done.corrected.epoch
+    answer = BackfillRun(done.interval, done.state, epoch, correction, counters, seconds)
+    teller.say(
+        f"{describe(done.interval)}  {answer.shown_state}  epoch {epoch}: {read(pipeline, counters)}, "
+        f"{counters['open_windows']} open, {seconds} s"
+    )
+    return answer
+
+
+def _ended(pipeline: str, manifest: Manifest | None) -> str:
+    if manifest is None:
+        return f"{pipeline}: its input has already ended"
+    return (
+        f"end of input  done  epoch {manifest.epoch}: {fired(manifest.counters)} fired, "
+        f"{manifest.counters['open_windows']} open"
+    )
+
+
+def corrected(manifest: Manifest) -> str:
+    """Describe a correction: the rows that were deleted and added, and the panes that it published."""
+    counters = manifest.counters
+    return (
+        f"{counters[ROWS_GONE]} gone ({counters[TAKEN_BACK]} from windows), {counters['events_in']} came "
+        f"({filtered(counters)} filtered), {counters[RETRACTED]} retracted, {fired(counters)} fired"
+    )
+
+
+def read(pipeline: Pipeline, counters: dict[str, int]) -> str:
+    """Describe the input of an epoch, and its output."""
+    return f"{counters['events_in']} in, {counters['late']} late, {put_out(pipeline, counters)}"
+
+
+def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
+    """Describe the output of an epoch: the windows that fired, or the rows of a process function or join."""
+    if isinstance(pipeline.compute, Windows):
+        return f"{fired(counters)} fired"
+    return f"{counters.get(ROWS_OUT, '-')} rows out"
+
+
+def check_first_run(config: Config, pipeline: Pipeline) -> None:
+    """Refuse the first run of a pipeline whose source does not exist, before Spark starts, which takes a while.
+
+    Later runs first publish epochs that are not yet published, for which no source is needed.
+    """
+    config.make_folders()
+    warehouse = warehouse_of(config)
+    if not PipelineTables(warehouse, pipeline.name).exist:
+        check_sources_exist(pipeline, warehouse)
+
+
+def _no_span() -> UsageError:
+    return UsageError(
+        "say which event times to run: give --start and --end, such as --start 2013-01-01; in "
+        "Airflow, the Params interval_start and interval_end"
+    )
+
+
+def _missing(config: Config, pipeline: str, first: Interval, length: relativedelta | None) -> list[Interval]:
+    """Return the intervals between what was run and an interval; none if a stream has taken over."""
+    head = read_snapshot(PipelineTables.of(config, pipeline))
+    if head is None:
+        begins = config.entry(pipeline).start
+        return [] if begins == ANY_START else cut_gap(to_millis(begins), first, length)
+    # The inputs of a backfill stand at the same event time.
+    frontier = next(iter(head.manifest.positions.values())).frontier
+    return [] if frontier is None else cut_gap(frontier, first, length)
+
+
+def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool) -> None:
+    """Refuse a first run that begins before or after the pipeline's `start`: rows between them would be lost."""
+    begins = config.entry(pipeline).start
+    if begins == ANY_START:
+        return
+    ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
+    if first < begins:
+        raise UsageError(
+            f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin there, or set an earlier "
+            f"{ways}"
+        )
+    if first > begins and not fill_gaps and read_snapshot(PipelineTables.of(config, pipeline)) is None:
+        raise Refused(
+            f"--start {show(first)}: {pipeline} starts at {show(begins)} and was never run, so the rows between these "
+            f"times would be lost. Begin at {show(begins)}, run what lies between with --fill-gaps, or set a later "
+            f"{ways}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedEpoch:
+    """An epoch of a replay.
+
+    Args:
+        epoch: its number.
+        watermark: its watermark, int64 epoch milliseconds.
+        counters: its counters.
+    """
+
+    epoch: int
+    watermark: Millis
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(Answer):
+    """The outcome of a replay.
+
+    Args:
+        pipeline: name of the pipeline.
+        epochs: its epochs.
+    """
+
+    pipeline: str
+    epochs: tuple[ReplayedEpoch, ...]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield f"{self.pipeline}: every source commit is replayed"
+
+
+def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller: Teller) -> Replayed:
+    """Run a pipeline over all commits of its source, as a stream would have seen them."""
+    value = load_pipeline(config, pipeline)
+    require_engine(config, "a backfill")
+    check_first_run(config, value)
+    epochs: list[ReplayedEpoch] = []
+    with drive(config, value, "backfill") as driver:
+        driver.tell = teller.step
+        for manifest in run_replay(driver, commits_per_epoch):
+            epochs.append(ReplayedEpoch(manifest.epoch, manifest.watermark, manifest.counters))
+            teller.say(
+                f"epoch {manifest.epoch}: {read(value, manifest.counters)}, {manifest.counters['open_windows']} open, "
+                f"watermark {show_millis(manifest.watermark)}"
+            )
+    return Replayed(pipeline, tuple(epochs))
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan(Answer):
+    """The plan of a backfill.
+
+    Args:
+        pipeline: name of the pipeline.
+        planned: the intervals, each with what would be done.
+        changes: intervals whose rows changed in the source, which would be corrected first; None if nothing changed.
+    """
+
+    pipeline: str
+    planned: tuple[tuple[Interval, str], ...]
+    changes: Preview | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the intervals, and those whose rows changed."""
+        changed = () if self.changes is None else self.changes.intervals
+        return {
+            "pipeline": self.pipeline,
+            "planned": [{"interval": interval.model_dump(), "state": state} for interval, state in self.planned],
+            "changed": [
+                {"interval": each.interval.model_dump(), "gone": each.gone, "came": each.came} for each in changed
+            ],
+            "by_change_feed": self.changes is not None and self.changes.by_feed,
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the corrections, the first of them if there are many, and a table of the intervals."""
+        if (changes := self.changes) is not None:
+            versions = ", ".join(map(str, changes.versions))
+            yield (
+                f"rows of the source changed in version {versions}: their windows would be corrected first, in one "
+                "epoch"
+            )
+            yield f"what changed is told {'by the change feed' if changes.by_feed else 'by a comparison of files'}"
+            for each in changes.intervals[:_SHOWN]:
+                yield f"{describe(each.interval)}  would be corrected: {each.gone} gone, {each.came} came"
+            if (more := len(changes.intervals) - _SHOWN) > 0:
+                yield f"and {more} more intervals; --json lists all"
+        yield Grid(
+            self.pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in self.planned]
+        )
+
+
+def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> BackfillPlan:
+    """Return what a backfill would do. Only logs and the newest snapshot are read, and no JVM is started."""
+    value = load_pipeline(config, pipeline)
+    intervals = span.intervals(config, pipeline)
+    if not intervals:
+        raise _no_span()
+    check_sources_exist(value, warehouse_of(config))
+    look_at_source(config, value)
+    head = read_snapshot(PipelineTables.of(config, pipeline))
+    position = None if head is None else next(iter(head.manifest.positions.values()))
+    stands = None if position is None else position.frontier
+    planned: list[tuple[Interval, str]] = []
+    for interval in intervals:
+        if position is not None and position.frontier is None:
+            state = "refused: a stream has taken over"
+        elif stands is None or interval.start == stands:
+            state, stands = "would run", interval.end
+        elif interval.start > stands:
+            state = "refused: a gap lies before it, which --fill-gaps runs"
+        else:
+            compared = "would be compared, and run again if anything changed"
+            state = f"run before: {'would run again' if again else compared}"
+        planned.append((interval, state))
+    return BackfillPlan(pipeline, tuple(planned), preview_change(config, value))

@@ -1,0 +1,207 @@
+"""Backups: all tables of a pipeline copied to another place, and lost tables recreated. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate.pipelines.backups.backup import Backup, create_backup, delete_backups, find_backup, list_backups
+from tidegate.pipelines.backups.restored import restore_backup
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.sources.places import place as place_of
+from tidegate.pipelines.storage import Warehouse, warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import show_millis
+
+_COLUMNS = ("name", "epoch", "timeline", "watermark", "files", "bytes", "created (UTC)")
+
+
+@dataclass(frozen=True, slots=True)
+class BackupCreated(Answer):
+    """A backup that was made.
+
+    Args:
+        backup: the backup.
+        copied: bytes that were copied; other files are in older backups already.
+        deleted: names of the backups that were removed.
+        path: its place.
+    """
+
+    backup: Backup
+    copied: int
+    deleted: tuple[str, ...]
+    path: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the backup, what was copied, and what was removed."""
+        return {**as_plain(self.backup), "copied": self.copied, "deleted": list(self.deleted)}
+
+    def shown(self) -> Iterator[Shown]:
+        """Return sentences."""
+        backup = self.backup
+        yield (
+            f"backup {backup.name} of {backup.pipeline}: epoch {backup.epoch}, {backup.size} bytes, {self.copied} of "
+            f"them copied now, in {self.path}"
+        )
+        if self.deleted:
+            yield f"removed: {', '.join(self.deleted)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backups(Answer):
+    """The backups of a pipeline, newest first.
+
+    Args:
+        pipeline: name of the pipeline.
+        place: folder or URI of all backups.
+        backups: the backups.
+    """
+
+    pipeline: str
+    place: str
+    backups: tuple[Backup, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the backups."""
+        return [as_plain(each) for each in self.backups]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the backups as a table."""
+        rows = [
+            (
+                each.name,
+                each.epoch,
+                each.timeline,
+                show_millis(each.watermark),
+                each.files,
+                each.size,
+                show_millis(each.created_at),
+            )
+            for each in self.backups
+        ]
+        yield Grid(f"backups of {self.pipeline} in {self.place}", _COLUMNS, rows, _COLUMNS[4:6])
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRestored(Answer):
+    """Tables that were recreated.
+
+    Args:
+        backup: the backup that they come from.
+        copied: bytes that were copied.
+    """
+
+    backup: Backup
+    copied: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the backup, and what was copied."""
+        return {**as_plain(self.backup), "copied": self.copied}
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        backup = self.backup
+        yield (
+            f"{backup.pipeline} is at epoch {backup.epoch} again, from backup {backup.name} "
+            f"({show_millis(backup.created_at)} UTC); the next run goes on from there"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BackupDeleted(Answer):
+    """A backup that was removed.
+
+    Args:
+        pipeline: name of the pipeline.
+        deleted: name of the backup.
+        files: number of files that were removed.
+        is_rest: True if only the rest of an interrupted removal was left.
+    """
+
+    pipeline: str
+    deleted: str
+    files: int
+    is_rest: bool
+    for_people = ("is_rest",)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        if self.is_rest:
+            yield f"{self.files} files that an interrupted command left of backups of {self.pipeline} are deleted"
+        else:
+            yield f"backup {self.deleted} of {self.pipeline} is deleted, with {self.files} files"
+
+
+def backup_create(config: Config, pipeline: str, name: str | None, keep: int | None) -> BackupCreated:
+    """Copy all tables as of the newest published epoch; with `keep`, remove all but so many of the newest backups."""
+    tables, place = _both(config, pipeline)
+    # A pipeline whose name or warehouse is wrong leaves nothing in the place of the backups.
+    if not tables.exist:
+        raise no_snapshot_yet(tables)
+    with Lease(place, "backup", system_clock) as lease:
+        now = system_clock()
+        name = name or f"at-{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
+        backup, copied = create_backup(tables, place, name, now, lease.check)
+        old = [each.name for each in list_backups(place)[keep:]] if keep else []
+        if old:
+            lease.check()
+            delete_backups(place, old, lease.check)
+    return BackupCreated(backup, copied, tuple(old), place.warehouse.path(pipeline))
+
+
+def backup_list(config: Config, pipeline: str) -> Backups:
+    """Return the backups of a pipeline."""
+    _, place = _both(config, pipeline)
+    return Backups(pipeline, place.warehouse.uri, tuple(list_backups(place)))
+
+
+def backup_restore(config: Config, pipeline: str, name: str) -> BackupRestored:
+    """Recreate lost tables from a backup, or from the newest one if the name is `latest`."""
+    tables, place = _both(config, pipeline)
+    backup = find_backup(place, name)
+    with Lease(tables, "backup restore", system_clock):
+        copied = restore_backup(tables, place, backup)
+    return BackupRestored(backup, copied)
+
+
+def backup_delete(config: Config, pipeline: str, name: str) -> BackupDeleted:
+    """Remove a backup, and the files that no other backup has."""
+    _, place = _both(config, pipeline)
+    with Lease(place, "backup delete", system_clock) as lease:
+        is_left = name in (*(each.name for each in list_backups(place)), "latest")
+        deleted = find_backup(place, name).name if is_left else name
+        files = delete_backups(place, [deleted] if is_left else [], lease.check)
+        if not (is_left or files):
+            find_backup(place, name)
+    return BackupDeleted(pipeline, deleted, files, not is_left)
+
+
+def backups_of(config: Config, pipeline: str) -> tuple[str, ...]:
+    """Return the names of the backups of a pipeline; none if the project names no place for them."""
+    if config.backups_uri is None:
+        return ()
+    place = PipelineTables(Warehouse(config.backups_uri, warehouse_of(config).options), pipeline)
+    return tuple(backup.name for backup in list_backups(place))
+
+
+def _both(config: Config, pipeline: str) -> tuple[PipelineTables, PipelineTables]:
+    """Return the pipeline's tables, and the pipeline in the place of its backups."""
+    tables = PipelineTables.of(config, pipeline)
+    if config.backups_uri is None:
+        raise UsageError(
+            f"`backups` is not set in {config.file}: name a folder or URI on other storage than the warehouse, such as "
+            'backups = "s3://other-bucket/backups"'
+        )
+    if place_of(config.backups_uri).is_relative_to(place_of(config.warehouse_uri)):
+        raise UsageError(
+            f"backups = {config.backups!r} in {config.file} lies in the warehouse, and would be lost with it: name a "
+            "place outside of it"
+        )
+    return tables, PipelineTables(Warehouse(config.backups_uri, tables.warehouse.options), pipeline)

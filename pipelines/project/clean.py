@@ -1,0 +1,120 @@
+"""Calls that keep the tables small: vacuum and optimize. They start no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.work_folder import clean
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.snapshots.recovery import trusted_head
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import Clearing
+from tidegate.pipelines.snapshots.retention import vacuum as run
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+
+_SPANS = 10
+"""The largest number of epoch ranges shown; thinning out snapshots makes a range for each hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed(Answer):
+    """Files that were removed.
+
+    Args:
+        pipeline: name of the pipeline.
+        dry_run: True if they would be removed.
+        clearing: the files by table, and the epochs whose snapshots can no longer be restored.
+    """
+
+    pipeline: str
+    dry_run: bool
+    clearing: Clearing
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the epochs, and numbers and size of files."""
+        return {
+            "pipeline": self.pipeline,
+            "dry_run": self.dry_run,
+            "snapshots": self.clearing.snapshots,
+            "files": {name: len(files) for name, files in self.clearing.files.items()},
+            "size": self.clearing.size,
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a table of the files, and the epochs."""
+        rows = [(name, len(files), sum(files.values())) for name, files in self.clearing.files.items()]
+        title = f"{self.pipeline}: {self.clearing.size} bytes {'would go' if self.dry_run else 'gone'}"
+        yield Grid(title, ("table", "files", "bytes"), rows, ("files", "bytes"))
+        yield f"snapshots that can no longer be restored: {spans(self.clearing.snapshots)}"
+
+
+def vacuum(config: Config, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> Vacuumed:
+    """Remove files that no retained snapshot, published row or unpublished epoch needs, and old files of runs."""
+    tables = PipelineTables.of(config, pipeline)
+    retention = Retention.of(config.entry(pipeline), snapshots, days)
+    if dry_run:
+        return Vacuumed(pipeline, dry_run, run(tables, retention, system_clock(), dry_run=True))
+    find_snapshot(tables, "latest")
+    with Lease(tables, "vacuum", system_clock) as lease:
+        clearing = run(tables, retention, system_clock(), check_lease=lease.check)
+    clean(config, system_clock())
+    return Vacuumed(pipeline, dry_run, clearing)
+
+
+def spans(epochs: Sequence[int]) -> str:
+    """Describe numbers of epochs: their count, and their ranges, such as `4 (1 to 3, 7)`."""
+    spans: list[list[int]] = []
+    for epoch in sorted(epochs):
+        if spans and spans[-1][1] == epoch - 1:
+            spans[-1][1] = epoch
+        else:
+            spans.append([epoch, epoch])
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in spans]
+    more = [f"and {len(shown) - _SPANS} more such runs"] if len(shown) > _SPANS else []
+    return f"{len(epochs)} ({', '.join([*shown[:_SPANS], *more])})" if shown else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized(Answer):
+    """Files that were merged.
+
+    Args:
+        pipeline: name of the pipeline.
+        files: by table, numbers of files before and after.
+        never_run: a sentence that says so if the pipeline never ran; else None.
+    """
+
+    pipeline: str
+    files: dict[str, tuple[int, int]]
+    never_run: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers by table."""
+        files = {name: {"before": before, "after": after} for name, (before, after) in self.files.items()}
+        return {"pipeline": self.pipeline, "files": files}
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the numbers as a table."""
+        if self.never_run is not None:
+            yield self.never_run
+            return
+        rows = [(name, before, after) for name, (before, after) in self.files.items()]
+        yield Grid(f"files of {self.pipeline}", ("table", "before", "after"), rows, ("before", "after"))
+
+
+def optimize(config: Config, pipeline: str) -> Optimized:
+    """Merge the small files of a pipeline's tables."""
+    tables = PipelineTables.of(config, pipeline)
+    if not tables.exist:
+        return Optimized(pipeline, {}, str(no_snapshot_yet(tables)))
+    with Lease(tables, "optimize", system_clock):
+        trusted_head(tables)
+        return Optimized(pipeline, {name: compact(tables, name) for name in PUBLISHED})

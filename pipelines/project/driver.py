@@ -1,0 +1,92 @@
+"""The driver that is at work on a pipeline: whether it lives, its end, and the lease of a dead one. Starts no JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.project.progress import Teller
+from tidegate.pipelines.report.answer import Answer, Shown
+from tidegate.pipelines.run.host import Heartbeat
+from tidegate.pipelines.run.stopping import stop_driver
+
+
+@dataclass(frozen=True, slots=True)
+class Alive(Answer):
+    """A stream that lives.
+
+    Args:
+        pipeline: name of the pipeline.
+        age: seconds since its last heartbeat.
+    """
+
+    pipeline: str
+    age: float
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield f"the stream of {self.pipeline} lives: {self.age:.0f} s ago"
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedDriver(Answer):
+    """A driver that was stopped.
+
+    Args:
+        pipeline: name of the pipeline.
+        stopped: description of the driver.
+    """
+
+    pipeline: str
+    stopped: str
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield f"{self.pipeline} is stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked(Answer):
+    """A lease that was removed from a driver.
+
+    Args:
+        pipeline: name of the pipeline.
+        taken_from: description of the driver.
+    """
+
+    pipeline: str
+    taken_from: Any
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield f"{self.pipeline} is free; the lease was held by {self.taken_from}"
+
+
+def alive(config: Config, pipeline: str, within: float) -> Alive:
+    """Check that a stream of this host gave a heartbeat within so many seconds. No table is opened."""
+    config.entry(pipeline)
+    return Alive(pipeline, round(Heartbeat.of(config.work_folder, pipeline).check(within, time.time()), 3))
+
+
+def stop(config: Config, pipeline: str, patience: float, teller: Teller) -> StoppedDriver:
+    """Ask the driver of a pipeline to end after its current epoch, and wait until it has ended."""
+    stopped = stop_driver(config, pipeline, patience, teller.say)
+    if stopped is None:
+        raise Refused(f"no driver is at work on pipeline {pipeline!r}")
+    return StoppedDriver(pipeline, stopped)
+
+
+def unlock(config: Config, pipeline: str) -> Unlocked:
+    """Remove the lease of a pipeline from a driver that died."""
+    from tidegate.pipelines.run.driver import system_clock
+    from tidegate.pipelines.run.lease import unlock as run
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    taken_from = run(PipelineTables.of(config, pipeline), system_clock())
+    if taken_from is None:
+        raise Refused(f"nobody holds the lease of pipeline {pipeline!r}: there is nothing to unlock")
+    return Unlocked(pipeline, taken_from)

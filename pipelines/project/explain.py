@@ -1,0 +1,77 @@
+"""The explanation of a pipeline: its operator, who reads its source, and the steps of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.inspect.explanation import Explanation, look_at_source
+from tidegate.pipelines.inspect.explanation import explain as explained
+from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain
+from tidegate.pipelines.sources.open_source import missing_sources, sources_of_panes
+from tidegate.pipelines.storage import warehouse_of
+
+_CATCHUP = (
+    "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
+    "of {name}__stream on, each later backfill run is refused (exit code 3). Use one of the two, or set catchup = "
+    'false: docs/operations/scheduling.md, "Backfill or stream"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained(Answer):
+    """A pipeline as it is run.
+
+    Args:
+        explanation: the operator, the order of events, and the steps of an epoch.
+        missing: by source table that does not exist, a message.
+        of_panes: sources that are tables of panes, whose retractions count as rows, too.
+        notes: remarks on the settings.
+    """
+
+    explanation: Explanation
+    missing: dict[str, str]
+    of_panes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation, with the names of missing tables and of tables of panes."""
+        operator = self.explanation.operator
+        return {
+            **as_plain(self.explanation),
+            "operator": {"name": operator.name, "reason": operator.reason},
+            "missing_tables": list(self.missing),
+            "tables_of_panes": list(self.of_panes),
+            "notes": list(self.notes),
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the remarks, the operator and the steps."""
+        explanation = self.explanation
+        for message in self.missing.values():
+            yield f"no column is checked yet: {message}"
+        for name in self.of_panes:
+            yield (
+                f"source {name} has a row for each pane of a window, and rows that take panes back: all of them count. "
+                'Read a copy of the final windows: docs/guide/consuming.md, "A second pipeline"'
+            )
+        yield from self.notes
+        operator = explanation.operator
+        yield f"{explanation.pipeline} runs through the {operator.name} operator: {operator.reason}"
+        yield f"order: {explanation.order}"
+        steps = [(number, step.where, step.does) for number, step in enumerate(explanation.steps, 1)]
+        yield Grid("an epoch", ("", "where", "what"), steps)
+
+
+def explain(config: Config, pipeline: str) -> Explained:
+    """Check a pipeline, and return how it is run."""
+    value = load_pipeline(config, pipeline)
+    explanation = explained(value, look_at_source(config, value))
+    warehouse = warehouse_of(config)
+    notes = (_CATCHUP.format(name=pipeline),) if config.entry(pipeline).catchup and not config.values else ()
+    return Explained(
+        explanation, dict(missing_sources(value, warehouse)), tuple(sources_of_panes(value, warehouse)), notes
+    )

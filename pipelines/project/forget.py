@@ -1,0 +1,99 @@
+"""The erasure of a key from everything that tidegate keeps. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.project.backups import backups_of
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.run.corrections import check_read_before_forgetting
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.work_folder import FilesOfRuns
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget as run
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.pipelines.tables.key_texts import texts_of_key
+from tidegate.pipelines.tables.keys import NULL, key_of_texts
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+_SAVEPOINT = "savepoint "
+
+
+@dataclass(frozen=True, slots=True)
+class Erased(Answer):
+    """A key that was erased.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: epoch of the erasure; None if nothing held the key, and nothing changed.
+        rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
+        files: number of reports, pages, logs and alarms that were removed.
+        savepoints: names of the savepoints, which no longer have the key.
+        backups: names of the backups, which may still have it.
+        key: texts of the key's parts.
+    """
+
+    pipeline: str
+    epoch: int | None
+    rows: dict[str, int]
+    files: int
+    savepoints: tuple[str, ...]
+    backups: tuple[str, ...]
+    key: tuple[str, ...]
+    for_people = ("key",)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a table of the erased rows, and remarks."""
+        held = self.epoch is not None
+        title = (
+            f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing of {self.pipeline} was changed"
+        )
+        yield Grid(title, ("in", "rows"), list(self.rows.items()), ("rows",))
+        # A key without a row may be misspelt, or only older files may have had it.
+        if not any(self.rows.values()):
+            key = ", ".join(self.key)
+            yield (
+                f"no row had the key {key} any more, but an older snapshot or file may have had it, or an earlier "
+                "`tidegate forget` may have been interrupted: these are removed"
+                if held
+                else f"no row has the key {key}: check that it is spelt as in the data (a null is {NULL})"
+            )
+        if self.files:
+            yield f"{self.files} reports, pages, logs of runs and alarms were removed too"
+        if self.savepoints:
+            yield f"the savepoints stay, and don't have the key any more: {', '.join(self.savepoints)}"
+        for name in self.backups:
+            yield (
+                f"backup {name} was made before and may have the key: `tidegate backup delete {self.pipeline} {name}`"
+            )
+
+
+def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:
+    """Check that texts are a key of a pipeline.
+
+    Raises:
+        UsageError: they are not.
+        Refused: the pipeline has no snapshot.
+    """
+    load_pipeline(config, pipeline)
+    head = find_snapshot(PipelineTables.of(config, pipeline), "latest")
+    key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
+
+
+def forget(config: Config, pipeline: str, key: tuple[str, ...]) -> Erased:
+    """Erase a key; see `check_key` for the errors."""
+    tables, value = PipelineTables.of(config, pipeline), load_pipeline(config, pipeline)
+    head = find_snapshot(tables, "latest")
+    schema = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
+    texts = texts_of_key(key_of_texts(schema, key), key)
+    with Lease(tables, "forget", system_clock):
+        check_read_before_forgetting(tables, value)
+        forgotten = run(tables, value, key, system_clock())
+        files = FilesOfRuns(config, pipeline, texts).erase(only_if_named=forgotten.epoch is None)
+    savepoints = tuple(name.removeprefix(_SAVEPOINT) for name in forgotten.rows if name.startswith(_SAVEPOINT))
+    return Erased(pipeline, forgotten.epoch, forgotten.rows, files, savepoints, backups_of(config, pipeline), key)

@@ -1,0 +1,202 @@
+"""Late rows: counted, reprocessed into their windows, and pruned. Only a reopening runs an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.engine.choose import require_engine
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.names import listed
+from tidegate.pipelines.project.progress import Teller
+from tidegate.pipelines.reopen.recompute_plan import Selection, check_reopenable
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.run.corrections import reopen
+from tidegate.pipelines.run.driver import Patience, drive, system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import no_snapshot_yet, require_snapshot
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import late as late_table
+from tidegate.pipelines.tables.counters import RETRACTED
+from tidegate.pipelines.tables.groups import distinct
+from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.pipelines.tables.keys import key_of_texts
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import MAX_TIMESTAMP, show_duration
+
+_DAY = 86_400_000
+_QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+_MEASURES = ("rows", "open", "windows", *_QUANTILES, "largest", "first epoch", "last epoch")
+_AFTER_ALL = MAX_TIMESTAMP // 2
+
+
+@dataclass(frozen=True, slots=True)
+class LateSummary(Answer):
+    """Counts of late rows.
+
+    Args:
+        pipeline: name of the pipeline.
+        rows: number of late rows.
+        open: number of those that no window holds yet.
+        groups: the counts of each group, with its values of `keys`; lateness is in milliseconds.
+        keys: names of the columns by which rows are counted.
+        never_run: a sentence that says so if the pipeline never ran; else None.
+    """
+
+    pipeline: str
+    rows: int
+    open: int
+    groups: tuple[dict[str, Any], ...]
+    keys: tuple[str, ...]
+    never_run: str | None = None
+    for_people = ("keys", "never_run")
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the counts as a table."""
+        if self.never_run is not None:
+            yield self.never_run
+        columns = [*self.keys, *_MEASURES]
+        yield Grid(
+            f"late rows of {self.pipeline}: {self.rows}, of which {self.rows - self.open} are reopened",
+            columns,
+            [[_shown(column, group[column]) for column in columns] for group in self.groups],
+            _MEASURES,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened(Answer):
+    """The outcome of a reopening.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: epoch that reopened the rows; None if there were none.
+        rows: number of late rows that are in their windows now.
+        panes: number of panes that were emitted.
+        withdrawn: number of panes that were retracted.
+    """
+
+    pipeline: str
+    epoch: int | None
+    rows: int
+    panes: int = 0
+    withdrawn: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields; without an epoch there are no panes."""
+        fields = {"pipeline": self.pipeline, "epoch": self.epoch, "rows": self.rows}
+        return fields if self.epoch is None else {**fields, "panes": self.panes, "withdrawn": self.withdrawn}
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        if self.epoch is None:
+            yield f"{self.pipeline} has no such late rows: nothing to do"
+        else:
+            yield (
+                f"{self.pipeline}: epoch {self.epoch} reopened late rows: {self.rows}; panes retracted: "
+                f"{self.withdrawn}, emitted: {self.panes}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned(Answer):
+    """Late and rejected rows that were removed.
+
+    Args:
+        pipeline: name of the pipeline.
+        removed: by table, the number of rows.
+    """
+
+    pipeline: str
+    removed: dict[str, int]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield ", ".join(f"{count} rows of {name} removed" for name, count in self.removed.items())
+
+
+def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
+    """Count the late rows by reason, and by another column of table `late`."""
+    tables = PipelineTables.of(config, pipeline)
+    rows = pa.table({})
+    if tables.exist:
+        rows = read_table(tables.warehouse, tables.open(late_table.NAME), where=~pc.field("stale"))
+    if by is not None and len(rows) and by not in rows.column_names:
+        raise UsageError(f"--by: no column {by!r}; the columns are {listed(rows.column_names, 30)}")
+    names = ["reason", *([by] if by not in (None, "reason") else [])]
+    # A column of the input may be named as one of the counts.
+    keys = tuple(f"input_{name}" if name in _MEASURES else name for name in names)
+    groups = tuple(_measured(group, part, keys) for group, part in _groups(rows, names)) if len(rows) else ()
+    never_run = None if tables.exist else str(no_snapshot_yet(tables))
+    return LateSummary(pipeline, len(rows), sum(group["open"] for group in groups), groups, keys, never_run)
+
+
+def late_reopen(config: Config, pipeline: str, selection: Selection, patience: float, teller: Teller) -> Reopened:
+    """Reprocess late rows into the windows that they missed, as one epoch."""
+    value = load_pipeline(config, pipeline)
+    if selection.key and len(selection.key) != len(value.key):
+        raise UsageError(f"--key: the key has {len(value.key)} column(s), {', '.join(value.key)}")
+    check_reopenable(value)
+    head = require_snapshot(PipelineTables.of(config, pipeline))
+    if selection.key:
+        key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), selection.key)
+    require_engine(config, "a reopening of late rows")
+    wait = Patience(patience, ENDS_BY_ITSELF, teller.say)
+    with drive(config, value, "late reopen", wait=wait) as driver:
+        driver.tell = teller.step
+        manifest, rows = reopen(driver, selection)
+    if manifest is None:
+        return Reopened(pipeline, None, 0)
+    return Reopened(pipeline, manifest.epoch, rows, manifest.counters["fired_late"], manifest.counters[RETRACTED])
+
+
+def late_prune(config: Config, pipeline: str, days: int) -> Pruned:
+    """Remove late and rejected rows of epochs that are older than so many days."""
+    tables = PipelineTables.of(config, pipeline)
+    find_snapshot(tables, "latest")
+    now = system_clock()
+    with Lease(tables, "late prune", system_clock):
+        return Pruned(pipeline, prune(tables, now - days * _DAY, now))
+
+
+def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.Table]]:
+    groups = []
+    for group in distinct(rows.select(names)).to_pylist():
+        chosen = pa.scalar(True)
+        for name, value in group.items():
+            same = pc.is_null(rows[name]) if value is None else pc.equal(rows[name], pa.scalar(value, rows[name].type))
+            chosen = pc.and_(chosen, same)
+        groups.append((group, rows.filter(pc.fill_null(chosen, False))))
+    return sorted(groups, key=lambda pair: -len(pair[1]))
+
+
+def _measured(group: dict[str, Any], rows: pa.Table, keys: tuple[str, ...]) -> dict[str, Any]:
+    lateness = rows["lateness_ms"]
+    quantiles = pc.quantile(lateness, q=list(_QUANTILES.values()), interpolation="higher").to_pylist()
+    spans = distinct(rows.select(["window_start", "window_end"]))
+    return {
+        **dict(zip(keys, group.values(), strict=True)),
+        "rows": len(rows),
+        "open": pc.sum(late_table.is_open(rows)).as_py() if late_table.REOPENED in rows.column_names else len(rows),
+        "windows": len(spans),
+        **dict(zip(_QUANTILES, quantiles, strict=True)),
+        "largest": pc.max(lateness).as_py(),
+        "first epoch": pc.min(rows["epoch"]).as_py(),
+        "last epoch": pc.max(rows["epoch"]).as_py(),
+    }
+
+
+def _shown(column: str, value: Any) -> object:
+    if column not in (*_QUANTILES, "largest") or value is None:
+        return value
+    # The watermark after the end of input is no moment, so a lateness behind it is no length of time.
+    return show_duration(value) if value < _AFTER_ALL else "after the end of input"

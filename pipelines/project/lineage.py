@@ -1,0 +1,74 @@
+"""The datasets that a pipeline reads and writes, and the columns behind each column of a result. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.lineage.datasets import datasets_of_check, datasets_of_driver
+from tidegate.pipelines.lineage.written import Held
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage(Answer):
+    """Datasets as OpenLineage names them, with their facets.
+
+    Args:
+        pipeline: name of the pipeline.
+        inputs: the datasets that are read.
+        outputs: the datasets that are written.
+    """
+
+    pipeline: str
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the datasets, and a table of columns for each that is written."""
+        places = [
+            (role, each["table"], each["namespace"], each["name"], _version(each))
+            for role, datasets in (("reads", self.inputs), ("writes", self.outputs))
+            for each in datasets
+        ]
+        yield Grid(self.pipeline, ("", "table", "namespace", "name", "version"), places)
+        for output in self.outputs:
+            facet = output["facets"].get("columnLineage")
+            if facet is not None:
+                rows = [(name, *cells) for name, column in facet["fields"].items() for cells in _origins(column)]
+                rows += [("every row", *cells) for cells in _origins({"inputFields": facet["dataset"]})]
+                yield Grid(f"columns of {output['table']}", ("column", "from", "by", ""), rows)
+
+
+def lineage(
+    config: Config, pipeline: str, command: Literal["drive", "quality"], since: Millis | None, until: Millis | None
+) -> Lineage:
+    """Return the datasets of a command, with counts of what epochs put out that began in a span of time."""
+    config.entry(pipeline)
+    if until is not None and since is None:
+        raise UsageError("--until: give --since, too")
+    if command == "quality":
+        datasets = datasets_of_check(config, pipeline)
+    else:
+        held = None if since is None else Held(since, until)
+        datasets = datasets_of_driver(config, load_pipeline(config, pipeline), held)
+    plain = datasets.to_dict()
+    return Lineage(pipeline, plain["inputs"], plain["outputs"])
+
+
+def _origins(column: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        (each["field"], by["subtype"].lower().replace("_", " "), by.get("description", ""))
+        for each in column["inputFields"]
+        for by in each["transformations"]
+    ]
+
+
+def _version(dataset: dict[str, Any]) -> str:
+    version = dataset["facets"].get("version")
+    return "" if version is None else str(version["datasetVersion"])

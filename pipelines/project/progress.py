@@ -1,0 +1,72 @@
+"""Progress of a call that runs epochs: it calls a function, which may show it in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Something that a run has to say.
+
+    Args:
+        pipeline: name of the pipeline.
+        text: the text, for people.
+        is_step: True for a step of an epoch, which the next one replaces; False for a line that stays, such as the
+            one of a whole epoch.
+    """
+
+    pipeline: str
+    text: str
+    is_step: bool = False
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+class ProgressLine:
+    """Shows progress as tqdm does: steps replace each other in one line, and whole epochs stay.
+
+    Args:
+        out: the stream, in a notebook the output of the cell; None for the standard error.
+    """
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out
+        self._width = 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the newest progress."""
+        text = f"{progress.pipeline}: {progress.text}"
+        out = self._out or sys.stderr
+        out.write(f"\r{text.ljust(self._width)}{'' if progress.is_step else chr(10)}")
+        out.flush()
+        self._width = len(text) if progress.is_step else 0
+
+
+def silent(progress: Progress) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """The progress of the calls for one pipeline.
+
+    Args:
+        pipeline: its name.
+        on_progress: the caller's function.
+    """
+
+    pipeline: str
+    on_progress: OnProgress = silent
+
+    def say(self, text: str) -> None:
+        """Report a line that stays."""
+        self.on_progress(Progress(self.pipeline, text))
+
+    def step(self, text: str) -> None:
+        """Report a step of an epoch."""
+        self.on_progress(Progress(self.pipeline, text, is_step=True))

@@ -1,0 +1,713 @@
+"""`Project`: one object with a method for each command, for notebooks, jobs, `spark-submit` and the command line.
+
+Each method imports what it needs when it is called, so that making a project loads no library for tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from tidegate.extras import require
+from tidegate.pipelines.config import Config, EngineName, PartitionUnit, config_of, load_config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.project.progress import OnProgress, ProgressLine, Teller, silent
+from tidegate.pipelines.run.stopping import StopRequest
+
+if TYPE_CHECKING:
+    from dateutil.relativedelta import relativedelta
+
+    from tidegate.expectations.check import Acknowledged, Quality
+    from tidegate.pipelines.definition.pipeline import Pipeline
+    from tidegate.pipelines.engine.spark.given import Session
+    from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
+    from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
+    from tidegate.pipelines.project.clean import Optimized, Vacuumed
+    from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
+    from tidegate.pipelines.project.explain import Explained
+    from tidegate.pipelines.project.forget import Erased
+    from tidegate.pipelines.project.keys import KeyGiven
+    from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
+    from tidegate.pipelines.project.lineage import Lineage
+    from tidegate.pipelines.project.rename import RenamedTables
+    from tidegate.pipelines.project.report import Report
+    from tidegate.pipelines.project.restore import Restored
+    from tidegate.pipelines.project.results import Results, View
+    from tidegate.pipelines.project.runs import Runs
+    from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
+    from tidegate.pipelines.project.snapshots import SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
+    from tidegate.pipelines.project.source import SourceReset
+    from tidegate.pipelines.project.stream import Streamed
+    from tidegate.pipelines.project.times import Length, Moment
+    from tidegate.pipelines.project.why import Why
+
+
+class Project:
+    r"""The pipelines of a warehouse, and what can be done with them.
+
+    A method is named like its command, with `_` for a blank: `tidegate savepoint create` is `savepoint_create`. It
+    takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value
+    with `to_dict()`, which a notebook shows as tables. It raises the errors of `tidegate.pipelines.errors`, each with
+    its `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
+    name, `fill_gaps`. Times without a zone are in UTC.
+
+    Args:
+        config_file: tidegate.toml; None, without `warehouse`, takes the one that a command would find.
+        warehouse: folder or URI of the tables of a project without a file.
+        pipelines: the Pipeline values of a project without a file.
+        settings: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml, for a project without a file.
+        work: folder of this host for logs and temporary files; None takes `.work` in the current folder.
+        storage_options: options of the object store.
+        backups: place of the backups.
+        engine: `spark`, or `local` for processes of this machine, without Java; None takes that of the file.
+        spark: a session that runs already. Runs use another session of its process, with its settings, so that it
+            keeps its settings, current database, views and functions; it is never stopped.
+        progress: called with the progress of a run; True shows it in a line on the standard error.
+
+    Raises:
+        UsageError: tidegate.toml is missing or faulty, or the arguments contradict each other.
+
+    >>> from tempfile import mkdtemp
+    >>> import pyarrow as pa
+    >>> from deltalake import write_deltalake
+    >>> from tidegate import Count, DeltaSource, EventTimeSessionWindows, Pipeline, Project, WatermarkStrategy, Windows
+    >>> visits = Pipeline(
+    ...     name="visits",
+    ...     source=DeltaSource("clicks", timestamp="at", unit="ms"),
+    ...     key=("user",),
+    ...     watermark=WatermarkStrategy.for_bounded_out_of_orderness(5),
+    ...     compute=Windows(EventTimeSessionWindows.with_gap(10), aggregate={"clicks": Count()}),
+    ... )
+    >>> folder = mkdtemp()
+    >>> write_deltalake(f"{folder}/clicks", pa.table({"user": ["ann", "ann", "bob"], "at": [100, 108, 150]}))
+    >>> project = Project(warehouse=folder, work=f"{folder}/work", pipelines=[visits], engine="local")
+    >>> run = project.stream("visits", end_of_input=True)
+    >>> [(row["user"], row["clicks"]) for row in project.results("visits", sort="clicks").to_dict()]
+    [('ann', 2), ('bob', 1)]
+    """
+
+    def __init__(
+        self,
+        config_file: str | Path | None = None,
+        *,
+        warehouse: str | Path | None = None,
+        pipelines: Iterable[Pipeline] = (),
+        settings: Mapping[str, Mapping[str, object]] | None = None,
+        work: str | Path | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        backups: str | None = None,
+        engine: EngineName | None = None,
+        spark: Session | None = None,
+        progress: bool | OnProgress = False,
+    ) -> None:
+        values = {pipeline.name: pipeline for pipeline in pipelines}
+        given = {"warehouse": warehouse, "work": work, "storage_options": storage_options, "backups": backups}
+        of_code = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+        if warehouse is None:
+            if named := [
+                name for name, value in {**of_code, "pipelines": values, "settings": settings}.items() if value
+            ]:
+                raise UsageError(f"{named[0]}: only with warehouse=; otherwise tidegate.toml says it")
+            config = load_config(None if config_file is None else Path(config_file))
+        elif config_file is not None:
+            raise UsageError("give config_file or warehouse, not both: a project with a file names its warehouse there")
+        else:
+            config = config_of(values, settings or {}, of_code)
+        self._config = _with_engine(config, engine, spark)
+        self._progress = progress if callable(progress) else ProgressLine() if progress else silent
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        return self._config
+
+    def _teller(self, pipeline: str) -> Teller:
+        return Teller(pipeline, self._progress)
+
+    # Run
+
+    def backfill(
+        self,
+        pipeline: str,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        *,
+        slice: Length | relativedelta | None = None,  # noqa: A002 - named like the option
+        and_following: bool = False,
+        fill_gaps: bool = False,
+        again: bool = False,
+        end_of_input: bool = False,
+        patience: float = 0.0,
+    ) -> Backfilled:
+        """Run a pipeline over event time from `start` to `end`, in one epoch for each slice.
+
+        Args:
+            pipeline: name of the pipeline.
+            start: first event time.
+            end: end of event time, exclusive.
+            slice: length of each epoch's interval, such as `timedelta(days=1)` or `"1mo"`; None for one epoch.
+            and_following: True to run the later intervals again, too, after a re-run interval.
+            fill_gaps: True to run first the intervals that are missing before `start`.
+            again: True to run an interval again even if its rows and the code seem unchanged.
+            end_of_input: True to end event time after the last interval, so that open windows fire.
+            patience: seconds to wait for another backfill that is running.
+
+        Raises:
+            UsageError: the times are missing or no interval.
+            Refused: rows would be lost, a source does not exist, or a stream has taken over.
+            LeaseHeld: another driver is at work on the pipeline.
+        """
+        from tidegate.pipelines.project.backfill import backfill
+
+        span = _span(start, end, slice, fill_gaps)
+        teller = self._teller(pipeline)
+        return backfill(self._config, pipeline, span, and_following, again, end_of_input, patience, teller)
+
+    def backfill_plan(
+        self,
+        pipeline: str,
+        start: Moment | None,
+        end: Moment | None,
+        *,
+        slice: Length | relativedelta | None = None,  # noqa: A002 - named like the option
+        fill_gaps: bool = False,
+        again: bool = False,
+    ) -> BackfillPlan:
+        """Return what `backfill` would do with each interval (`--dry-run`). Nothing changes, and no engine starts."""
+        from tidegate.pipelines.project.backfill import plan_backfill
+
+        return plan_backfill(self._config, pipeline, _span(start, end, slice, fill_gaps), again)
+
+    def replay(self, pipeline: str, *, commits_per_epoch: int | None = None) -> Replayed:
+        """Replay the source's commits as a stream would have seen them (`backfill --order arrival`).
+
+        Args:
+            pipeline: name of the pipeline.
+            commits_per_epoch: number of source commits in one epoch; None for all of them.
+
+        Raises:
+            Refused: the pipeline is a backfill in event order, or the log of a commit is gone.
+        """
+        from tidegate.pipelines.project.backfill import replay
+
+        return replay(self._config, pipeline, commits_per_epoch, self._teller(pipeline))
+
+    def stream(
+        self,
+        pipeline: str,
+        *,
+        interval: Length | None = None,
+        end_of_input: bool = False,
+        restore: str | int = "latest",
+        restore_from_timeline: int | None = None,
+        parallelism: int | None = None,
+        max_files_per_epoch: int | None = None,
+        max_bytes_per_epoch: int | str | None = None,
+        max_commits_per_epoch: int | None = None,
+        patience: float = 0.0,
+        stop: StopRequest | None = None,
+    ) -> Streamed:
+        """Run a pipeline as a stream: over what is in the source now, or until it is stopped.
+
+        Args:
+            pipeline: name of the pipeline.
+            interval: time between two polls of the source, until `stop` is called; None reads what is there and ends.
+            end_of_input: True to end event time at the end, so that all windows fire; only without `interval`.
+            restore: the snapshot to begin from: `latest`, an epoch, `savepoint:NAME`; or `none` for the beginning of
+                the source.
+            restore_from_timeline: the timeline on which the pipeline must be for the restore.
+            parallelism: number of shards; None for the pipeline's own, or the number of cores.
+            max_files_per_epoch: most source files in one epoch.
+            max_bytes_per_epoch: most bytes of source files in one epoch, about; such as `"1g"`.
+            max_commits_per_epoch: most source commits in one epoch.
+            patience: seconds to wait for a running stream that ends by itself.
+            stop: a request to end after the current epoch, which another thread or a signal handler makes.
+
+        Raises:
+            UsageError: `end_of_input` is given with `interval`.
+            Refused: a source does not exist, or its rows changed and the pipeline does not correct them.
+            LeaseHeld: another driver is at work on the pipeline.
+        """
+        from tidegate.pipelines.project.stream import StreamOptions, stream
+        from tidegate.pipelines.project.times import length_of, size_of
+        from tidegate.pipelines.run.next_commits import EpochLimits
+
+        if end_of_input and interval is not None:
+            raise UsageError("--end-of-input needs --available-now: a stream with --interval has no end")
+        max_bytes = size_of(max_bytes_per_epoch, "--max-bytes-per-epoch")
+        options = StreamOptions(
+            None if interval is None else length_of(interval, "--interval"),
+            end_of_input,
+            str(restore),
+            restore_from_timeline,
+            parallelism,
+            EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch),
+            patience,
+        )
+        return stream(self._config, pipeline, options, stop or StopRequest(), self._teller(pipeline))
+
+    def stop(self, pipeline: str, *, patience: float = 600.0) -> StoppedDriver:
+        """Ask the driver of a pipeline, on any host, to end after its current epoch, and wait until it ended.
+
+        Raises:
+            Refused: no driver is at work on the pipeline.
+            LeaseHeld: it did not end within `patience` seconds.
+        """
+        from tidegate.pipelines.project.driver import stop
+
+        return stop(self._config, pipeline, patience, self._teller(pipeline))
+
+    def alive(self, pipeline: str, *, within: float = 3600.0) -> Alive:
+        """Check that a stream of this host gave a heartbeat within so many seconds.
+
+        Raises:
+            TidegateError: there is no such stream, or it hangs.
+        """
+        from tidegate.pipelines.project.driver import alive
+
+        return alive(self._config, pipeline, within)
+
+    def unlock(self, pipeline: str) -> Unlocked:
+        """Remove the lease of a pipeline from a driver that died.
+
+        Raises:
+            Refused: nobody holds the lease, or its driver is at work on this host.
+        """
+        from tidegate.pipelines.project.driver import unlock
+
+        return unlock(self._config, pipeline)
+
+    # Look
+
+    def results(
+        self,
+        pipeline: str,
+        *,
+        view: View = "final",
+        limit: int | None = None,
+        sort: str | None = None,
+        local: str | None = None,
+    ) -> Results:
+        """Return the windows of a pipeline, or the results of its process function or join, newest first.
+
+        Args:
+            pipeline: name of the pipeline.
+            view: `final` for windows that can no longer change, `latest` for the newest result of each window, or
+                `all` for every pane.
+            limit: largest number of rows; None for all.
+            sort: column to sort by, largest first; None for the end of the windows, or event time.
+            local: zone of the times, such as `Europe/Berlin`; the rows then have a column with the local date.
+
+        Raises:
+            UsageError: there is no such column or zone.
+            Refused: the pipeline has no snapshot yet.
+        """
+        from tidegate.pipelines.project.results import results
+
+        return results(self._config, pipeline, view, limit, sort, local)
+
+    def results_sql(
+        self, pipeline: str, *, view: View = "final", dialect: str = "spark", schema: str | None = None
+    ) -> str:
+        """Return a view as a query for an engine (`results --sql`): `spark`, `duckdb` or `standard`.
+
+        Args:
+            pipeline: name of the pipeline.
+            view: as for `results`.
+            dialect: the engine's spelling.
+            schema: schema of the tables in the engine's catalog; None for paths.
+        """
+        from tidegate.pipelines.project.results import results_sql
+
+        return results_sql(self._config, pipeline, view, dialect, schema)
+
+    def runs(self, pipeline: str, *, limit: int | None = 20, stale: bool = False) -> Runs:
+        """Return the newest epochs: their events, their results, and how long they took.
+
+        Args:
+            pipeline: name of the pipeline.
+            limit: largest number of epochs; None for all.
+            stale: True to return also epochs whose results were replaced.
+        """
+        from tidegate.pipelines.project.runs import runs
+
+        return runs(self._config, pipeline, limit, stale)
+
+    def why(self, pipeline: str, *, key: KeyGiven | None = None, limit: int | None = 10) -> Why:
+        """Return why windows have not fired: what each waits for, and which partition holds event time back.
+
+        Args:
+            pipeline: name of the pipeline.
+            key: values of the key columns; None for windows of all keys.
+            limit: largest number of windows; None for all.
+        """
+        from tidegate.pipelines.project.keys import key_text
+        from tidegate.pipelines.project.why import why
+
+        return why(self._config, pipeline, key_text(key), limit)
+
+    def explain(self, pipeline: str) -> Explained:
+        """Check a pipeline, and return how it is run: the operator, why it was chosen, and the steps of an epoch.
+
+        Raises:
+            Refused: a column is missing or has an unsuitable type, or an expression is faulty.
+        """
+        from tidegate.pipelines.project.explain import explain
+
+        return explain(self._config, pipeline)
+
+    def lineage(
+        self,
+        pipeline: str,
+        *,
+        command: Literal["drive", "quality"] = "drive",
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Lineage:
+        """Return the datasets that a pipeline reads and writes, as in OpenLineage, and the origin of each column.
+
+        Args:
+            pipeline: name of the pipeline.
+            command: `drive` for a run that computes windows, `quality` for a check of the tables.
+            since: count the output of epochs that began at this time or later.
+            until: with `since`, only epochs that began before this time.
+        """
+        from tidegate.pipelines.project.lineage import lineage
+        from tidegate.pipelines.project.times import millis_of
+
+        return lineage(self._config, pipeline, command, millis_of(since, "--since"), millis_of(until, "--until"))
+
+    def report(
+        self, pipeline: str, *, epoch: int | None = None, key: str | None = None, to: str | Path | None = None
+    ) -> Report:
+        r"""Write the report of a run as one HTML page.
+
+        Args:
+            pipeline: name of the pipeline.
+            epoch: the run of this epoch; None for the newest.
+            key: key whose windows the timeline shows, its columns joined by `/`, `\N` for a null; None for the busiest.
+            to: the file; None puts it among the artifacts.
+        """
+        from tidegate.pipelines.project.report import report
+
+        return report(self._config, pipeline, epoch, key, None if to is None else Path(to))
+
+    def quality(
+        self,
+        pipeline: str,
+        *,
+        epoch: int | None = None,
+        all: bool = False,  # noqa: A002 - named like the option
+        partitions: PartitionUnit | None = None,
+        since: str | None = None,
+        report: bool = False,
+    ) -> Quality:
+        """Check the tables of a pipeline as of an epoch. `require()` of the outcome raises if the check failed.
+
+        Args:
+            pipeline: name of the pipeline.
+            epoch: the epoch; None for the newest.
+            all: True to check every window that stands, and to read every file.
+            partitions: also return the partitions of this length whose final windows changed.
+            since: JSON of `mark` of an earlier outcome; only what changed since then counts.
+            report: True to write the run report as well.
+
+        Raises:
+            UsageError: the suite is faulty, or a library for checks is not installed.
+            Refused: the pipeline has no such epoch.
+        """
+        self._config.entry(pipeline)
+        require("a check", "great_expectations", "jinja2", "pandas", extra="quality")
+        if report:
+            require("the run report", "jinja2", "matplotlib")
+        from tidegate.expectations.check import check
+
+        return check(self._config, pipeline, epoch, all, partitions, since, report)
+
+    def quality_acknowledge(self, pipeline: str, *, where: str, reason: str) -> Acknowledged:
+        """Let known bad windows pass the pipeline's own suite from now on.
+
+        Args:
+            pipeline: name of the pipeline.
+            where: SQL condition on columns of the final windows.
+            reason: why they may pass; it is kept and shown.
+
+        Raises:
+            UsageError: no window fulfils the condition.
+        """
+        self._config.entry(pipeline)
+        require("an acknowledgement", "great_expectations", "pandas", extra="quality")
+        from tidegate.expectations.check import acknowledge
+
+        return acknowledge(self._config, pipeline, where, reason)
+
+    # Snapshots
+
+    def snapshot_list(self, pipeline: str) -> Snapshots:
+        """Return the snapshots of a pipeline that can be restored, newest first."""
+        from tidegate.pipelines.project.snapshots import snapshot_list
+
+        return snapshot_list(self._config, pipeline)
+
+    def snapshot_show(
+        self,
+        pipeline: str,
+        target: str | int = "latest",
+        *,
+        rows: int = 20,
+        key_group: int | None = None,
+        checksums: bool = False,
+    ) -> SnapshotContent:
+        """Return a snapshot: its manifest, its windows with their timers, and counts by key group.
+
+        Args:
+            pipeline: name of the pipeline.
+            target: `latest`, an epoch, or `savepoint:NAME`.
+            rows: largest number of windows.
+            key_group: only windows of this key group.
+            checksums: True to add a checksum of each key group: equal rows have equal sums.
+        """
+        from tidegate.pipelines.project.snapshots import snapshot_show
+
+        return snapshot_show(self._config, pipeline, str(target), rows, key_group, checksums)
+
+    def snapshot_diff(
+        self, pipeline: str, first: str | int, second: str | int = "latest", *, rows: int | None = 20
+    ) -> SnapshotDiff:
+        """Return the windows and timers that were added, removed or changed from one snapshot to another."""
+        from tidegate.pipelines.project.snapshots import snapshot_diff
+
+        return snapshot_diff(self._config, pipeline, str(first), str(second), rows)
+
+    def snapshot_check(self, pipeline: str, target: str | int = "latest") -> SnapshotCheck:
+        """Check that the present code can continue from a snapshot, or start with `none`.
+
+        Raises:
+            Refused: it can't; the message names each field that differs.
+        """
+        from tidegate.pipelines.project.snapshots import snapshot_check
+
+        return snapshot_check(self._config, pipeline, str(target))
+
+    def savepoint_create(
+        self, pipeline: str, name: str, *, of: str | int = "latest", if_missing: bool = False
+    ) -> Savepoint:
+        """Copy a snapshot under a name that no clean-up removes. The pipeline may keep running.
+
+        Args:
+            pipeline: name of the pipeline.
+            name: letters, digits, `_` and `-`.
+            of: `latest`, or an epoch.
+            if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
+        """
+        from tidegate.pipelines.project.savepoints import savepoint_create
+
+        return savepoint_create(self._config, pipeline, name, str(of), if_missing)
+
+    def savepoint_list(self, pipeline: str) -> Savepoints:
+        """Return the savepoints of a pipeline, newest first, and those that can't be read."""
+        from tidegate.pipelines.project.savepoints import savepoint_list
+
+        return savepoint_list(self._config, pipeline)
+
+    def savepoint_delete(self, pipeline: str, name: str) -> SavepointDeleted:
+        """Remove a savepoint for good."""
+        from tidegate.pipelines.project.savepoints import savepoint_delete
+
+        return savepoint_delete(self._config, pipeline, name)
+
+    def restore(
+        self, pipeline: str, target: str | int, *, keep_stale: bool = False, give_up_results: bool = False
+    ) -> Restored:
+        """Make a snapshot the newest one. Results that were published after it are removed.
+
+        Args:
+            pipeline: name of the pipeline.
+            target: `latest`, an epoch, or `savepoint:NAME`.
+            keep_stale: True to keep those results readable, marked stale.
+            give_up_results: True to continue without published rows that are lost.
+
+        Raises:
+            Refused: published rows are lost, and `give_up_results` is not given.
+            LeaseHeld: a driver is at work on the pipeline.
+        """
+        from tidegate.pipelines.project.restore import restore
+
+        return restore(self._config, pipeline, str(target), keep_stale, give_up_results)
+
+    def source_reset(
+        self,
+        pipeline: str,
+        *,
+        keep_results: bool = False,
+        begin: Literal["beginning", "now"] | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> SourceReset:
+        """Let a pipeline continue with a source table that was dropped and created again.
+
+        Args:
+            pipeline: name of the pipeline.
+            keep_results: True to keep state and results; it must be given.
+            begin: of a stream, read the new table from its `beginning`, or only what comes after `now` (`--from`).
+            force: True to do so also if the table is the one that was read.
+            dry_run: True to return the new position and change nothing.
+        """
+        from tidegate.pipelines.project.source import source_reset
+
+        return source_reset(self._config, pipeline, keep_results, begin, force, dry_run)
+
+    # Late rows, erasure, maintenance
+
+    def late_summary(self, pipeline: str, *, by: str | None = None) -> LateSummary:
+        """Count late rows by reason, with how late they were, and how many `late_reopen` has added.
+
+        Args:
+            pipeline: name of the pipeline.
+            by: count by this column of table `late`, too.
+        """
+        from tidegate.pipelines.project.late import late_summary
+
+        return late_summary(self._config, pipeline, by)
+
+    def late_reopen(
+        self,
+        pipeline: str,
+        *,
+        key: KeyGiven | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        patience: float = 0.0,
+    ) -> Reopened:
+        """Reprocess late rows into the windows that they missed, as one epoch.
+
+        Args:
+            pipeline: name of the pipeline.
+            key: only late rows of this key: the values of its columns.
+            start: only late rows whose window begins at this time or later.
+            end: only late rows whose window begins before this time.
+            patience: seconds to wait for a running stream that ends by itself. A continuous one reopens late rows at
+                the times of `reopen_schedule`.
+
+        Raises:
+            Refused: the results of the pipeline depend on the order of arrival.
+            LeaseHeld: another driver is at work on the pipeline.
+        """
+        from tidegate.pipelines.project.keys import key_text
+        from tidegate.pipelines.project.late import late_reopen
+        from tidegate.pipelines.project.times import millis_of
+        from tidegate.pipelines.reopen.recompute_plan import Selection
+
+        selection = Selection(key_text(key), millis_of(start, "--start"), millis_of(end, "--end"))
+        return late_reopen(self._config, pipeline, selection, patience, self._teller(pipeline))
+
+    def late_prune(self, pipeline: str, *, days: int) -> Pruned:
+        """Remove late and rejected rows of epochs that are older than so many days; their counts stay."""
+        from tidegate.pipelines.project.late import late_prune
+
+        return late_prune(self._config, pipeline, days)
+
+    def forget(self, pipeline: str, key: KeyGiven) -> Erased:
+        """Erase a key from all tables and savepoints, without asking. Older snapshots are removed, too.
+
+        Args:
+            pipeline: name of the pipeline.
+            key: values of the key columns, in order.
+        """
+        from tidegate.pipelines.project.forget import forget
+        from tidegate.pipelines.project.keys import key_text
+
+        return forget(self._config, pipeline, key_text(key) or ())
+
+    def rename(self, old: str, new: str) -> RenamedTables:
+        """Give the tables of a pipeline another name, after its name in the code and in tidegate.toml was changed.
+
+        Raises:
+            UsageError: they still have the old name, or there are no tables of that name.
+            LeaseHeld: the pipeline is running.
+        """
+        from tidegate.pipelines.project.rename import rename
+
+        return rename(self._config, old, new)
+
+    def vacuum(
+        self, pipeline: str, *, snapshots: int | None = None, days: int | None = None, dry_run: bool = False
+    ) -> Vacuumed:
+        """Remove files that no retained snapshot, published row or unpublished epoch needs, and old logs and reports.
+
+        Args:
+            pipeline: name of the pipeline.
+            snapshots: number of newest snapshots to keep; None for `retain_snapshots` of the settings.
+            days: keep younger snapshots, too; None for `retain_days` of the settings.
+            dry_run: True to change nothing.
+        """
+        from tidegate.pipelines.project.clean import vacuum
+
+        return vacuum(self._config, pipeline, snapshots, days, dry_run)
+
+    def optimize(self, pipeline: str) -> Optimized:
+        """Merge the small files of a pipeline's tables. No row changes; `vacuum` removes the old files later."""
+        from tidegate.pipelines.project.clean import optimize
+
+        return optimize(self._config, pipeline)
+
+    def backup_create(self, pipeline: str, *, name: str | None = None, keep: int | None = None) -> BackupCreated:
+        """Copy all tables as of the newest published epoch to the place of the backups.
+
+        Args:
+            pipeline: name of the pipeline.
+            name: name of the backup; None for one made of the time.
+            keep: then remove all backups but so many of the newest ones.
+        """
+        from tidegate.pipelines.project.backups import backup_create
+
+        return backup_create(self._config, pipeline, name, keep)
+
+    def backup_list(self, pipeline: str) -> Backups:
+        """Return the backups of a pipeline, newest first."""
+        from tidegate.pipelines.project.backups import backup_list
+
+        return backup_list(self._config, pipeline)
+
+    def backup_restore(self, pipeline: str, name: str) -> BackupRestored:
+        """Recreate the lost tables of a pipeline from a backup; `latest` is the newest one.
+
+        Raises:
+            Refused: the pipeline has tables.
+        """
+        from tidegate.pipelines.project.backups import backup_restore
+
+        return backup_restore(self._config, pipeline, name)
+
+    def backup_delete(self, pipeline: str, name: str) -> BackupDeleted:
+        """Remove a backup, and the files that no other backup has."""
+        from tidegate.pipelines.project.backups import backup_delete
+
+        return backup_delete(self._config, pipeline, name)
+
+
+def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:
+    """Return the settings with the engine that the caller chose."""
+    if engine not in (None, *get_args(EngineName)):
+        raise UsageError(f"engine {engine!r}: give {' or '.join(get_args(EngineName))}")
+    if spark is None:
+        return config if engine is None else config.model_copy(update={"engine": engine})
+    if engine == "local":
+        raise UsageError('give spark or engine="local", not both: a session runs the engine "spark"')
+    from tidegate.pipelines.engine.spark.given import check_session
+
+    check_session(spark)
+    return config.model_copy(update={"engine": "spark", "session": spark})
+
+
+def _span(start: Moment | None, end: Moment | None, slice_: Length | relativedelta | None, fill_gaps: bool) -> Span:
+    from tidegate.pipelines.project.backfill import Span
+    from tidegate.pipelines.project.times import moment_of, slice_of
+
+    return Span(
+        None if start is None else moment_of(start, "--start"),
+        None if end is None else moment_of(end, "--end"),
+        slice_of(slice_),
+        fill_gaps,
+    )

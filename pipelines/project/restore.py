@@ -1,0 +1,80 @@
+"""A restore: a snapshot becomes the newest one again. Starts no JVM, unless a lost table has columns of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.report.answer import Answer, Shown
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import SAVEPOINT, find_snapshot
+from tidegate.pipelines.snapshots.put_back import put_back
+from tidegate.pipelines.snapshots.restore import restore as run
+from tidegate.pipelines.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import show_millis
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(Answer):
+    """The outcome of a restore.
+
+    Args:
+        manifest: manifest of the newest snapshot.
+        given_up: descriptions of published rows that are lost.
+        set_aside: damaged entries of logs, and tables that got their files again.
+    """
+
+    manifest: Manifest
+    given_up: tuple[str, ...]
+    set_aside: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the main fields of the manifest, and what was given up and set aside."""
+        return {**self.manifest.short(), "given_up": list(self.given_up), "set_aside": list(self.set_aside)}
+
+    def shown(self) -> Iterator[Shown]:
+        """Return sentences."""
+        manifest = self.manifest
+        yield from self.set_aside
+        if manifest.kind == "restore" and manifest.parent is not None:
+            yield (
+                f"{manifest.pipeline} is back at the snapshot of epoch {manifest.parent}, now epoch {manifest.epoch} "
+                f"on timeline {manifest.timeline}; watermark {show_millis(manifest.watermark)}"
+            )
+        else:
+            yield f"epoch {manifest.epoch} is already the newest snapshot of {manifest.pipeline}: nothing to do"
+        yield from (f"given up: {text}" for text in self.given_up)
+
+
+def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> Restored:
+    """Make a snapshot the newest one of a pipeline; see `find_snapshot` for its names."""
+    tables = PipelineTables.of(config, pipeline)
+    given_up: list[str] = []
+
+    def schemas() -> dict[str, pa.Schema]:
+        from tidegate.pipelines.definition.load import load_pipeline
+        from tidegate.pipelines.epoch.open_input import bind_to_source
+
+        return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
+
+    if not tables.exist:
+        # Without tables the call can only fail, and it should fail before it makes a table for its lease.
+        find_snapshot(tables, target)
+    with Lease(tables, "restore", system_clock) as lease:
+        set_aside = set_aside_damaged(tables, lease.check)
+        snapshot = find_snapshot(tables, target)
+        # A savepoint may be another pipeline's, with numbers of its own.
+        needed = None if target.startswith(SAVEPOINT) else snapshot.manifest.epoch
+        set_aside = [*set_aside, *put_back(tables, give_up_results, needed)]
+        manifest = run(
+            tables, snapshot, system_clock(), keep_stale, given_up.append if give_up_results else None, schemas
+        )
+    return Restored(manifest, tuple(given_up), tuple(set_aside))

@@ -1,0 +1,210 @@
+"""The results of a pipeline: the windows, or the rows of its process function or join. Starts no JVM."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.extras import require
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.names import listed
+from tidegate.pipelines.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.snapshots.head import Snapshot, require_snapshot
+from tidegate.pipelines.snapshots.published import final_through, require_published
+from tidegate.pipelines.snapshots.set_back import find_change, warning
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables import results as results_table
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.queries import DIALECTS, Dialect, ResultQueries
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_log = logging.getLogger(__name__)
+
+View: TypeAlias = Literal["final", "latest", "all"]
+VIEWS: tuple[View, ...] = get_args(View)
+
+
+@dataclass(frozen=True, slots=True)
+class Results(Answer):
+    """Rows of a view of table `results`.
+
+    Args:
+        pipeline: name of the pipeline.
+        view: `final`, `latest` or `all`.
+        rows: the rows, in order.
+        total: number of rows of the view, of which `rows` are the first.
+        key: names of the key columns.
+        has_panes: True for windows, False for the results of a process function or join.
+        zone: the time zone of the rows' times, which then have a column with the local date; None for UTC.
+    """
+
+    pipeline: str
+    view: View
+    rows: pa.Table
+    total: int
+    key: tuple[str, ...]
+    has_panes: bool
+    zone: str | None = None
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return self.rows
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a frame of pandas."""
+        require("a frame of pandas", "pandas")
+        frame: pd.DataFrame = self.rows.to_pandas()
+        return frame
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts."""
+        return rows_of(self.rows)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the rows as a table."""
+        yield _grid(self)
+
+
+def results(
+    config: Config, pipeline: str, view: View, limit: int | None, sort: str | None, zone: str | None
+) -> Results:
+    """Return the rows of a view."""
+    local = None if zone is None else _zone(zone)
+    stand = _Stand.of(config, pipeline)
+    # Rows of an epoch that is not yet published to every table are left out.
+    where = pc.field("epoch") <= stand.snapshot.manifest.epoch
+    rows = read_table(stand.tables.warehouse, stand.tables.open(results_table.NAME), where=where)
+    if view != "all":
+        rows = results_table.latest(rows, stand.key)
+    if view == "final":
+        rows = results_table.final(rows, final_through(stand.snapshot, stand.head))
+    panes = stand.has_panes
+    order = sort or ("window_end" if panes else "event_time")
+    if order not in rows.column_names:
+        raise UsageError(f"--sort: no column {order!r}; the columns are {listed(rows.column_names, 30)}")
+    rows = rows.sort_by([(order, "descending")])
+    shown = rows if limit is None else rows.slice(0, limit)
+    if local is not None:
+        shown = _in_zone(shown, local, "window_start" if panes else "event_time", _date_of(panes))
+    return Results(pipeline, view, shown, len(rows), stand.key, panes, local)
+
+
+def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema: str | None) -> str:
+    """Return a view as a query; see `results` for the errors."""
+    stand, spelling = _Stand.of(config, pipeline), DIALECTS[dialect]
+    return ResultQueries(
+        _table(stand.tables, results_table.NAME, spelling, schema),
+        _table(stand.tables, epochs.NAME, spelling, schema),
+        stand.key,
+        tuple(stand.columns.names),
+        stand.has_panes,
+        spelling,
+        bool(stand.snapshot.manifest.ends_by_clock),
+    ).of(view)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """The published state of a pipeline.
+
+    Args:
+        tables: its tables.
+        head: the newest snapshot.
+        snapshot: the newest one that every table has.
+        columns: columns of table `results`.
+    """
+
+    tables: PipelineTables
+    head: Snapshot
+    snapshot: Snapshot
+    columns: pa.Schema
+
+    @classmethod
+    def of(cls, config: Config, pipeline: str) -> _Stand:
+        tables = PipelineTables.of(config, pipeline)
+        head = require_snapshot(tables)
+        snapshot = require_published(tables, head)
+        if (change := find_change(tables, results_table.NAME)) is not None:
+            _log.warning("%s", warning(tables, change))
+        return cls(tables, head, snapshot, arrow_schema(tables.open(results_table.NAME)))
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(self.snapshot.manifest.schemas.key)
+
+    @property
+    def has_panes(self) -> bool:
+        return results_table.has_panes(self.columns)
+
+
+def _grid(results: Results) -> Grid:
+    panes, key, rows = results.has_panes, results.key, results.rows
+    date = _date_of(panes)
+    taken = results_table.RESERVED if panes else results_table.ELEMENT_RESERVED
+    values = [name for name in rows.column_names if name not in taken and name not in key]
+    about = ["epoch"]
+    if results.view == "all":
+        about = ["pane", "timing", "op", "epoch", "stale"] if panes else ["epoch", "stale"]
+    if not panes:
+        about = ["event_time", "output", *about]
+    if results.zone is not None:
+        values.remove(date)
+        about = [date, *about]
+    return Grid(
+        f"{results.view} {'windows' if panes else 'results'} of {results.pipeline} ({len(rows)} of {results.total})",
+        [*key, *([f"window ({results.zone or 'UTC'})"] if panes else []), *about, *values],
+        [
+            [
+                *(row[name] for name in key),
+                *([span(row)] if panes else []),
+                *(cell(row[name]) for name in (*about, *values)),
+            ]
+            for row in rows_of(rows)
+        ],
+        [name for name in values if _is_number(rows.schema.field(name).type)],
+    )
+
+
+def _date_of(panes: bool) -> str:
+    return "window_date" if panes else "event_date"
+
+
+def _zone(name: str) -> str:
+    try:
+        return ZoneInfo(name).key
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise UsageError(f"--local: unknown zone {name!r}: give one such as Europe/Berlin") from error
+
+
+def _in_zone(rows: pa.Table, zone: str, begins: str, date: str) -> pa.Table:
+    """Return rows with all times in a zone, and a last column with the local date of one of them."""
+    if date in rows.column_names:
+        raise UsageError(f"--local: the results have a column {date!r} of their own")
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            local = rows.column(place).cast(pa.timestamp(field.type.unit, zone))
+            rows = rows.set_column(place, field.name, local)
+    return rows.append_column(date, pc.local_timestamp(rows[begins]).cast(pa.date32()))
+
+
+def _table(tables: PipelineTables, name: str, dialect: Dialect, schema: str | None) -> str:
+    """Return a table in the SQL of an engine, by its path or by its name in a schema."""
+    if schema is not None:
+        return ".".join(map(dialect.name, (*schema.split("."), name)))
+    if dialect.table is None:
+        raise UsageError("--dialect: give --schema, because the engine reads tables of its catalog")
+    return dialect.table(tables.path(name))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

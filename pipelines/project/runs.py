@@ -1,0 +1,92 @@
+"""The epochs of a pipeline, from table `epochs`. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain, cell, moment
+from tidegate.pipelines.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.counters import ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import show_duration
+
+_COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
+_GONE = "gone"
+"""Rows that were deleted from the source: a column only if an epoch that is shown has such rows."""
+_COLUMNS = ("epoch", "kind", "interval (UTC)", *_COUNTS, "watermark", "lag", "seconds", "started (UTC)")
+_AFTER_IN = _COLUMNS.index("in") + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Runs(Answer):
+    """Rows of table `epochs`, newest first.
+
+    Args:
+        pipeline: name of the pipeline.
+        epochs: the rows; `phases` has the seconds of each step.
+        total: number of epochs in the table.
+        never_run: a sentence that says so if the pipeline never ran; else None.
+    """
+
+    pipeline: str
+    epochs: tuple[dict[str, Any], ...]
+    total: int
+    never_run: str | None = None
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the rows."""
+        return [as_plain(row) for row in self.epochs]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the rows as a table."""
+        if self.never_run is not None:
+            yield self.never_run
+        cells, columns = [_cells(row) for row in self.epochs], list(_COLUMNS)
+        if any(row.get(ROWS_GONE) for row in self.epochs):
+            columns.insert(_AFTER_IN, _GONE)
+            for row, line in zip(self.epochs, cells, strict=True):
+                line.insert(_AFTER_IN, cell(row[ROWS_GONE]))
+        title = f"epochs of {self.pipeline} ({len(self.epochs)} of {self.total})"
+        yield Grid(title, columns, cells, (*_COUNTS, "lag", "seconds", _GONE))
+
+
+def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
+    """Return the newest epochs."""
+    tables = PipelineTables.of(config, pipeline)
+    if not tables.exist:
+        return Runs(pipeline, (), 0, str(no_snapshot_yet(tables)))
+    handle = tables.open(epochs.NAME)
+    rows = epochs.newest(tables.warehouse, handle, limit, stale).to_pylist()
+    total = sum(file["num_records"] for file in active_files(handle))
+    return Runs(pipeline, tuple({**row, "phases": dict(row["phases"] or ())} for row in rows), total)
+
+
+def lag(millis: int | None) -> str:
+    """Return a watermark lag as text, in the largest unit that fits into it; `-` for None."""
+    return "-" if millis is None else show_duration(millis)
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    start, end = row["interval_start"], row["interval_end"]
+    return [
+        row["epoch"],
+        f"{row['kind']}, stale" if row["stale"] else row["kind"],
+        "" if start is None else f"{moment(start)} to {moment(end, start)}",
+        row["events_in"],
+        row["on_time"],
+        row["late"],
+        filtered(row),
+        fired(row),
+        cell(row.get(ROWS_OUT)),
+        row["open_windows"],
+        moment(row["watermark"]),
+        # The user chose the interval of a backfill, so its age says nothing about the run.
+        "-" if row["kind"] == "backfill" else lag(row.get("watermark_lag_ms")),
+        cell(row["phases"].get("job")),
+        moment(row["started_at"]),
+    ]

@@ -1,0 +1,151 @@
+"""Savepoints: named copies of snapshots, safe from retention and VACUUM. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
+from tidegate.pipelines.snapshots.recovery import trusted_head
+from tidegate.pipelines.snapshots.savepoint import (
+    BrokenSavepoint,
+    SavepointEntry,
+    broken_savepoints,
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+)
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import show_millis
+
+_COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "created (UTC)")
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint(Answer):
+    """A savepoint that was made.
+
+    Args:
+        entry: name, place, time, size, and the manifest of the copied snapshot.
+    """
+
+    entry: SavepointEntry
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry, with the main fields of the manifest."""
+        return _plain(self.entry)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        manifest = self.entry.manifest
+        yield f"savepoint {self.entry.name} of {manifest.pipeline}: epoch {manifest.epoch}, in {self.entry.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoints(Answer):
+    """The savepoints of a pipeline, newest first.
+
+    Args:
+        pipeline: name of the pipeline.
+        savepoints: those that can be read.
+        broken: those that can't be read.
+        never_run: a sentence that says so if the pipeline never ran; else None.
+    """
+
+    pipeline: str
+    savepoints: tuple[SavepointEntry, ...]
+    broken: tuple[BrokenSavepoint, ...]
+    never_run: str | None = None
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return all savepoints."""
+        return [
+            *map(_plain, self.savepoints),
+            *({"name": each.name, "broken": each.reason} for each in self.broken),
+        ]
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a table, and one of those that can't be read."""
+        if self.never_run is not None:
+            yield self.never_run
+        rows = [
+            (
+                entry.name,
+                entry.manifest.epoch,
+                entry.manifest.timeline,
+                show_millis(entry.manifest.watermark),
+                sum(shard.rows for shard in entry.manifest.shards),
+                entry.size,
+                show_millis(entry.created_at),
+            )
+            for entry in self.savepoints
+        ]
+        yield Grid(f"savepoints of {self.pipeline}", _COLUMNS, rows, _COLUMNS[4:6])
+        if self.broken:
+            yield Grid("can't be read", ("name", "because"), [(each.name, each.reason) for each in self.broken])
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointDeleted(Answer):
+    """A savepoint that was removed.
+
+    Args:
+        pipeline: name of the pipeline.
+        deleted: name of the savepoint.
+    """
+
+    pipeline: str
+    deleted: str
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        yield f"savepoint {self.deleted} of {self.pipeline} is deleted"
+
+
+def savepoint_create(config: Config, pipeline: str, name: str, target: str, if_missing: bool) -> Savepoint:
+    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot stays as it is."""
+    tables = PipelineTables.of(config, pipeline)
+    snapshot = find_snapshot(tables, target)
+    entry = _copy_of(tables, name, snapshot) if if_missing else None
+    if entry is None:
+        # Somebody who set table state back would get an older snapshot under the name.
+        trusted_head(tables)
+        entry = create_savepoint(tables, snapshot, name, system_clock())
+    return Savepoint(entry)
+
+
+def savepoint_list(config: Config, pipeline: str) -> Savepoints:
+    """Return the savepoints of a pipeline."""
+    tables = PipelineTables.of(config, pipeline)
+    never_run = None if tables.exist else str(no_snapshot_yet(tables))
+    return Savepoints(pipeline, tuple(list_savepoints(tables)), tuple(broken_savepoints(tables)), never_run)
+
+
+def savepoint_delete(config: Config, pipeline: str, name: str) -> SavepointDeleted:
+    """Remove a savepoint for good."""
+    delete_savepoint(PipelineTables.of(config, pipeline), name)
+    return SavepointDeleted(pipeline, name)
+
+
+def _copy_of(tables: PipelineTables, name: str, snapshot: Snapshot) -> SavepointEntry | None:
+    """Return the savepoint of that name if it is a copy of this snapshot, else None."""
+    wanted = name, snapshot.manifest.timeline, snapshot.manifest.epoch
+    entries = list_savepoints(tables)
+    return next(
+        (entry for entry in entries if (entry.name, entry.manifest.timeline, entry.manifest.epoch) == wanted), None
+    )
+
+
+def _plain(entry: SavepointEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "path": entry.path,
+        "created_at": entry.created_at,
+        "size": entry.size,
+        **entry.manifest.short(),
+    }

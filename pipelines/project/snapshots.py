@@ -1,0 +1,355 @@
+"""The snapshots of a pipeline: their list, their content, their differences, and what the code can continue from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.epoch.open_input import bind_to_source
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.snapshots.compatibility import check_left_behind
+from tidegate.pipelines.snapshots.compatibility import compare as compare_code
+from tidegate.pipelines.snapshots.contents import checksums as sums_of
+from tidegate.pipelines.snapshots.contents import key_group_counts, state_rows, window_rows
+from tidegate.pipelines.snapshots.diff import Change, Difference
+from tidegate.pipelines.snapshots.diff import compare as compare_snapshots
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots, no_snapshot_yet
+from tidegate.pipelines.snapshots.line import come_back_whole
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.state.rows import HELD
+from tidegate.windowing.time import show_millis
+
+_COUNTS = ("key group", "windows", "event-time timers", "processing-time timers")
+_TIMERS = ("event_time_timers", "processing_time_timers")
+_WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
+"""Columns of the state that process functions and joins keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots(Answer):
+    """The snapshots that can be restored, newest first.
+
+    Args:
+        pipeline: name of the pipeline.
+        snapshots: for each, the version of table `state`, its time, the fields of its manifest, and `results`: True
+            if its results come back completely.
+        never_run: a sentence that says so if the pipeline never ran; else None.
+    """
+
+    pipeline: str
+    snapshots: tuple[dict[str, Any], ...]
+    never_run: str | None = None
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the snapshots."""
+        return list(self.snapshots)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the snapshots as a table."""
+        if self.never_run is not None:
+            yield self.never_run
+        columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "results")
+        rows = [
+            (
+                *(each[name] for name in columns[:5]),
+                show_millis(each["watermark"]),
+                show_millis(each["committed_at"]),
+                "whole" if each["results"] else "in part",
+            )
+            for each in self.snapshots
+        ]
+        yield Grid(f"snapshots of {self.pipeline}", columns, rows, columns[:4])
+
+
+def snapshot_list(config: Config, pipeline: str) -> Snapshots:
+    """Return the snapshots of a pipeline."""
+    tables = PipelineTables.of(config, pipeline)
+    entries = list_snapshots(tables)
+    whole = come_back_whole(tables, entries)
+    return Snapshots(
+        pipeline,
+        tuple(
+            {
+                "version": entry.version,
+                "committed_at": entry.committed_at,
+                **entry.manifest,
+                "results": whole[entry.manifest["epoch"]],
+            }
+            for entry in entries
+        ),
+        None if tables.exist else str(no_snapshot_yet(tables)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContent(Answer):
+    """The content of a snapshot.
+
+    Args:
+        pipeline: name of the pipeline.
+        version: version of table `state`.
+        manifest: its manifest.
+        windows: the first rows of its windows, or of the keys and elements that are kept in place of windows.
+        total: number of all such rows.
+        key_groups: by key group, numbers of windows and timers; the checksum, if it was asked for.
+        rows: largest number of rows that tables show.
+    """
+
+    pipeline: str
+    version: int
+    manifest: Manifest
+    windows: pa.Table
+    total: int
+    key_groups: tuple[dict[str, Any], ...]
+    rows: int
+
+    def to_arrow(self) -> pa.Table:
+        """Return the windows as an Arrow table."""
+        return self.windows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return version, manifest, windows and counts."""
+        return {
+            "version": self.version,
+            "manifest": self.manifest.model_dump(),
+            "windows": rows_of(self.windows),
+            "key_groups": list(self.key_groups),
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        """Return tables of the manifest, the windows and the key groups."""
+        manifest, shown = self.manifest, rows_of(self.windows)
+        facts = [
+            ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
+            ("table version", self.version),
+            ("made by", f"{manifest.kind} in {manifest.order} order, tidegate {manifest.library_version}"),
+            ("watermark", show_millis(manifest.watermark)),
+            ("processing time", show_millis(manifest.processing_time)),
+            *((f"position in {source}", _position(at)) for source, at in manifest.positions.items()),
+            ("shards", f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"),
+            ("windows", sum(shard.rows for shard in manifest.shards)),
+            ("stale intervals", len(manifest.stale)),
+            ("fingerprint", manifest.fingerprint),
+        ]
+        yield Grid(f"snapshot of {self.pipeline}", ("", ""), facts)
+        yield ""
+        yield _windows(f"windows ({len(shown)} of {self.total})", shown, tuple(manifest.schemas.key))
+        yield ""
+        has_sums = any("checksum" in group for group in self.key_groups)
+        groups = [tuple(group.values()) for group in self.key_groups[: self.rows]]
+        yield Grid("key groups", (*_COUNTS, "checksum") if has_sums else _COUNTS, groups, _COUNTS)
+
+
+def snapshot_show(
+    config: Config, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool
+) -> SnapshotContent:
+    """Return the content of a snapshot; see `find_snapshot` for the errors."""
+    tables = PipelineTables.of(config, pipeline)
+    snapshot = find_snapshot(tables, target)
+    windows = window_rows(tables, snapshot, key_group)
+    groups = key_group_counts(windows)
+    if checksums:
+        sums = sums_of(state_rows(tables.warehouse, snapshot))
+        for group in groups:
+            group["checksum"] = sums[group["key_group"]]
+    return SnapshotContent(
+        pipeline, snapshot.version, snapshot.manifest, windows.slice(0, rows), len(windows), tuple(groups), rows
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDiff(Answer):
+    """The difference of two snapshots.
+
+    Args:
+        pipeline: name of the pipeline.
+        before: manifest of the first one.
+        after: manifest of the second one.
+        difference: windows and timers that were added, removed or changed.
+        limit: largest number of each kind that is shown and in `to_dict`; None for all.
+    """
+
+    pipeline: str
+    before: Manifest
+    after: Manifest
+    difference: Difference
+    limit: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts, and the first rows of each kind."""
+        difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
+        return {
+            "pipeline": self.pipeline,
+            "from": self.before.short(),
+            "to": self.after.short(),
+            "counts": self._counts(),
+            "came": difference.came[:limit],
+            "went": difference.went[:limit],
+            "changed": [
+                {"before": change.before, "after": change.after, "columns": list(change.columns)}
+                for change in difference.changed[:limit]
+            ],
+            "timers": [
+                {"change": change, **{name: timer.row[name] for name in key}, "domain": timer.domain, "at": timer.at}
+                for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
+                for timer in timers[:limit]
+            ],
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a table of windows and one of timers."""
+        difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
+        counts = {
+            kind: ", ".join(f"{n} {change}" for change, n in each.items()) for kind, each in self._counts().items()
+        }
+        yield " to ".join(
+            f"epoch {each.epoch} (watermark {show_millis(each.watermark)})" for each in (self.before, self.after)
+        )
+        windows = [
+            *(("came", row, "") for row in difference.came[:limit]),
+            *(("went", row, "") for row in difference.went[:limit]),
+            *(("changed", change.after, _changes(change)) for change in difference.changed[:limit]),
+        ]
+        yield Grid(
+            f"windows: {counts['windows']}",
+            ("", *key, "window (UTC)", "what"),
+            [(change, *(row[name] for name in key), span(row), what) for change, row, what in windows],
+        )
+        yield Grid(
+            f"timers: {counts['timers']}",
+            ("", *key, "window (UTC)", "in", "at (UTC)"),
+            [
+                (change, *(timer.row[name] for name in key), span(timer.row), timer.domain, show_millis(timer.at))
+                for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
+                for timer in timers[:limit]
+            ],
+        )
+
+    def _counts(self) -> dict[str, dict[str, int]]:
+        difference = self.difference
+        return {
+            "windows": {"came": len(difference.came), "went": len(difference.went), "changed": len(difference.changed)},
+            "timers": {"came": len(difference.timers_came), "went": len(difference.timers_went)},
+        }
+
+
+def snapshot_diff(config: Config, pipeline: str, first: str, second: str, limit: int | None) -> SnapshotDiff:
+    """Return the difference from the first snapshot to the second; see `find_snapshot` for the errors."""
+    tables = PipelineTables.of(config, pipeline)
+    before, after = find_snapshot(tables, first), find_snapshot(tables, second)
+    difference = compare_snapshots(tables.warehouse, before, after)
+    return SnapshotDiff(pipeline, before.manifest, after.manifest, difference, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCheck(Answer):
+    """The outcome of a check that the present code can continue from a snapshot.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: epoch of the snapshot; None for a start at the beginning of the source.
+        compatible: True.
+        same_code: True if the code computes the same results as the code of the snapshot.
+        migrations: the changes of the state that the next epoch makes.
+        notes: further remarks.
+    """
+
+    pipeline: str
+    epoch: int | None
+    compatible: bool
+    same_code: bool
+    migrations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    for_people = ("notes",)
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence."""
+        if self.epoch is None:
+            yield f"{self.pipeline} can start at the beginning of its source"
+            return
+        message = (
+            "the code computes the same results"
+            if self.same_code
+            else "the code computes other results from now on: open windows keep their contents, and a backfill "
+            "computes an interval again when it is run again"
+        )
+        migrates = f"; the next epoch migrates the state: {', '.join(self.migrations)}" if self.migrations else ""
+        notes = "".join(f"; {note}" for note in self.notes)
+        yield f"{self.pipeline} can continue from epoch {self.epoch}: {message}{migrates}{notes}"
+
+
+def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
+    """Check that the present code can continue from a snapshot."""
+    value = load_pipeline(config, pipeline)
+    tables = PipelineTables.of(config, pipeline)
+    manifest = None if target == "none" else find_snapshot(tables, target).manifest
+    bound = bind_to_source(config, value)
+    if manifest is None:
+        return SnapshotCheck(pipeline, None, True, False)
+    comparison = compare_code(bound, manifest)
+    if comparison.incompatibilities:
+        reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in comparison.incompatibilities)
+        raise Refused(f"the code of {pipeline} can't continue from epoch {manifest.epoch}: {reasons}")
+    check_left_behind(tables, bound, manifest)
+    same = bound.fingerprint == manifest.fingerprint
+    return SnapshotCheck(
+        pipeline, manifest.epoch, True, same, tuple(comparison.migrations), tuple(map(str, comparison.notes))
+    )
+
+
+def _position(position: Position) -> str:
+    """Return a position as text. Only a backfill in event order has read a version up to an event time."""
+    taken = "" if position.frontier is None else f", event time before {show_millis(position.frontier)}"
+    return f"version {position.version}{taken}"
+
+
+def _changes(change: Change) -> str:
+    shown = [
+        name for name in change.columns if name.startswith("acc_") or name in ("window_start", "window_end", "pane")
+    ]
+    return ", ".join(
+        f"{name.removeprefix('acc_')} {_shown(change.before.get(name))} -> {_shown(change.after[name])}"
+        for name in shown
+    ) or ", ".join(change.columns)
+
+
+def _shown(value: object) -> object:
+    return "null" if value is None else cell(value)
+
+
+def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Grid:
+    # A key may have the name of a column that the state of another kind of pipeline has.
+    of_state = [name for name in (rows[0] if rows else {}) if name not in key]
+    contents = [name for name in of_state if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
+    waits = [HELD] if HELD in of_state else []
+    shown = [name.removeprefix("acc_") for name in contents]
+    names = [*key, "window (UTC)", "timers", *waits, *shown, "panes", "key group"]
+    return Grid(
+        title,
+        names,
+        [
+            [
+                *(row[name] for name in key),
+                span(row),
+                ", ".join(show_millis(time) for name in _TIMERS for time in row.get(name) or ()),
+                *(_held(row[name]) for name in waits),
+                *(cell(row[name]) for name in contents),
+                row["pane"],
+                row["key_group"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _held(times: list[int] | None) -> str:
+    """Describe the elements of a key that wait for the watermark."""
+    return f"{len(times)} from {show_millis(times[0])} on" if times else ""

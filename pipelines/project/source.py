@@ -1,0 +1,74 @@
+"""A new position in a source table that was dropped and created again. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.report.answer import Answer, Shown
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.reset_source import Begin, NewPosition, new_positions
+from tidegate.pipelines.run.reset_source import reset_source as run
+from tidegate.pipelines.snapshots.head import require_snapshot, required
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReset(Answer):
+    """New positions in the sources of a pipeline.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: epoch that has them; None if nothing changed.
+        positions: the positions.
+        dry_run: True if they were only computed.
+    """
+
+    pipeline: str
+    epoch: int | None
+    positions: tuple[NewPosition, ...]
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the epoch, and both positions of each source."""
+        positions = [
+            {"source": item.table, "before": item.before.model_dump(), "after": item.after.model_dump()}
+            for item in self.positions
+        ]
+        return {"pipeline": self.pipeline, "epoch": self.epoch, "positions": positions}
+
+    def shown(self) -> Iterator[Shown]:
+        """Return a sentence for each source."""
+        done = "would be reset" if self.dry_run else f"reset by epoch {self.epoch}"
+        yield from (f"{self.pipeline}: {done}; {item}" for item in self.positions)
+        if not self.positions:
+            yield f"{self.pipeline}: its source is reset already"
+
+
+def source_reset(
+    config: Config, pipeline: str, keep_results: bool, begin: Begin | None, force: bool, dry_run: bool
+) -> SourceReset:
+    """Let a pipeline continue with a source table that was created again."""
+    if not keep_results:
+        raise UsageError(
+            f"say --keep-results: state and results of {pipeline} stay, and rows of the new table behind its watermark "
+            f"are late. To compute everything again instead, run `tidegate stream {pipeline} --restore none`, or the "
+            "first interval of a backfill with --again --and-following"
+        )
+    value = load_pipeline(config, pipeline)
+    tables = PipelineTables.of(config, pipeline)
+    head = require_snapshot(tables)
+    if dry_run:
+        return SourceReset(pipeline, None, tuple(new_positions(tables, value, head, begin, force)), dry_run)
+    with Lease(tables, "source reset", system_clock) as lease:
+        head = required(tables, recover(tables))
+        positions = new_positions(tables, value, head, begin, force)
+        lease.check()
+        epoch = run(tables, head, positions, system_clock()).epoch if positions else None
+    return SourceReset(pipeline, epoch, tuple(positions))

@@ -1,0 +1,85 @@
+"""Times and sizes as callers give them: Python values in code, and texts on the command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeAlias
+
+from dateutil.relativedelta import relativedelta
+
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse_slice
+from tidegate.windowing.time import Millis, to_millis
+
+Moment: TypeAlias = datetime | date | str
+"""A time; without a zone it is in UTC."""
+Length: TypeAlias = timedelta | str
+"""A length of time; as a text such as `5s` or `1min`."""
+
+_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = ("", "k", "m", "g", "t")
+_ZERO = timedelta()
+
+
+def moment_of(value: Moment, field: str) -> datetime:
+    """Return a time with its zone.
+
+    Raises:
+        UsageError: a text is no time.
+    """
+    if isinstance(value, str):
+        return parse_moment(value, field)
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+def millis_of(value: Moment | None, field: str) -> Millis | None:
+    """Return a time as int64 epoch milliseconds; see `moment_of` for the errors."""
+    return None if value is None else to_millis(moment_of(value, field))
+
+
+def slice_of(value: Length | relativedelta | None) -> relativedelta | None:
+    """Return the length of a slice, which may be calendar months: `1mo`.
+
+    Raises:
+        UsageError: it is not above zero.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_slice(value)
+    start = datetime(2000, 1, 1)
+    if start + value <= start:
+        raise UsageError(f"--slice {value!r}: give a length above zero")
+    return value if isinstance(value, relativedelta) else relativedelta(microseconds=value // timedelta(microseconds=1))
+
+
+def length_of(value: Length, field: str) -> timedelta:
+    """Return a length of time.
+
+    Raises:
+        UsageError: it is not above zero.
+    """
+    if isinstance(value, str):
+        return parse_duration(value, field)
+    if value <= _ZERO:
+        raise UsageError(f"{field} {value}: give a length above zero")
+    return value
+
+
+def size_of(value: int | str | None, field: str) -> int | None:
+    """Return a number of bytes, from a text such as `1048576`, `64m` or `1g`; a unit is a power of 1024.
+
+    Raises:
+        UsageError: it is something else, or not above zero.
+    """
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(
+            f"{field} {value!r}: give a number of bytes above zero, or one with a unit of k, m, g, t: 512m"
+        )
+    return int(match[1]) << 10 * _POWERS.index(match[2].lower())

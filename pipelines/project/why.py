@@ -1,0 +1,248 @@
+"""Reasons for which windows have not fired. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.recompute_plan import check_reopenable
+from tidegate.pipelines.report.answer import Answer, Grid, Shown, span
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.publish import key_columns
+from tidegate.pipelines.snapshots.waiting import PartitionStatus, Waiting, open_windows, partitions
+from tidegate.pipelines.sources.base import MissingSource
+from tidegate.pipelines.sources.open_source import open_source
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.keys import rows_of_key
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import IntervalJoin, Windows
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.time import Millis, show_duration, show_millis
+
+_PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Why(Answer):
+    """Open windows and what each waits for. Times are int64 epoch milliseconds.
+
+    Args:
+        pipeline: name of the pipeline.
+        epoch: its newest epoch.
+        watermark: event time at the end of the epoch.
+        processing_time: the clock of the epoch.
+        final_through: end of the windows that nothing can change any more.
+        watermark_lag_ms: time from the watermark to the clock; None if it is not known.
+        next_timers: time of the first timer of any key, by time domain.
+        unread_versions: number of versions not yet read, by source.
+        partitions: event time of each partition of the source.
+        open_windows: number of open windows.
+        last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
+        late_rows: number of late rows of the key that no window holds; None if it is not known, or no key was given.
+        windows: the open windows that end first.
+        remarks: facts of the pipeline for people, as pairs of name and value.
+        key: names of the key columns.
+        unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
+    """
+
+    pipeline: str
+    epoch: int
+    watermark: Millis
+    processing_time: Millis
+    final_through: Millis
+    watermark_lag_ms: Millis | None
+    next_timers: dict[str, Millis | None]
+    unread_versions: dict[str, int]
+    partitions: tuple[PartitionStatus, ...]
+    open_windows: int
+    last_fired: str | None
+    late_rows: int | None
+    windows: tuple[Waiting, ...]
+    remarks: tuple[tuple[str, object], ...] = field(repr=False)
+    key: tuple[str, ...] = field(repr=False)
+    unit: str = field(repr=False)
+    for_people = ("remarks", "key", "unit")
+
+    def shown(self) -> Iterator[Shown]:
+        """Return the facts, the source's partitions, and the open windows."""
+        yield Grid(f"{self.pipeline} at epoch {self.epoch}", ("", ""), self.remarks)
+        if self.partitions:
+            yield Grid("event time", _PARTITIONS, [_partition(status) for status in self.partitions])
+        closing = any(window.lateness_left is not None for window in self.windows)
+        of_windows = self.unit == "windows"
+        yield Grid(
+            f"{self.unit} ({len(self.windows)} of {self.open_windows}, those that end first)",
+            [
+                *self.key,
+                *(("window (UTC)", "panes") if of_windows else ()),
+                *(["lateness left"] if closing else []),
+                "it waits because",
+            ],
+            [
+                [
+                    *window.key.values(),
+                    *([_span(window), window.fired] if of_windows else []),
+                    *([_left(window)] if closing else []),
+                    window.reason,
+                ]
+                for window in self.windows
+            ],
+        )
+
+
+def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
+    """Return what the open windows of a pipeline wait for."""
+    tables = PipelineTables.of(config, pipeline)
+    snapshot = require_snapshot(tables)
+    manifest, now = snapshot.manifest, system_clock()
+    names = tuple(manifest.schemas.key)
+    if key and len(key) != len(names):
+        raise UsageError(f"--key: the key has {len(names)} column(s), {', '.join(names)}")
+    value = load_pipeline(config, pipeline)
+    compute = value.compute
+    lateness = compute.lateness if isinstance(compute, Windows) else 0
+    shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key, limit)
+    answer = Why(
+        pipeline=pipeline,
+        epoch=manifest.epoch,
+        watermark=manifest.watermark,
+        processing_time=manifest.processing_time,
+        final_through=manifest.final_through,
+        watermark_lag_ms=manifest.watermark_lag,
+        next_timers=_next_timers(manifest),
+        unread_versions=_unread(tables, manifest, value),
+        partitions=tuple(partitions(manifest, now, _timeouts(value))),
+        open_windows=count,
+        last_fired=_last_fired(tables, names, key) if key else None,
+        late_rows=_late_rows(tables, names, key) if key else None,
+        windows=tuple(shown),
+        remarks=(),
+        key=names,
+        unit="windows" if isinstance(compute, Windows) else "elements" if isinstance(compute, IntervalJoin) else "keys",
+    )
+    return replace(answer, remarks=tuple(_remarks(answer, manifest, value, bool(key))))
+
+
+def _remarks(answer: Why, manifest: Manifest, pipeline: Pipeline, has_key: bool) -> Iterator[tuple[str, object]]:
+    lag = answer.watermark_lag_ms
+    behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
+    yield "watermark", show_millis(answer.watermark) + behind
+    yield "processing time", show_millis(answer.processing_time)
+    if manifest.ends_by_clock:
+        yield "windows are final through", show_millis(answer.final_through)
+    for domain, time in answer.next_timers.items():
+        if time is not None:
+            yield f"next timer in {domain} time", show_millis(time)
+    for source, versions in answer.unread_versions.items():
+        if versions:
+            yield f"versions of {source} not yet read", versions
+    yield f"open {answer.unit}", answer.open_windows
+    for input_ in pipeline.inputs:
+        if input_.where is not None and input_.watermark_from == "kept":
+            yield (
+                f"rows of {input_.source.table} that `where` drops",
+                "don't move the watermark, unless watermark_from='all'",
+            )
+    if has_key:
+        yield "last fired", answer.last_fired or "never"
+    if answer.late_rows:
+        yield "late rows that no window holds", f"{answer.late_rows}{_remedy(pipeline)}"
+
+
+def _remedy(pipeline: Pipeline) -> str:
+    try:
+        check_reopenable(pipeline)
+    except Refused:
+        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` gives the reason)"
+    return f": `tidegate late reopen {pipeline.name}` adds them to their windows"
+
+
+def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:
+    """Return the idle timeout of each input by side: the time without a commit after which a partition is idle."""
+    sides: Sequence[str] = [""] if pipeline.right is None else SIDES
+    strategies = [input_.watermark or pipeline.watermark for input_ in pipeline.inputs]
+    return {side: strategy.idle_timeout for side, strategy in zip(sides, strategies, strict=True)}
+
+
+def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
+    """Return the time of the first timer of any key, by time domain; None for a domain without timers."""
+    event = [shard.next_event_time_timer for shard in manifest.shards]
+    processing = [shard.next_processing_time_timer for shard in manifest.shards]
+    return {
+        domain: min((time for time in times if time is not None), default=None)
+        for domain, times in (("event", event), ("processing", processing))
+    }
+
+
+def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int | None:
+    """Count the late rows of a key that are in no window; None if table `late` lacks the columns to tell."""
+    handle = tables.open(late.NAME)
+    columns = key_columns(late.NAME, arrow_schema(handle), names)
+    if not columns or late.REOPENED not in arrow_schema(handle).names:
+        return None
+    rows = read_table(tables.warehouse, handle, [*columns, late.REOPENED, "stale"])
+    rows = rows.filter(late.is_open(rows))
+    return len(rows_of_key(rows, columns, key))
+
+
+def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> dict[str, int]:
+    """Count the versions of each source that are not yet read; a source that is gone has no count."""
+    counts = {}
+    for part in pipeline.inputs:
+        if (position := manifest.positions.get(part.source.table)) is not None:
+            with suppress(MissingSource):
+                counts[part.source.table] = max(0, open_source(part.source, tables.warehouse).head - position.version)
+    return counts
+
+
+def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> str | None:
+    """Describe the window of a key that fired last; None if none has fired."""
+    rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
+    rows = rows_of_key(rows, names, key)
+    if not results.has_panes(rows.schema):
+        last = pc.max(rows["epoch"]).as_py()
+        return None if last is None else f"a result, in epoch {last}"
+    for row in rows.sort_by([("epoch", "descending"), ("window_end", "descending")]).slice(0, 1).to_pylist():
+        return f"{span(row)}, pane {row['pane']} ({row['timing']}), in epoch {row['epoch']}"
+    return None
+
+
+def _partition(status: PartitionStatus) -> tuple[Any, ...]:
+    return (
+        status.name or "(all)",
+        show_millis(status.watermark),
+        show_millis(status.last_commit),
+        "-" if status.quiet is None else show_duration(status.quiet),
+        _role(status),
+    )
+
+
+def _role(status: PartitionStatus) -> str:
+    if status.idle:
+        return "idle: the watermark does not wait for it"
+    if not status.aligned:
+        return "was idle: the watermark waits for it again once it has caught up"
+    if not status.holds:
+        return ""
+    behind = f" by {show_duration(status.behind)}" if status.behind else ""
+    until = "its next event; no idleness is declared" if status.idle_from is None else show_millis(status.idle_from)
+    return f"holds the watermark back{behind}, until {until}"
+
+
+def _left(window: Waiting) -> str:
+    return "-" if window.lateness_left is None else show_duration(window.lateness_left)
+
+
+def _span(window: Waiting) -> str:
+    return "global" if window.start is None else f"{show_millis(window.start)} to {show_millis(window.end)}"

@@ -1,0 +1,440 @@
+"""A project in code does what the commands do: the same calls, the same answers, the same errors; it prints nothing."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import json
+import pkgutil
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import pyarrow as pa
+import pytest
+from dateutil.relativedelta import relativedelta
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate
+from tests.lake import Lake, at, session_pipeline
+from tests.pipelines.cli.project import Project as CommandLine
+from tidegate import Project
+from tidegate.pipelines.cli import _COMMANDS, cli
+from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.project.keys import KeyText, key_text
+from tidegate.pipelines.project.progress import Progress, ProgressLine
+from tidegate.pipelines.project.times import length_of, moment_of, slice_of
+from tidegate.pipelines.report.answer import Answer
+from tidegate.pipelines.tables.key_groups import KeySchema
+from tidegate.pipelines.tables.keys import key_of_texts
+
+DAY = date(2024, 3, 1)
+ROOT = Path(__file__).parents[3]
+
+NO_METHODS = {"demo", "flights", "setup"}
+"""Commands that prepare a machine or show an example."""
+OF_THE_COMMAND_LINE = {
+    "config_file",
+    "as_json",
+    "output",
+    "debug",
+    "engine",
+    "yes",
+    "available_now",
+    "sql",
+    "order",
+    "ask_stream",
+}
+"""Options of the command line alone, and those that choose between two methods."""
+NAMED_OTHERWISE = {
+    "backfill": {"slice_": "slice"},
+    "quality": {"everything": "all", "unit": "partitions", "with_report": "report"},
+    "savepoint_create": {"target": "of"},
+}
+"""By method, arguments in place of the names that click's functions have."""
+ELSEWHERE = {
+    "backfill": ("backfill_plan", "replay"),
+    "results": ("results_sql",),
+}
+"""Methods for the options `--dry-run`, `--order arrival` and `--sql`."""
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield the name of the method and the command, for every command of a group."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix}{name}_")
+        else:
+            yield f"{prefix}{name}", command
+
+
+ALL = {name: command for name, command in commands(cli) if name not in NO_METHODS}
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_command_has_a_method_that_takes_its_arguments_and_options(name: str) -> None:
+    taken = {
+        argument
+        for method in (name, *ELSEWHERE.get(name, ()))
+        for argument in inspect.signature(getattr(Project, method)).parameters
+    }
+    names = NAMED_OTHERWISE.get(name, {})
+    of_command = {param.name or "" for param in ALL[name].params} - OF_THE_COMMAND_LINE
+    missing = {argument for argument in of_command if names.get(argument, argument) not in taken}
+    assert missing - ({"dry_run"} if name == "backfill" else set()) == set()
+
+
+@pytest.fixture
+def project(lake: Lake) -> Project:
+    """Sessions in code, on the local engine, with a day of events."""
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
+    return in_code(lake)
+
+
+def in_code(lake: Lake, **arguments: Any) -> Project:
+    folder = lake.folder
+    given: dict[str, Any] = {
+        "warehouse": folder / "warehouse",
+        "work": folder / "work",
+        "pipelines": [session_pipeline()],
+        "engine": "local",
+    }
+    return Project(**{**given, **arguments})
+
+
+def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = project.backfill_plan("sessions", DAY, DAY + timedelta(days=1))
+    assert [state for _, state in plan.planned] == ["would run"]
+    done = project.backfill("sessions", DAY, DAY + timedelta(days=1), slice=timedelta(hours=12))
+    assert [(run.state, run.epoch) for run in done.runs] == [("done", 1), ("done", 2)]
+    assert done.epoch == 2
+
+    lake.append(("ann", at("06:00", day=1), 8), ("ann", at("00:25"), 16))
+    streamed = project.stream("sessions", end_of_input=True)
+    assert sum(line["late"] for line in streamed.epochs) == 1
+
+    windows = project.results("sessions", sort="total")
+    assert windows.to_arrow().column("total").to_pylist() == [8, 4, 3]
+    assert isinstance(windows.to_pandas(), pd.DataFrame)
+    assert windows.to_dict() == windows.rows.to_pylist()
+    assert "delta_scan" in project.results_sql("sessions", dialect="duckdb")
+
+    assert project.late_summary("sessions").open == 1
+    reopened = project.late_reopen("sessions", key=("ann",), start=datetime(2024, 3, 1, tzinfo=UTC))
+    assert (reopened.rows, reopened.panes, reopened.withdrawn) == (1, 1, 1)
+    assert project.late_summary("sessions").open == 0
+    assert project.results("sessions", sort="total").rows["total"].to_pylist() == [19, 8, 4]
+
+    newest = project.runs("sessions").epochs[0]["epoch"]
+    assert newest == reopened.epoch
+    assert project.snapshot_list("sessions").snapshots[0]["epoch"] == newest
+    assert project.snapshot_show("sessions", newest).manifest.epoch == newest
+    assert project.snapshot_diff("sessions", 1).before.epoch == 1
+    assert project.snapshot_check("sessions").compatible
+    assert project.savepoint_create("sessions", "before").entry.manifest.epoch == newest
+    assert [entry.name for entry in project.savepoint_list("sessions").savepoints] == ["before"]
+    restored = project.restore("sessions", 2)
+    assert restored.manifest.parent == 2
+    assert project.why("sessions", key=("bob",)).key == ("user",)
+    assert project.explain("sessions").explanation.pipeline == "sessions"
+    assert project.lineage("sessions").inputs[0]["table"] == "events"
+    assert project.forget("sessions", ("bob",)).rows["results"] >= 1
+    assert project.vacuum("sessions", snapshots=1, days=0, dry_run=True).dry_run
+    assert set(project.optimize("sessions").files) == {"results", "late", "rejects", "epochs"}
+    assert project.savepoint_delete("sessions", "before").deleted == "before"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_errors_are_ours_and_have_the_exit_codes_of_the_commands(project: Project) -> None:
+    for call, code in (
+        (lambda: project.results("others"), 2),
+        (lambda: project.results("sessions"), 3),
+        (lambda: project.stop("sessions"), 3),
+        (lambda: project.unlock("sessions"), 3),
+        (lambda: project.alive("sessions"), 1),
+        (lambda: project.backfill("sessions"), 2),
+        (lambda: project.stream("sessions", interval="5s", end_of_input=True), 2),
+        (lambda: project.source_reset("sessions"), 2),
+        (lambda: project.backup_list("sessions"), 2),
+        (lambda: project.rename("sessions", "visits"), 2),
+        (lambda: project.forget("sessions", ("ann",)), 3),
+    ):
+        with pytest.raises(TidegateError) as raised:
+            call()
+        assert raised.value.exit_code == code, raised.value
+
+
+def test_a_pipeline_without_a_start_begins_anywhere_and_one_with_it_only_there(lake: Lake) -> None:
+    lake.append(("ann", at("00:10", day=3), 1))
+    later = DAY + timedelta(days=3)
+    with pytest.raises(Refused, match="starts at 2024-03-01"):
+        in_code(lake, settings={"sessions": {"start": DAY}}).backfill("sessions", later, later + timedelta(days=1))
+    assert in_code(lake).backfill("sessions", later, later + timedelta(days=1)).epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"config_file": "tidegate.toml"}, "not both"),
+        ({"warehouse": None}, "work: only with warehouse="),
+        ({"settings": {"visits": {}}}, "settings has 'visits', but pipelines has sessions"),
+        ({"settings": {"sessions": {"owners": "me"}}}, "did you mean owner"),
+        ({"settings": {"sessions": {"start": "soon"}}}, "pipelines.sessions.start: give a date"),
+        ({"engine": "flink"}, "engine 'flink': give spark or local"),
+        ({"engine": "local", "spark": object()}, "not both"),
+        ({"engine": None, "spark": object()}, "object is no session of Spark"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_arguments_that_contradict_or_are_faulty_are_usage_errors(
+    lake: Lake, arguments: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        in_code(lake, **arguments)
+
+
+def test_the_engine_of_the_call_goes_before_that_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text('engine = "local"\n')
+    assert Project(file).config.engine == "local"
+    assert Project(file, engine="spark").config.engine == "spark"
+    file.write_text("")
+    assert Project(file).config.engine == "spark"
+
+
+def test_without_arguments_it_is_the_project_that_a_command_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidegate.toml").write_text('engine = "local"\n')
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert Project().config.file == tmp_path / "tidegate.toml"
+
+
+LOOKS = {
+    ("results", "--view", "all"): {"view": "all"},
+    ("results", "--local", "Europe/Berlin"): {"local": "Europe/Berlin"},
+    ("runs",): {},
+    ("why",): {},
+    ("explain",): {},
+    ("lineage",): {},
+    ("snapshot", "list"): {},
+    ("snapshot", "show"): {},
+    ("snapshot", "diff"): {"first": 1},
+    ("snapshot", "check"): {},
+    ("savepoint", "list"): {},
+    ("late", "summary"): {},
+}
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+def test_to_dict_is_what_json_prints_and_a_notebook_shows_what_the_terminal_does(
+    project: Project,
+    lake: Lake,
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "of_the_project", raising=False)
+    lake.append(("ann", at("06:00", day=1), 8), ("ann", at("00:25"), 16))
+    project.stream("sessions", max_commits_per_epoch=1)
+    project.savepoint_create("sessions", "first")
+    (lake.folder / "of_the_project.py").write_text(
+        "from tests.lake import session_pipeline\nsessions = session_pipeline()\n"
+    )
+    (lake.folder / "tidegate.toml").write_text(
+        'engine = "local"\nwork = "work"\n\n[pipelines.sessions]\n'
+        'object = "of_the_project:sessions"\nstart = 2024-03-01\ncatchup = false\n'
+    )
+    shell = CommandLine(lake.folder, capsys)
+    name = "_".join(word for word in words if not word.startswith("-"))
+    name = name.removesuffix("_all").removesuffix("_Europe/Berlin")
+    command = name.split("_")
+    options = list(words[len(command) :])
+    arguments = ["1"] if name == "snapshot_diff" else []
+    answer: Answer = getattr(project, name)("sessions", **LOOKS[words])
+    printed = shell.data(*command, "sessions", *arguments, *options)
+    plain = json.loads(json.dumps(answer.to_dict(), default=as_json))
+    for each in (plain, printed):
+        if name == "why":
+            # These say how long ago something was.
+            each["partitions"] = [{**part, "quiet": None} for part in each["partitions"]]
+            each["windows"] = [{**window, "reason": None} for window in each["windows"]]
+    assert plain == printed
+    page = answer._repr_html_()
+    code, told = shell.tidegate(*command, "sessions", *arguments, *options)
+    assert code == 0
+    titles = [line for shown in answer.shown() if not isinstance(shown, str) for line in [shown.title] if line]
+    assert [title for title in titles if title not in told] == []
+    assert page.count("<table>") == sum(not isinstance(shown, str) for shown in answer.shown())
+
+
+def as_json(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def test_a_notebook_shows_the_text_of_a_key_and_does_not_run_it(lake: Lake) -> None:
+    lake.append(("<script>\x1b[2J", at("00:10"), 1))
+    project = in_code(lake)
+    project.stream("sessions", end_of_input=True)
+    page = project.results("sessions")._repr_html_()
+    assert "&lt;script&gt;\\x1b[2J" in page
+    assert "<script>" not in page
+
+
+def test_progress_goes_to_the_callers_function(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1))
+    heard: list[Progress] = []
+    in_code(lake, progress=heard.append).stream("sessions")
+    assert {each.pipeline for each in heard} == {"sessions"}
+    assert [each.text for each in heard if each.is_step][:3] == ["planned", "operated", "committed"]
+    (line,) = [each.text for each in heard if not each.is_step]
+    assert line.startswith("epoch 1: 1 in, 0 late, 0 fired, 1 open")
+
+
+def test_the_line_of_progress_is_overwritten_by_steps_and_kept_by_epochs() -> None:
+    out = io.StringIO()
+    line = ProgressLine(out)
+    for progress in (Progress("v", "committed", True), Progress("v", "ok", True), Progress("v", "epoch 1: 2 in")):
+        line(progress)
+    line(Progress("v", "next", True))
+    assert out.getvalue() == "\rv: committed\rv: ok       \rv: epoch 1: 2 in\n\rv: next"
+
+
+def test_another_thread_or_a_signal_ends_a_stream_after_its_epoch(lake: Lake) -> None:
+    from tidegate.pipelines.run.stopping import StopRequest
+
+    lake.append(("ann", at("00:10"), 1))
+    stop = StopRequest()
+    heard: list[str] = []
+
+    def hear(progress: Progress) -> None:
+        if not progress.is_step:
+            heard.append(progress.text)
+            stop.make()
+
+    in_code(lake, progress=hear).stream("sessions", interval=timedelta(milliseconds=50), stop=stop)
+    assert [text.split(":")[0] for text in heard] == ["epoch 1"]
+
+
+def test_a_replay_is_a_backfill_in_the_order_of_arrival(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1))
+    lake.append(("ann", at("06:00"), 2))
+    replayed = in_code(lake).replay("sessions", commits_per_epoch=1)
+    assert [epoch.epoch for epoch in replayed.epochs] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(timedelta(), "0:00:00"), (relativedelta(months=-1), "relativedelta"), ("1y", "'1y'")],
+    ids=["zero", "negative", "text"],
+)
+def test_a_slice_that_is_no_length_is_a_usage_error(value: Any, told: str) -> None:
+    with pytest.raises(UsageError, match="--slice") as raised:
+        slice_of(value)
+    assert told in str(raised.value) or value == timedelta()
+
+
+def test_times_are_values_or_texts() -> None:
+    midnight = datetime(2024, 3, 1, tzinfo=UTC)
+    assert [moment_of(value, "start") for value in (DAY, datetime(2024, 3, 1), midnight, "2024-03-01")] == [
+        midnight
+    ] * 4
+    assert length_of("5s", "interval") == length_of(timedelta(seconds=5), "interval") == timedelta(seconds=5)
+    with pytest.raises(UsageError, match="interval"):
+        length_of(timedelta(seconds=-1), "interval")
+    assert slice_of(timedelta(days=1)) == relativedelta(days=1)
+    assert slice_of("1mo") == relativedelta(months=1)
+
+
+KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.string(), st.text() | st.from_regex(r"\\+(N|x([0-9a-f]{2})+)", fullmatch=True)),
+    (pa.binary(), st.binary(min_size=1)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.bool_(), st.booleans()),
+    (pa.date32(), st.dates(date(1900, 1, 1), date(2200, 1, 1))),
+    (pa.timestamp("us", tz="UTC"), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))),
+    (pa.decimal128(20, 3), st.decimals(-(10**15), 10**15, places=3, allow_nan=False).map(lambda d: d + Decimal(0))),
+]
+
+
+@given(st.data())
+def test_a_key_of_values_is_the_key_of_their_texts(data: st.DataObject) -> None:
+    """Also a text that the command line takes for a null or for bytes."""
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
+    values = tuple(data.draw(st.none() | values) for _, values in kinds)
+    names = tuple(f"k{number}" for number in range(len(kinds)))
+    schema = KeySchema(names, tuple(kind for kind, _ in kinds))
+    assert tuple(part.as_py() for part in key_of_texts(schema, key_text(values) or ())) == values
+
+
+def test_a_key_of_one_column_may_be_given_without_a_tuple_and_texts_stay() -> None:
+    assert key_text("ann") == ("ann",)
+    assert key_text(KeyText([r"\N"])) == (r"\N",)
+    assert key_text(("\\N",)) == (r"\\N",)
+    assert key_text(None) is None
+
+
+def test_a_source_that_is_only_where_spark_reads_it_is_refused_with_the_remedy(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1))
+    derived = session_pipeline(columns={"total": "value", "user": "java_method('java.lang.String', 'valueOf', 1)"})
+    project = Project(
+        warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[derived], engine="local"
+    )
+    with pytest.raises(Refused, match="--engine spark"):
+        project.stream("sessions")
+
+
+def test_the_top_package_has_the_facade() -> None:
+    assert tidegate.Project is Project
+    assert "Project" in tidegate.__all__
+    assert set(_COMMANDS) >= NO_METHODS
+
+
+def test_settings_of_the_object_store_reach_the_warehouse(tmp_path: Path) -> None:
+    project = Project(warehouse="s3://lake/warehouse", work=tmp_path, storage_options={"AWS_REGION": "eu-central-1"})
+    assert project.config.warehouse_uri == "s3://lake/warehouse"
+    assert project.config.storage_options == {"AWS_REGION": "eu-central-1"}
+    assert "eu-central" not in repr(project.config)
+
+
+def test_quality_returns_the_outcome_and_raises_only_if_it_is_required(project: Project, lake: Lake) -> None:
+    pytest.importorskip("great_expectations")
+    project.stream("sessions", end_of_input=True)
+    outcome = project.quality("sessions", partitions="day")
+    assert outcome.success
+    assert outcome.require() is outcome
+    assert outcome.to_dict()["partitions"]["keys"]
+    # Somebody else adds a row to the published results.
+    again = project.results("sessions", view="all", limit=1).rows
+    write_deltalake(lake.path("sessions/results"), again, mode="append")
+    bad = project.quality("sessions", all=True)
+    assert not bad.success
+    with pytest.raises(TidegateError) as raised:
+        bad.require()
+    assert raised.value.exit_code == 5
+
+
+def test_every_answer_is_frozen_and_typed() -> None:
+    for module in pkgutil.iter_modules([str(ROOT / "pipelines" / "project")]):
+        importlib.import_module(f"tidegate.pipelines.project.{module.name}")
+    answers = Answer.__subclasses__()
+    assert len(answers) > 25
+    assert [kind for kind in answers if not kind.__dataclass_params__.frozen] == []
+    returned = {
+        str(inspect.signature(method).return_annotation)
+        for name, method in inspect.getmembers(Project, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert returned - {kind.__name__ for kind in answers} - {"str", "Quality", "Acknowledged"} == set()
