@@ -122,8 +122,11 @@ from tidegate import Project
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
 spark.range(3).createOrReplaceTempView("three")
+before = spark.conf.getAll
 project = Project("tidegate.toml", spark=spark)
 project.stream("spreads")
+project.snapshot_check("spreads")
+assert spark.conf.getAll == before
 print(json.dumps([row["spread"] for row in project.results("spreads", view="latest").to_dict()]))
 assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
 assert spark.sql("SELECT count(*) FROM three").collect()[0][0] == 3

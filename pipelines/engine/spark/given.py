@@ -1,7 +1,8 @@
 """A session of Spark that runs already, as the engine: that of a notebook, a job of Databricks or `spark-submit`.
 
 Runs use another session of the same process of Spark, with the settings of the given one and with ours. Sessions share
-no settings, views or functions, so the given one stays as it was.
+no settings, views or functions, so the given one stays as it was. A client of Spark Connect can't make another session
+of its server, so there a run changes four settings of the given one, and `close` sets them back.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 Session: TypeAlias = "SparkSession"
 
-_sent: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
-"""By context of Spark, names of the files with code that its workers have."""
+_sent: WeakKeyDictionary[SparkContext | SparkSession, set[str]] = WeakKeyDictionary()
+"""By context of Spark, or session of Connect, names of the files with code that its workers have."""
 
 
 class BorrowedSession(SparkEngine):
-    """A clone of a session that somebody else started, as the engine of a run; `close` gives it back.
+    """A session beside the one that somebody else started, as the engine of a run; `close` leaves it.
 
     Args:
         config: the project, which has the session.
@@ -40,22 +41,39 @@ class BorrowedSession(SparkEngine):
 
     def __init__(self, config: Config) -> None:
         self._given: Session = config.session
-        self._active = self._given if is_connect(self._given) else type(self._given).getActiveSession()
-        super().__init__(_cloned(self._given))
+        self._before: dict[str, str | None] = {}
+        if is_connect(self._given):
+            super().__init__(self._given)
+            self._set_ours()
+        else:
+            self._active = type(self._given).getActiveSession() or self._given
+            super().__init__(_beside(self._given))
         self._send_code(config.work_folder / "shipped")
 
     def close(self) -> None:
-        """Leave the clone. A clone that made frames is the active session of the thread, so the former one is again."""
-        if is_connect(self._given):
-            self.session.stop()
-        else:
-            # The public call that makes a session active.
-            (self._active or self._given).createDataFrame([], "nothing int")
+        """Leave the given session as it was."""
+        for name, value in self._before.items():
+            if value is None:
+                self._given.conf.unset(name)
+            else:
+                self._given.conf.set(name, value)
+        if not is_connect(self._given):
+            # A session that made frames is the active one of the thread; this public call makes another one active.
+            self._active.createDataFrame([], "nothing int")
+
+    def _set_ours(self) -> None:
+        settings = self._given.conf.getAll
+        for name, value in SESSION.items():
+            self._before[name] = settings.get(name)
+            self._given.conf.set(name, value)
 
     def _send_code(self, folder: Path) -> None:
         """Send the modules of this process that workers may not have."""
         if is_connect(self._given):
-            self.session.addArtifacts(str(pack(unknown_modules(sys.modules, None), folder)), pyfile=True)
+            file = pack(unknown_modules(sys.modules, None), folder)
+            if file.name not in _sent.setdefault(self._given, set()):
+                self._given.addArtifacts(str(file), pyfile=True)
+                _sent[self._given].add(file.name)
             return
         context = self._given.sparkContext
         if not (modules := unknown_modules(sys.modules, context.master)):
@@ -79,33 +97,22 @@ def check_session(session: object) -> None:
         raise UsageError(f"spark: {type(session).__name__} is no session of Spark: give the value that is named spark")
 
 
-def _cloned(session: Session) -> Session:
-    """Return a session in the same process of Spark, with the settings of the given one, and with ours.
+def _beside(session: Session) -> Session:
+    """Return another session of the same process of Spark, with the settings of the given one, and with ours.
 
     Raises:
         UsageError: the given session was stopped, or its Spark can't make another one.
     """
-    if is_connect(session):
-        if not hasattr(session, "cloneSession"):
-            raise UsageError(
-                "spark: this version of Spark Connect can't clone a session: install PySpark 4.1 or newer, or leave "
-                "`spark` out and name the server in SPARK_REMOTE"
-            )
-        clone: Session = session.cloneSession()
-        for name, value in SESSION.items():
-            clone.conf.set(name, value)
-        return clone
     try:
-        clone = session.newSession()
-        settings = session.conf.getAll
+        beside = session.newSession()
+        settings, present = session.conf.getAll, beside.conf.getAll
     except Exception as error:
         raise UsageError(f"spark: this session can't be used: {in_words(error)}. Give one that runs") from error
     # Such as credentials of an object store, which notebooks set in their session.
-    present = clone.conf.getAll
     for name, value in {**settings, **SESSION}.items():
-        if present.get(name) != str(value) and clone.conf.isModifiable(name):
-            clone.conf.set(name, value)
-    return clone
+        if present.get(name) != str(value) and beside.conf.isModifiable(name):
+            beside.conf.set(name, value)
+    return beside
 
 
 @contextmanager
