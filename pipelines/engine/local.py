@@ -204,11 +204,13 @@ def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
     """Return the numbers of rows in the order of columns, as Spark orders them: nulls first, NaN last."""
     keys = {}
     for name in by:
-        if pa.types.is_floating(table.schema.field(name).type):
-            keys[f"nan:{name}"] = pc.is_nan(table[name])
-        keys[name] = table[name]
-    order = [(name, "ascending") for name in keys]
-    return pc.sort_indices(pa.table(keys), sort_keys=order, null_placement="at_start")
+        column = table[name]
+        if column.null_count:
+            keys[f"valid:{name}"] = pc.is_valid(column)
+        if pa.types.is_floating(column.type):
+            keys[f"nan:{name}"] = pc.is_nan(column)
+        keys[name] = column
+    return pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
 
 
 class _Call:

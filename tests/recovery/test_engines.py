@@ -165,10 +165,10 @@ def live(engines: Sequence[Engine], lake: Lake, name: str, draw: random.Random) 
         limits = EpochLimits(files=draw.choice((1, 2)))
         crash_after(draw.choice(engines), lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, limits=limits)
         put_back(lake, pipeline, draw)
-    for engine in engines:
-        run(engine, lake, pipeline=replace(pipeline, parallelism=5), limits=EpochLimits(files=3))
-        assert (lake.snapshot(pipeline).manifest.engine or "spark") == engine.name
-        lake.clock.now += 1
+    run(engines[0], lake, pipeline=replace(pipeline, parallelism=5), limits=EpochLimits(files=3))
+    assert (lake.snapshot(pipeline).manifest.engine or "spark") == engines[0].name
+    lake.clock.now += 1
+    run(engines[-1], lake, pipeline=replace(pipeline, parallelism=5), limits=EpochLimits(files=3))
     end(draw.choice(engines), lake, name)
 
 
