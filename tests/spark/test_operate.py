@@ -11,6 +11,7 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch.operate import operate
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def test_a_hundred_shards_share_a_few_tasks(spark: SparkSession, tmp_path: Path)
     plan = by_hand.planned([], at("13:00")).plan
 
     spark.sparkContext.setJobGroup("shards", "of this test")
-    outcomes = operate(spark, plan)
+    outcomes = operate(SparkEngine(spark), plan)
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("shards")]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]

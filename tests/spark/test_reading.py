@@ -15,6 +15,7 @@ from deltalake import WriterProperties, write_deltalake
 
 from tests.lake import DAY0, Lake, assert_same_windows
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch import exchange, operate
 from tidegate.pipelines.epoch.exchange import SharedReading
 from tidegate.pipelines.epoch.open_input import OpenInput
@@ -225,11 +226,11 @@ def test_files_are_shared_by_the_shards_or_packed_and_moved_with_the_same_result
         for pipeline in pair:
             monkeypatch.setattr(operate, "is_exchange_cheaper", lambda *given, name=pipeline.name: name == moved)
             monkeypatch.setattr(
-                operate, "_exchanged", lambda *given, name=pipeline.name: packing.append(name) or exchanged(*given)
+                SparkEngine, "exchanged", lambda *given, name=pipeline.name: packing.append(name) or exchanged(*given)
             )
             run_one(pipeline)
 
-    exchanged = operate._exchanged
+    exchanged = SparkEngine.exchanged
     run(lambda pipeline: lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=2)))
     run(lambda pipeline: lake.stream(spark, pipeline))
     lake.write(messy_rows(10, rows=40))
@@ -320,6 +321,6 @@ def test_sql_that_is_not_proven_goes_through_spark(
     pipeline = pipeline_of("auto", _AT, _HOURS, **options)
     with lake.driver(spark, pipeline) as driver:
         (table,) = OpenInput.open(driver.engine, driver.tables, pipeline).files.tables
-        assert (table.columns.by_spark is None, table.spark_reader) == (evaluated_by_tasks, None)
+        assert (table.columns.by_spark is None, table.for_spark) == (evaluated_by_tasks, None)
     lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=3))
     assert len(lake.rows(pipeline, "results")) > 100
