@@ -236,7 +236,7 @@ def test_files_are_shared_by_the_shards_or_packed_and_moved_with_the_same_result
     lake.write(messy_rows(10, rows=40))
     run(lambda pipeline: lake.stream(spark, pipeline))
     assert packing == [moved] * 3
-    assert sharing[:2] == [True, False]
+    assert sharing[0], "the tasks of the backfill in place share what they read"
     assert_same_rows(lake, pair)
 
 
