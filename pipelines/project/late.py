@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.engine.choose import require_engine
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.names import listed
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.reopen.recompute_plan import Selection, check_reopenable
@@ -151,9 +151,15 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
         key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), selection.key)
     require_engine(config, "a reopening of late rows")
     wait = Patience(patience, ENDS_BY_ITSELF, teller.say)
-    with drive(config, value, "late reopen", wait=wait) as driver:
-        driver.tell = teller.step
-        manifest, rows = reopen(driver, selection)
+    try:
+        with drive(config, value, "late reopen", wait=wait) as driver:
+            driver.tell = teller.step
+            manifest, rows = reopen(driver, selection)
+    except LeaseHeld as error:
+        raise LeaseHeld(
+            f"{error}. A continuous stream reopens its late rows by itself at the times of reopen_schedule "
+            "(tidegate.toml)"
+        ) from error
     if manifest is None:
         return Reopened(pipeline, None, 0)
     return Reopened(pipeline, manifest.epoch, rows, manifest.counters["fired_late"], manifest.counters[RETRACTED])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from tests.airflow.dag_runs import begin, end_of, events_of, run_of, states, task_log, trigger, unpause
+from tests.airflow.dag_runs import begin, end_of, run_of, states, task_log, trigger, unpause
 from tests.airflow.visits import live, resting
 from tests.lake import LOCAL, Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
@@ -135,16 +135,16 @@ def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(streaming: S
     assert [row["reason"] for row in streaming.lake.rows(live, "late").to_pylist()] == ["late"]
 
 
-def test_the_stream_takes_the_late_row_in_where_it_is_asked_to_and_the_check_tells_its_day(
+def test_reopening_by_hand_beside_the_stream_is_refused_with_the_key_that_lets_the_stream_do_it(
     streaming: Streaming, airflow: EmbeddedAirflow
 ) -> None:
     run = run_of(airflow, "live__late")
-    assert states(airflow, run) == {"reopen": ("success", 1), "quality": ("success", 1)}
-    assert "epoch" in task_log(airflow, run, "reopen")
-    assert totals(streaming) == {**TOTALS, ("bob", at("10:05")): 4 + 16}
-    assert streaming.driver().command == "stream", "no second driver"
-    keys = {event["partition_key"] for event in events_of(airflow, "live__final_windows")}
-    assert keys == {None, "2024-03-01T00:00:00"}
+    assert states(airflow, run) == {"reopen": ("failed", 2), "quality": ("upstream_failed", 0)}
+    told = task_log(airflow, run, "reopen")
+    assert "exit code 4" in told
+    assert "reopen_schedule" in told
+    assert totals(streaming) == TOTALS
+    assert streaming.driver().command == "stream"
 
 
 @pytest.mark.long

@@ -17,8 +17,7 @@ from tests.lake import EVENTS, at, hourly_pipeline
 from tests.named_files import add_file
 from tests.pipelines.sources.slices import files_over
 from tidegate.pipelines.epoch.file_measure import measure_files
-from tidegate.pipelines.epoch.file_slices import of_commits
-from tidegate.pipelines.epoch.plan_commits import ReadCommit
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, of_commits
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.delta.log import SourceLog
