@@ -26,15 +26,16 @@ import pyarrow as pa
 from benchmarks.figures import Figure, tell
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import FILE_NAME, load_config
+from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
-from tidegate.pipelines.manifest import Manifest, Position, Publish, Shard, line_after
+from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.definition.counters import OF_TASKS
+from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.manifest import Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables import results, state
-from tidegate.pipelines.tables.columns import TIMESTAMP
-from tidegate.pipelines.tables.counters import OF_TASKS
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows

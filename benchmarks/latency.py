@@ -28,9 +28,9 @@ import numpy as np
 
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.long_stream import NAME, PIPELINE, PROJECT, commit
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.delta_log import Action, DeltaLog, commit_info, entry_versions
 from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.delta_log import Action, commit_info, files_in
-from tidegate.pipelines.snapshots.set_back import PUT_BACK
+from tidegate.pipelines.snapshots.foreign_changes import PUT_BACK
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.checksum import add_up, checksum_of
 from tidegate.pipelines.tables.compaction import COMPACTION
 from tidegate.pipelines.tables.files import CHECKSUM, epoch_of

@@ -11,8 +11,9 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.snapshots.pinned import PinnedEpoch
-from tidegate.pipelines.tables import quality, results
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.snapshots.published import PinnedEpoch
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.timestamps import epoch_millis
 

@@ -17,11 +17,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.counters import FIRED, RETRACTED
+from tidegate.pipelines.definition.epochs import DEPARTED
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.manifest import Line, Manifest
-from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.counters import FIRED, RETRACTED
-from tidegate.pipelines.tables.epochs import DEPARTED
 
 _PRUNED = ("late", "rejected")
 """Counters of rows that `tidegate late prune` may remove, always all of an epoch at once."""

@@ -36,15 +36,16 @@ from tidegate.expectations.tables_read import (
 )
 from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.epochs import DEPARTED, SHAPE
+from tidegate.pipelines.definition.far_times import as_text
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
+from tidegate.pipelines.inspect.contents import checksums
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.contents import checksums, state_rows
-from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot, state_rows
 from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import quality, results
-from tidegate.pipelines.tables.epochs import DEPARTED, SHAPE
-from tidegate.pipelines.tables.far_times import as_text
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.keys import are_in
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups

@@ -18,9 +18,11 @@ from tidegate.expectations.docs import remove_page, write_page
 from tidegate.expectations.outcome import Outcome
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
+from tidegate.pipelines.definition import epochs, results, state
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.tables import epochs, quality, results, state
+from tidegate.pipelines.snapshots.published import is_forgotten_since
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.quality import MOST_EXAMPLES, QualityRow
 
@@ -116,7 +118,7 @@ def run_suites(
     docs = write_page(artifacts, pinned, check.id, now, run.state, checks)
 
     def refuse_if_forgotten() -> None:
-        if epochs.is_forgotten_since(tables.warehouse, tables.look(epochs.NAME), manifest.epoch):
+        if is_forgotten_since(tables.warehouse, tables.look(epochs.NAME), manifest.epoch):
             remove_page(artifacts, manifest, check.id)
             raise Refused(
                 f"a key of {manifest.pipeline} was forgotten during this check of epoch {manifest.epoch}, and its "

@@ -20,12 +20,13 @@ from tidegate.expectations.commits import Followed, follow
 from tidegate.expectations.fresh import since_of
 from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.manifest import is_on
 from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.snapshots.pinned import PinnedEpoch, pin_epoch
+from tidegate.pipelines.snapshots.published import PinnedEpoch, pin_epoch
 from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import late, quality, rejects, results, state
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.windowing.time import Millis, to_millis
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition.epochs import SHAPE
+from tidegate.pipelines.definition.recorded import Shape
 from tidegate.pipelines.definition.window_shape import WindowShape
-from tidegate.pipelines.manifest import Shape
-from tidegate.pipelines.tables.epochs import SHAPE
 from tidegate.windowing.time import Millis
 
 

@@ -16,13 +16,14 @@ from tidegate.expectations.fresh import fresh_windows
 from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
 from tidegate.expectations.scope import Scope, may_be_new
 from tidegate.expectations.slices import Slices, hashes_of
+from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition.column_names import input_fields
+from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.definition.row_sets import distinct, one_of_each
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.pinned import PinnedEpoch
+from tidegate.pipelines.snapshots.published import PinnedEpoch
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import late, rejects, results, state
-from tidegate.pipelines.tables.columns import TIMESTAMP, input_fields
-from tidegate.pipelines.tables.groups import distinct, one_of_each
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.time import Millis, from_millis, to_millis

@@ -10,22 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition.recorded import Position, Schemas, Shape
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 FORMAT_VERSION: Literal[1] = 1
-
-EPOCHS = "epochs"
-"""Name of the published table that gets a row from every epoch."""
 
 Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset"]
 
@@ -54,54 +46,11 @@ class _Grown(_Value):
         return {name: value for name, value in fields.items() if name not in self.newer or value not in _UNSET}
 
 
-class Position(_Value):
-    """The position in a source, up to which it has been read.
-
-    `version` is read completely; `frontier` is the event time before which its rows are taken, None
-    for all of them. `files` counts the files of the next version, in the source's order, that are read already.
-    `own` has the fields that the source itself adds, plain JSON, which only the source reads; in the manifest they
-    stand beside the others. Delta adds `table_id`, because a table that replaced another one has another id.
-
-        {"version": 3, "frontier": null, "files": 0, "table_id": "6a1f..."}
-    """
-
-    version: int
-    frontier: int | None = None
-    files: int = 0
-    own: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_own(cls, fields: Any) -> Any:
-        """Put the fields of the source into `own`."""
-        if not isinstance(fields, dict):
-            return fields
-        added = fields.get("own", {name: value for name, value in fields.items() if name not in cls.model_fields})
-        if taken := sorted(added.keys() & cls.model_fields.keys()):
-            raise ValueError(f"a source can't have a field {taken[0]!r} of its own in a position")
-        return {**{name: value for name, value in fields.items() if name in cls.model_fields}, "own": added}
-
-    @model_serializer(mode="wrap")
-    def _beside_each_other(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        return {**{name: value for name, value in fields.items() if name != "own"}, **self.own}
-
-
 class Interval(_Value):
     """A span of event time, `[start, end)`."""
 
     start: int
     end: int
-
-
-class Shape(_Value):
-    """Shape of the windows by the code that made an epoch, milliseconds; None where its windows have no such thing."""
-
-    size: int | None = None
-    slide: int | None = None
-    offset: int = 0
-    gap: int | None = None
-    lateness: int = 0
 
 
 class DataFile(_Value):
@@ -218,22 +167,6 @@ class StaleInterval(_Value):
     start: int
     end: int
     epochs: tuple[int, ...]
-
-
-class Schemas(_Value):
-    """The schemas that a restore is checked against, as a text for each field.
-
-    `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
-    the state rows.
-    """
-
-    key: dict[str, str]
-    namespace: str
-    contents: dict[str, str]
-    trigger_state: dict[str, str] = {}
-    user_state: dict[str, str] = {}
-    result: dict[str, str] = {}
-    version: int = 1
 
 
 class PartitionWatermark(_Value):
@@ -364,7 +297,7 @@ class Manifest(_Grown):
         """Return True if publishing the epoch makes a commit to a table."""
         # The first commit of a timeline goes to every table: it fences drivers of the old one.
         begins = (self.parent or 0) != self.epoch - 1
-        return table == EPOCHS or begins or not self.publish[table].is_empty
+        return table == epochs.NAME or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
         """Return the position in a source table.

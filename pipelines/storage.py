@@ -7,7 +7,8 @@ warehouse is a folder may read a source in a bucket, and the reverse.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 20
+
+_COPIES = 8
+"""Files that are copied at the same time."""
 
 _BATCH = 65_536
 """Number of rows that are read at a time."""
@@ -227,6 +231,16 @@ class Warehouse:
         _, root = self.filesystem(path)
         return {name for name in os.listdir(root) if os.path.islink(f"{root}/{name}")} if os.path.isdir(root) else set()
 
+    def copy_files(self, files: Iterable[tuple[str, str, str, str]]) -> None:
+        """Copy files, some at a time.
+
+        Args:
+            files: arguments of `copy_file` for each file.
+        """
+        with ThreadPoolExecutor(_COPIES) as threads:
+            for _ in threads.map(lambda file: self.copy_file(*file), files):
+                pass
+
     def copy_file(self, source: str, name: str, target: str, as_name: str) -> None:
         """Copy a file from one table's folder to another's.
 
@@ -397,9 +411,15 @@ def warehouse_of(config: Config) -> Warehouse:
     return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection, in_bucket))
 
 
+OURS = "tidegate."
+"""Start of the names of table properties that are ours."""
+
+
 def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """Return the table's schema in Arrow's types."""
-    return pa.schema(table.schema().to_arrow())
+    """Return the table's schema in Arrow's types. Its metadata has the properties of the table that are ours."""
+    properties = table.metadata().configuration
+    ours = {name: value for name, value in properties.items() if name.startswith(OURS)}
+    return pa.schema(table.schema().to_arrow(), ours or None)
 
 
 def path_of(table: DeltaTable) -> str:

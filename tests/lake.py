@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction
 
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
@@ -30,7 +31,6 @@ from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.definition.source import TimeUnit
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.pipelines.sources.parquet_reader import ParquetReader, WaysOut

@@ -46,7 +46,7 @@ FINAL = final_windows_asset("told")
 @task
 def read(dag_run=None):
     from tidegate.pipelines.config import load_config
-    from tidegate.pipelines.snapshots.pinned import pin_tables
+    from tidegate.pipelines.snapshots.published import pin_tables
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 

@@ -32,8 +32,10 @@ OF_GROUND = {"config", "stores"}
 
 
 def room_of(module: Path) -> str:
-    """The room of a file below a package: its folder, or `ground` (loose files of `pipelines`, and `OF_GROUND`)."""
-    package, *folders, _ = module.relative_to(ROOT).parts
+    """The room of a file: its folder, `ground` (loose files, and `OF_GROUND`), or `tables` (the manifest)."""
+    package, *folders, name = module.relative_to(ROOT).parts
+    if name == "manifest.py":
+        return "tables"
     folders = [] if set(folders[:1]) & OF_GROUND else folders
     return (
         "checks" if package == "expectations" else folders[0] if folders else "ground" if package == "pipelines" else ""

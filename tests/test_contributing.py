@@ -15,7 +15,7 @@ import yaml
 
 from tidegate import windowing
 from tidegate.pipelines.cli import _COMMANDS
-from tidegate.pipelines.tables.counters import KEPT
+from tidegate.pipelines.definition.counters import KEPT
 from tidegate.windowing.aggregates import Aggregate
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.triggers import Trigger

@@ -18,9 +18,9 @@ from pydantic import BaseModel
 
 from tidegate.pipelines.cli import cli
 from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
+from tidegate.pipelines.definition import epochs, late, rejects, results
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.report.answer import span
-from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tidegate.expectations.commits import CHANGED, LOST, REWRITTEN, UNKNOWN, UNREADABLE
 from tidegate.expectations.invariants.rule import Rule, milliseconds
-from tidegate.pipelines.tables.counters import FATES
+from tidegate.pipelines.definition.counters import FATES
 
 COMPUTED = "\0"
 """Beginning of the names of computed columns; no column of a table has it."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.pipelines.backups.cut import Cut, CutMoved, TableCut, cut_now
+from tidegate.pipelines.backups.cut import Cut, CutMoved, TableCut, cut_now, make_tables, taken
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.names import check_name
-from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
@@ -36,8 +35,6 @@ CONTENT = pa.schema(
 """A row for each file of a backup; `content` is null for data files, which are in the pool."""
 
 _FORMAT = 1
-_AT_ONCE = 8
-"""Files that are copied at the same time."""
 _TRIES = 5
 """Cuts that are made if clean-ups remove parts of them. Each copies only files that the one before did not."""
 
@@ -197,35 +194,23 @@ def content_of(place: PipelineTables, name: str, columns: Iterable[str] = CONTEN
     return place.warehouse.read_files(place.path(BACKUPS), [f"{name}.parquet"], CONTENT, list(columns))
 
 
-def copy_all(warehouse: Warehouse, files: Iterable[tuple[str, str, str]]) -> None:
-    """Copy files, some at a time.
-
-    Args:
-        warehouse: its options open both sides.
-        files: folder to read, folder to write, and name of each file.
-    """
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for _ in threads.map(lambda file: warehouse.copy_file(file[0], file[2], file[1], file[2]), files):
-            pass
-
-
 def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
     """Copy the files of a cut that are not in the pool, and return their size in bytes."""
-    missing: list[tuple[str, str, str]] = []
+    missing: list[tuple[str, str, str, str]] = []
     size = 0
     for table in cut.tables:
         source, target = tables.path(table.name), place.path(f"{POOL}/{table.name}")
         present = place.warehouse.names(target)
         new = {name: length for name, length in table.files.items() if present.get(name) != length}
-        missing += [(source, target, name) for name in new]
+        missing += [(source, name, target, name) for name in new]
         size += sum(new.values())
     try:
-        copy_all(tables.warehouse, missing)
+        tables.warehouse.copy_files(missing)
     except Refused as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise CutMoved(str(error)) from error
         raise
-    for target in {target for _, target, _ in missing}:
+    for target in {target for _, _, target, _ in missing}:
         place.warehouse.make_durable(target)
     return size
 
@@ -301,3 +286,38 @@ def _pool_folders(place: PipelineTables) -> Iterator[str]:
     for folder in place.warehouse.folders(place.path(POOL)):
         yield folder
         yield from (f"{folder}/{below}" for below in place.warehouse.folders(place.path(f"{POOL}/{folder}")))
+
+
+def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup) -> int:
+    """Make the tables of a pipeline again as a backup has them; return the number of bytes that were copied.
+
+    The caller holds the lease of the pipeline.
+
+    Raises:
+        Refused: there are tables that are not of an interrupted call, or a file of the backup is missing.
+    """
+    rows = content_of(place, backup.name)
+    cuts = [_cut(rows, name, version) for name, version in backup.versions.items()]
+    if (table := taken(tables, cuts)) is not None:
+        raise Refused(
+            f"there is a table {tables.path(table)}: a backup is restored only where the pipeline has no tables. "
+            f"Move the folder {tables.warehouse.path(tables.pipeline)} away, and run the command again. To go back "
+            f"within tables that are whole, use `tidegate restore {tables.pipeline}` with a snapshot"
+        )
+    for cut in cuts:
+        pool = place.path(f"{POOL}/{cut.name}")
+        stored = place.warehouse.names(pool)
+        if lost := sorted(file for file, size in cut.files.items() if stored.get(file) != size):
+            raise Refused(
+                f"{len(lost)} files of the backup are missing or cut short in {pool}, the first is {lost[0]}: nothing "
+                f"of table {cut.name} was restored. Restore another backup: `tidegate backup list {tables.pipeline}`"
+            )
+    return make_tables(tables, cuts, lambda name: place.path(f"{POOL}/{name}"))
+
+
+def _cut(rows: pa.Table, name: str, version: int) -> TableCut:
+    of_table = rows.filter(pc.field("table") == name)
+    content = pc.field("content")
+    log = {row["name"]: row["content"] for row in of_table.filter(content.is_valid()).to_pylist()}
+    files = {row["name"]: row["size"] for row in of_table.filter(content.is_null()).to_pylist()}
+    return TableCut(name, version, log, files)

@@ -1,4 +1,6 @@
-"""The part of a pipeline's tables that belongs to a backup: all of them as of one epoch, read while a driver works.
+"""Copies of all tables of a pipeline as of one epoch: read while a driver works, and made tables again.
+
+Backups store such a cut, and a rename changes the name in it; both make tables of it by `make_tables`.
 
 An epoch is committed to table `state` first and published to the other tables one after the other. So each table is
 cut at its last version that holds no later epoch. Files and log entries never change, hence the cut needs no lease. A
@@ -8,15 +10,17 @@ clean-up may remove some of them meanwhile; `is_whole` notices it, and the backu
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,
     checkpoint_files,
     checkpoint_versions,
     entry_versions,
+    is_entry,
     version_of,
 )
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -27,7 +31,7 @@ from tidegate.pipelines.snapshots.recovery import trusted_head
 from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import quality, state
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.files import epoch_of
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
@@ -178,3 +182,74 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
                 f"file {name} of table {path} {fault}: a backup of it would not be complete. Older backups stay; "
                 "docs/operations/recovery.md says what to do for each table"
             )
+
+
+def taken(tables: PipelineTables, cuts: Sequence[TableCut]) -> str | None:
+    """Return a table that is not of an interrupted `make_tables` with these cuts; None if there is none.
+
+    A table `state` that is whole is one: then the call was not interrupted.
+    """
+    for cut in cuts:
+        # A process that was killed may have left the beginning of a file.
+        present = {name for name in log_files(tables, cut.name) if not name.endswith(".tmp")}
+        log = tables.warehouse.log(tables.path(cut.name))
+        is_whole = cut.name == state.NAME and cut.log.keys() <= present
+        if is_whole or any(name not in cut.log or log.read(name) != cut.log[name] for name in present):
+            return cut.name
+    return None
+
+
+def make_tables(
+    tables: PipelineTables,
+    cuts: Sequence[TableCut],
+    folder_of: Callable[[str], str],
+    check_lease: Callable[[], None] = lambda: None,
+) -> int:
+    """Make tables as cuts have them; return the number of bytes that were copied.
+
+    Data files come first and logs last, that of table `state` at the very end: its entries, the newest first, and then
+    its checkpoints, the newest last. A log without the oldest of its entries, or without the checkpoint that stands for
+    older ones, can't be opened. So no command takes tables for complete that are not, and after an interruption the
+    same call goes on.
+
+    Args:
+        tables: the tables to make; `taken` returned None for them.
+        cuts: the tables; `state` comes last.
+        folder_of: returns the folder with the data files of a table.
+        check_lease: raises LeaseHeld if another command has the lease of the pipeline.
+    """
+    copied = sum(_bring_files(tables, cut, folder_of(cut.name)) for cut in cuts)
+    for cut in cuts:
+        folder = f"{tables.path(cut.name)}/{FOLDER}"
+        present = log_files(tables, cut.name)
+        for entry in sorted(cut.log, key=_order):
+            if entry not in present:
+                check_lease()
+                within, _, file = f"{folder}/{entry}".rpartition("/")
+                tables.warehouse.replace_file(within, file, cut.log[entry])
+        tables.warehouse.make_durable(folder)
+    return copied
+
+
+def _order(name: str) -> tuple[int, int]:
+    """Return the place of a log file among those that are written: the note of the newest checkpoint comes first."""
+    if name == LAST_CHECKPOINT or name.startswith(SIDECARS):
+        return 0, 0
+    return (1, -(version_of(name) or 0)) if is_entry(name) else (2, version_of(name) or 0)
+
+
+def log_files(tables: PipelineTables, table: str) -> set[str]:
+    """Return the files of a table's log, by their paths in it."""
+    folder = f"{tables.path(table)}/{FOLDER}"
+    below = {f"{SIDECARS}/{each}" for each in tables.warehouse.names(f"{folder}/{SIDECARS}")}
+    return below | tables.warehouse.names(folder).keys()
+
+
+def _bring_files(tables: PipelineTables, cut: TableCut, source: str) -> int:
+    target = tables.path(cut.name)
+    present = tables.warehouse.names(target)
+    missing = [file for file, size in cut.files.items() if present.get(file) != size]
+    tables.warehouse.copy_files([(source, file, target, file) for file in missing])
+    if missing:
+        tables.warehouse.make_durable(target)
+    return sum(cut.files[file] for file in missing)

@@ -16,14 +16,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.backups.cut import SIDECARS, Cut, TableCut, cut_now
-from tidegate.pipelines.backups.restored import make_tables, taken
+from tidegate.pipelines.backups.cut import SIDECARS, Cut, TableCut, cut_now, make_tables, taken
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.delta_log import Action, actions_in, is_entry
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, required
 from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import LEASE, REQUESTS, PipelineTables
 
 _NOTE = "renamed.json"

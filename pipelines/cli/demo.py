@@ -24,10 +24,10 @@ from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, PIPELINE, chan
 from tidegate.pipelines.cli.demo_summary import show_summary
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.config import FILE_NAME, Config, load_config
+from tidegate.pipelines.definition.counters import fired
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
 from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.counters import fired
 
 PIPELINES = (PIPELINE, "airport_hours")
 _ABOUT = (

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from tidegate.pipelines.cli.demo_changes import PIPELINE, Changes
 from tidegate.pipelines.cli.screen import Screen, table
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import epochs, results
+from tidegate.pipelines.definition.counters import FATES, FIRED, ROWS_GONE, fired
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.report.answer import moment
 from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.snapshots.pinned import pin_tables
+from tidegate.pipelines.snapshots.published import pin_tables
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
-from tidegate.pipelines.tables import epochs, results
-from tidegate.pipelines.tables.counters import FATES, FIRED, ROWS_GONE, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _COUNTED = ("events_in", *FATES, ROWS_GONE)

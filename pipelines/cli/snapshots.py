@@ -82,9 +82,16 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     screen.show_answer(screen.project().snapshot_check(pipeline, target))
 
 
+_with_tables = click.option(
+    "--with-tables", is_flag=True, help="Take copies of all tables, in the place that `backups` of tidegate.toml names."
+)
+_from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, in place of `backups`.")
+_keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest backups.")
+
+
 @click.group()
 def savepoint() -> None:
-    """Keep a snapshot under a name: it survives retention and can be copied to another place."""
+    """Keep a snapshot under a name, with all tables on request: it survives retention."""
 
 
 @savepoint.command("create")
@@ -92,27 +99,47 @@ def savepoint() -> None:
 @click.argument("name")
 @click.option("--of", "target", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
 @click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
+@_with_tables
+@click.option("--to", "place", help="With --with-tables: folder or URI to copy to, in place of `backups`.")
+@_keep
 @with_screen
-def create_savepoint(screen: Screen, pipeline: str, name: str, target: str, if_missing: bool) -> None:
+def create_savepoint(
+    screen: Screen,
+    pipeline: str,
+    name: str,
+    target: str,
+    if_missing: bool,
+    with_tables: bool,
+    place: str | None,
+    keep: int | None,
+) -> None:
     """Copy a snapshot of PIPELINE under NAME. The pipeline may keep running."""
-    screen.show_answer(screen.project().savepoint_create(pipeline, name, of=target, if_missing=if_missing))
+    screen.show_answer(
+        screen.project().savepoint_create(
+            pipeline, name, of=target, if_missing=if_missing, with_tables=with_tables, place=place, keep=keep
+        )
+    )
 
 
 @savepoint.command("list")
 @click.argument("pipeline")
+@_with_tables
+@_from
 @with_screen
-def list_savepoints(screen: Screen, pipeline: str) -> None:
+def list_savepoints(screen: Screen, pipeline: str, with_tables: bool, place: str | None) -> None:
     """List the savepoints of PIPELINE, newest first, and those that can't be read, with the reason."""
-    screen.show_answer(screen.project().savepoint_list(pipeline))
+    screen.show_answer(screen.project().savepoint_list(pipeline, with_tables=with_tables, place=place))
 
 
 @savepoint.command("delete")
 @click.argument("pipeline")
 @click.argument("name")
+@_with_tables
+@_from
 @with_screen
-def delete_savepoint(screen: Screen, pipeline: str, name: str) -> None:
+def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool, place: str | None) -> None:
     """Remove savepoint NAME of PIPELINE for good."""
-    screen.show_answer(screen.project().savepoint_delete(pipeline, name))
+    screen.show_answer(screen.project().savepoint_delete(pipeline, name, with_tables=with_tables, place=place))
 
 
 @click.command()
@@ -126,18 +153,35 @@ def delete_savepoint(screen: Screen, pipeline: str, name: str) -> None:
     is_flag=True,
     help="Continue without published rows that are lost: rows of damaged files, lost tables or abandoned timelines.",
 )
+@_with_tables
+@_from
 @engine_option
 @with_screen
-def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> None:
+def restore(
+    screen: Screen,
+    pipeline: str,
+    target: str,
+    keep_stale: bool,
+    give_up_results: bool,
+    with_tables: bool,
+    place: str | None,
+) -> None:
     """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
     snapshot, at its position in the source. A restore to an abandoned lineage brings its results back. Damaged entries
-    of a table's log are set aside first, and their content is published again as far as snapshots list it. A table
-    that somebody set back with Delta's RESTORE gets its files again.
+    of a table's log are set aside first, and their content is published again as far as snapshots list it. A published
+    table that another writer changed gets its files again.
     """
     screen.show_answer(
-        screen.project().restore(pipeline, target, keep_stale=keep_stale, give_up_results=give_up_results)
+        screen.project().restore(
+            pipeline,
+            target,
+            keep_stale=keep_stale,
+            give_up_results=give_up_results,
+            with_tables=with_tables,
+            place=place,
+        )
     )
 
 
@@ -149,7 +193,7 @@ def backup() -> None:
 @backup.command("create")
 @click.argument("pipeline")
 @click.option("--name", help="Name of the backup. Default: the time, such as at-20240301-060000.")
-@click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest backups.")
+@_keep
 @with_screen
 def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> None:
     """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.

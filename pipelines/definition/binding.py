@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.bound_input import BoundInput, bound_input, require
 from tidegate.pipelines.definition.column_names import check_names
+from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.fingerprint import fingerprint
 from tidegate.pipelines.definition.joint import joint_events, joint_key, joint_rows
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import WINDOWS, Schemas
 from tidegate.pipelines.definition.result_types import result_columns
 from tidegate.pipelines.definition.user_code import is_own
-from tidegate.pipelines.manifest import Schemas
-from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument
@@ -113,7 +113,7 @@ class BoundPipeline:
         """Types of key, state and results for the manifest; a later restore is checked against them."""
         return Schemas(
             key=_texts(zip(self.key.names, self.key.types, strict=True)),
-            namespace="time_window" if isinstance(self.compute, Windows) else self.state.namespace,
+            namespace=WINDOWS if isinstance(self.compute, Windows) else self.state.namespace,
             contents=_texts(self.state.contents),
             trigger_state=_texts(self.state.trigger_state),
             user_state=_texts(self.state.user_state),
@@ -196,7 +196,7 @@ def bind(
             "declare the Arrow struct type of a result row, so that results can go to a table",
         )
     rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
-    check_names(pipeline, source, result, rows, results.LEADING, f"compute.{field}")
+    _check_names(pipeline, source, result, rows, results.LEADING, f"compute.{field}")
     return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
 
 
@@ -267,7 +267,7 @@ def _bind_elements(
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
         rows = keyed_process.state_schema(compute, only.key, only.value_type)
-        check_names(
+        _check_names(
             pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
         )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
@@ -286,9 +286,29 @@ def _bind_elements(
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     events, joined = joint_events(key, inputs), joint_rows(key, inputs)
     field = "compute.result_type" if isinstance(compute, IntervalJoin) else "compute.function.result_type"
-    check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
+    _check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
     return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
+
+
+def _check_names(
+    pipeline: Pipeline,
+    source: pa.Schema,
+    result: pa.StructType,
+    rows: StateSchema,
+    leading: Sequence[pa.Field],
+    field: str,
+    reserved: Sequence[str] = (),
+) -> None:
+    check_names(
+        pipeline.key,
+        source,
+        _names(result),
+        of_results=[column.name for column in leading],
+        of_state=[*state.schema(replace(rows, key=KeySchema((), ()))).names, *reserved],
+        trailing=(late.TRAILING, rejects.TRAILING),
+        field=field,
+    )
 
 
 def _names(result: pa.StructType) -> list[str]:

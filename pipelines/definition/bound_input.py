@@ -9,11 +9,11 @@ from difflib import get_close_matches
 import pyarrow as pa
 
 from tidegate.pipelines.definition.column_names import check_in_flight
+from tidegate.pipelines.definition.columns import field_in_sql, quoted, to_delta
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.names import listed
-from tidegate.pipelines.tables.columns import field_in_sql, quoted, to_delta
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.type_names import name_of
 

@@ -1,68 +1,131 @@
-"""Checks of column names in our tables: no two columns of a table may have the same name.
+"""Column names of our tables: what keeps names of ours and of users apart, in each place where they meet.
 
-Names that differ only in case are the same to Delta and Spark, so they are the same to these checks.
+Names that differ only in case are the same to Delta and Spark, so they are the same here.
+
+    rows on their way to the tasks   names that begin with `tidegate:` are ours; a source that has one is refused
+    tables state and results         a key or a result with the name of another column is refused, before any write
+    tables late and rejects          an input column with the name of one of ours gets the prefix `input_`
+    subqueries, retyped columns      ours get a suffix until no column of users has the name: `free_name`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import OURS
-from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables import late, rejects, state
-from tidegate.pipelines.tables.columns import input_fields
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.state.rows import StateSchema
 
 _RENAME = "rename it in columns="
 
 
+def free_name(name: str, taken: Collection[str], other: Callable[[str], str]) -> str:
+    """Return a name that no column has, made by `other` from a name that one has.
+
+    Args:
+        name: the wanted name.
+        taken: names of the columns, casefolded.
+        other: returns the name to try after a taken one.
+    """
+    while name.casefold() in taken:
+        name = other(name)
+    return name
+
+
+def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:
+    """Return the columns of the input as tables late and rejects keep them beside their own columns.
+
+    A source adds new columns at the end, so earlier columns keep their names.
+
+    Args:
+        ours: columns of the table that don't come from the input.
+        source: columns of the input.
+        names: new names of input columns whose type changed, by the name that the table uses for the old type.
+    """
+    taken = {field.name.casefold() for field in ours}
+    fields = []
+    for field in source:
+        name = free_name(field.name, taken, "input_{}".format)
+        taken.add(name.casefold())
+        fields.append(pa.field((names or {}).get(name, name), to_delta(field.type), metadata=field.metadata))
+    return fields
+
+
+def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str]) -> pa.Table:
+    """Return the columns of the input under their own names, from rows of table late or rejects.
+
+    Args:
+        rows: rows of the table.
+        ours: columns of the table that don't come from the input.
+        source: columns of the input.
+        names: as for `input_fields`. Rows from before the change have their values under the old name. If these can't
+            be values of the new type, the column was dropped and another one got its name: these rows have null there.
+    """
+    columns = {}
+    for field, kept in zip(source, input_fields(ours, source), strict=True):
+        column = rows[names.get(kept.name, kept.name)]
+        if kept.name in names:
+            column = pc.coalesce(column, _widened(rows[kept.name], column.type))
+        columns[field.name] = column
+    return pa.table(columns)
+
+
+def _widened(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in a wider type, or nulls if the values don't fit it."""
+    missing = pa.chunked_array([pa.nulls(len(column), kind)])
+    if pa.types.is_string(column.type) != pa.types.is_string(kind):
+        return missing
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return missing
+
+
 def check_names(
-    pipeline: Pipeline,
+    key: Sequence[str],
     source: pa.Schema,
-    result: pa.StructType,
-    rows: StateSchema,
-    leading: Sequence[pa.Field],
+    results: Sequence[str],
+    *,
+    of_results: Iterable[str],
+    of_state: Iterable[str],
+    trailing: Iterable[Sequence[pa.Field]],
     field: str,
-    reserved: Iterable[str] = (),
 ) -> None:
     """Refuse names of keys and results that another column of our tables has.
 
     Args:
-        pipeline: the pipeline with the key.
+        key: names of the key columns.
         source: columns of a source row, as tables late and rejects keep them.
-        result: type of a result row.
-        rows: columns of the state.
-        leading: columns of table results that don't come from the key or the results.
+        results: names of the result columns.
+        of_results: our columns of table results.
+        of_state: our columns of table state, and other names that no key column can have.
+        trailing: our columns of table late, and of table rejects.
         field: name of the field that declares the results, for messages.
-        reserved: further names that no key column can have.
 
     Raises:
         IllegalArgument: a key or a result has the name of another column.
     """
     rename = "name its columns with uses=, without this one" if field == "compute.reduce" else "rename the result"
-    results = [result.field(number).name for number in range(result.num_fields)]
-    ours = [column.name for column in leading]
-    held = state.schema(replace(rows, key=KeySchema((), ()))).names
-    for name in twice(results):
-        raise IllegalArgument(
-            field, name, "two results have names that differ only in upper and lower case: rename one"
-        )
-    for name in shared(results, ours):
+    ours = list(of_results)
+    for number, name in enumerate(results):
+        if _shared([name], results[:number]):
+            raise IllegalArgument(
+                field, name, "two results have names that differ only in upper and lower case: rename one"
+            )
+    for name in _shared(results, ours):
         raise IllegalArgument(field, name, f"table results already has a column of that name: {rename}")
-    for name in shared(pipeline.key, [*ours, *held, *reserved]):
+    for name in _shared(key, [*ours, *of_state]):
         raise IllegalArgument("key", name, f"the pipeline's tables already have another column of that name: {_RENAME}")
-    for name in shared(results, pipeline.key):
+    for name in _shared(results, key):
         raise IllegalArgument(field, name, f"a key column already has that name: {rename}")
-    for trailing in (late.TRAILING, rejects.TRAILING):
-        kept = {name: field.name for name, field in zip(source.names, input_fields(trailing, source), strict=True)}
-        for name in pipeline.key:
-            expected = f"input_{name}" if shared([name], [column.name for column in trailing]) else name
+    for columns in trailing:
+        kept = {name: kept.name for name, kept in zip(source.names, input_fields(columns, source), strict=True)}
+        for name in key:
+            expected = f"input_{name}" if _shared([name], [column.name for column in columns]) else name
             if kept.get(name, expected) != expected:
                 raise IllegalArgument(
                     "key", name, f"tables late and rejects have another column of that name, as {expected}: {_RENAME}"
@@ -70,7 +133,7 @@ def check_names(
 
 
 def check_in_flight(table: str, names: Iterable[str]) -> None:
-    """Refuse columns whose names are kept for those that rows have beside them on their way to the tasks.
+    """Refuse columns with names that are reserved for those that the driver adds to rows for the tasks.
 
     Raises:
         Refused: the message names the column.
@@ -83,18 +146,6 @@ def check_in_flight(table: str, names: Iterable[str]) -> None:
             )
 
 
-def twice(names: Sequence[str]) -> list[str]:
-    """Return the names that occur earlier in the sequence, ignoring case."""
-    seen: set[str] = set()
-    repeated = []
-    for name in names:
-        if name.casefold() in seen:
-            repeated.append(name)
-        seen.add(name.casefold())
-    return repeated
-
-
-def shared(names: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return the names that are among others, ignoring case, in their order."""
+def _shared(names: Iterable[str], others: Iterable[str]) -> list[str]:
     taken = {other.casefold() for other in others}
     return [name for name in names if name.casefold() in taken]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.event_columns import SIDE
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES, value_column
 from tidegate.windowing.type_names import name_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.columns import to_delta
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.columns import to_delta
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import SIDES

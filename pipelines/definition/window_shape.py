@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.manifest import Shape
+from tidegate.pipelines.definition.recorded import Shape
 from tidegate.windowing import Count
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.panes import Accumulation

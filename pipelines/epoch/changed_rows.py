@@ -17,7 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.column_names import input_rows
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.event_columns import (
     FILE,
     FIRST_TIME,
@@ -30,6 +33,7 @@ from tidegate.pipelines.definition.event_columns import (
     VALUE_PREFIX,
     plain,
 )
+from tidegate.pipelines.definition.row_sets import surplus
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.manifest import Manifest, is_on
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
@@ -38,9 +42,6 @@ from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import late, rejects
-from tidegate.pipelines.tables.columns import TIMESTAMP, input_rows
-from tidegate.pipelines.tables.multisets import surplus
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 

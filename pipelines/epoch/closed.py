@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis

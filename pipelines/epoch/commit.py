@@ -7,6 +7,8 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.definition.window_shape import kept_shape
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.event_times import sides_of
@@ -17,8 +19,6 @@ from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line
 from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
 from tidegate.pipelines.snapshots.line import erasing_epochs
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 from tidegate.windowing.compute import Windows
 

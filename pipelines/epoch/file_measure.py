@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
+from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import OpenPart
@@ -27,7 +28,6 @@ from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.rules import Int64s, are_times_usable
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
-from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
 
 _COUNTED = pa.schema([("counted", pa.string())])

@@ -18,15 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.definition.row_sets import texts_of
 from tidegate.pipelines.engine.base import Engine, settings_of
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.engine.spark.functions import function_names
 from tidegate.pipelines.epoch.file_measure import measure_files
-from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.base import SkipsVersions, Source
 from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of, slice_of
@@ -40,10 +43,8 @@ from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import Warehouse, read_table, warehouse_of
-from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.columns import input_rows
-from tidegate.pipelines.tables.multisets import texts_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.retyped import with_renamed
 from tidegate.windowing.time import Millis
 
 _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition import rejects
+from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.engine.base import Engine, split
 from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
@@ -25,8 +27,6 @@ from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP

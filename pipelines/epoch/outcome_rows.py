@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.event_columns import FILE, LAST_TIME, PLACE, ROW, TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.next_panes import Numbers, renumbered, renumbered_state
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.tables import late, results, state
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX

@@ -15,11 +15,12 @@ from typing import Any
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Kind, Manifest, PartitionWatermark, Position, Shard, StaleInterval
+from tidegate.pipelines.manifest import Interval, Kind, Manifest, PartitionWatermark, Shard, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice

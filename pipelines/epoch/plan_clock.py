@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan
 from tidegate.pipelines.epoch.plan_commits import settled_position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.event_columns import DROPPED
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes, SeenEvents
 from tidegate.pipelines.epoch.file_slices import may_be_late, rejecting
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows
-from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis

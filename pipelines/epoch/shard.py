@@ -16,14 +16,14 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import late, results, state
+from tidegate.pipelines.definition.counters import CHANGES
 from tidegate.pipelines.definition.event_columns import COMMIT, TIME
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
 from tidegate.pipelines.epoch.next_panes import numbers_of_new
 from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Shard
-from tidegate.pipelines.tables import late, results, state
-from tidegate.pipelines.tables.counters import CHANGES
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator, run_in_passes
 from tidegate.windowing.epochs.row_operator import RowOperator

@@ -18,10 +18,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition import late, rejects, results
+from tidegate.pipelines.definition.column_names import input_fields
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.lineage.names import DatasetName
-from tidegate.pipelines.tables import late, rejects, results
-from tidegate.pipelines.tables.columns import input_fields
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
 from tidegate.pipelines.lineage.columns import LineageInput, column_uses
@@ -22,7 +23,7 @@ from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.base import MissingSource, Source
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import Warehouse, arrow_schema, warehouse_of
-from tidegate.pipelines.tables import epochs, late, quality, rejects, results, state
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.type_names import name_of
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.run.lease import read_lease
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of, read_table
-from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis, from_millis
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tidegate.pipelines.tables.counters import (
+from tidegate.pipelines.definition.counters import (
     FATES,
     FIRED,
     NEVER_EMITTED,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from dateutil.relativedelta import relativedelta
 
 from tidegate.pipelines.config import ANY_START, Config
+from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
@@ -29,7 +30,6 @@ from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import Millis, show_millis, to_millis

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.pipelines.backups.backup import Backup, create_backup, delete_backups, find_backup, list_backups
-from tidegate.pipelines.backups.restored import restore_backup
+from tidegate.pipelines.backups.backup import (
+    Backup,
+    create_backup,
+    delete_backups,
+    find_backup,
+    list_backups,
+    restore_backup,
+)
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain
@@ -139,9 +145,11 @@ class BackupDeleted(Answer):
             yield f"backup {self.deleted} of {self.pipeline} is deleted, with {self.files} files"
 
 
-def backup_create(config: Config, pipeline: str, name: str | None, keep: int | None) -> BackupCreated:
+def backup_create(
+    config: Config, pipeline: str, name: str | None, keep: int | None, place_uri: str | None = None
+) -> BackupCreated:
     """Copy all tables as of the newest published epoch; with `keep`, remove all but so many of the newest backups."""
-    tables, place = _both(config, pipeline)
+    tables, place = _both(config, pipeline, place_uri)
     # A pipeline whose name or warehouse is wrong leaves nothing in the place of the backups.
     if not tables.exist:
         raise no_snapshot_yet(tables)
@@ -156,24 +164,24 @@ def backup_create(config: Config, pipeline: str, name: str | None, keep: int | N
     return BackupCreated(backup, copied, tuple(old), place.warehouse.path(pipeline))
 
 
-def backup_list(config: Config, pipeline: str) -> Backups:
+def backup_list(config: Config, pipeline: str, place_uri: str | None = None) -> Backups:
     """Return the backups of a pipeline."""
-    _, place = _both(config, pipeline)
+    _, place = _both(config, pipeline, place_uri)
     return Backups(pipeline, place.warehouse.uri, tuple(list_backups(place)))
 
 
-def backup_restore(config: Config, pipeline: str, name: str) -> BackupRestored:
+def backup_restore(config: Config, pipeline: str, name: str, place_uri: str | None = None) -> BackupRestored:
     """Recreate lost tables from a backup, or from the newest one if the name is `latest`."""
-    tables, place = _both(config, pipeline)
+    tables, place = _both(config, pipeline, place_uri)
     backup = find_backup(place, name)
     with Lease(tables, "backup restore", system_clock):
         copied = restore_backup(tables, place, backup)
     return BackupRestored(backup, copied)
 
 
-def backup_delete(config: Config, pipeline: str, name: str) -> BackupDeleted:
+def backup_delete(config: Config, pipeline: str, name: str, place_uri: str | None = None) -> BackupDeleted:
     """Remove a backup, and the files that no other backup has."""
-    _, place = _both(config, pipeline)
+    _, place = _both(config, pipeline, place_uri)
     with Lease(place, "backup delete", system_clock) as lease:
         is_left = name in (*(each.name for each in list_backups(place)), "latest")
         deleted = find_backup(place, name).name if is_left else name
@@ -191,17 +199,17 @@ def backups_of(config: Config, pipeline: str) -> tuple[str, ...]:
     return tuple(backup.name for backup in list_backups(place))
 
 
-def _both(config: Config, pipeline: str) -> tuple[PipelineTables, PipelineTables]:
+def _both(config: Config, pipeline: str, place_uri: str | None) -> tuple[PipelineTables, PipelineTables]:
     """Return the pipeline's tables, and the pipeline in the place of its backups."""
     tables = PipelineTables.of(config, pipeline)
+    if place_uri is not None:
+        config = config.model_copy(update={"backups": place_uri})
     if config.backups_uri is None:
         raise UsageError(
             f"`backups` is not set in {config.file}: name a folder or URI on other storage than the warehouse, such as "
             'backups = "s3://other-bucket/backups"'
         )
     if place_of(config.backups_uri).is_relative_to(place_of(config.warehouse_uri)):
-        raise UsageError(
-            f"backups = {config.backups!r} in {config.file} lies in the warehouse, and would be lost with it: name a "
-            "place outside of it"
-        )
-    return tables, PipelineTables(Warehouse(config.backups_uri, tables.warehouse.options), pipeline)
+        named = f"backups = {config.backups!r} in {config.file}" if place_uri is None else repr(place_uri)
+        raise UsageError(f"{named} lies in the warehouse, and would be lost with it: name a place outside of it")
+    return tables, PipelineTables(Warehouse(config.backups_uri, warehouse_of(config).options), pipeline)

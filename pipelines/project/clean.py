@@ -11,12 +11,11 @@ from tidegate.pipelines.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.work_folder import clean
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import no_snapshot_yet
 from tidegate.pipelines.snapshots.recovery import trusted_head
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import Clearing
+from tidegate.pipelines.snapshots.retention import Clearing, Retention
 from tidegate.pipelines.snapshots.retention import vacuum as run
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 

@@ -13,12 +13,10 @@ from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.work_folder import FilesOfRuns
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget as run
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables.key_groups import key_schema
-from tidegate.pipelines.tables.key_texts import texts_of_key
-from tidegate.pipelines.tables.keys import NULL, key_of_texts
+from tidegate.pipelines.tables.keys import NULL, key_of_texts, key_schema, texts_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _SAVEPOINT = "savepoint "

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import late as late_table
+from tidegate.pipelines.definition.counters import RETRACTED
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.names import listed
@@ -21,15 +24,11 @@ from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Patience, drive, system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import no_snapshot_yet, require_snapshot
 from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import late as late_table
-from tidegate.pipelines.tables.counters import RETRACTED
-from tidegate.pipelines.tables.groups import distinct
-from tidegate.pipelines.tables.key_groups import key_schema
-from tidegate.pipelines.tables.keys import key_of_texts
+from tidegate.pipelines.tables.keys import key_of_texts, key_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration
 

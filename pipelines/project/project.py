@@ -491,8 +491,16 @@ class Project:
         return snapshot_check(self._config, pipeline, str(target))
 
     def savepoint_create(
-        self, pipeline: str, name: str, *, of: str | int = "latest", if_missing: bool = False
-    ) -> Savepoint:
+        self,
+        pipeline: str,
+        name: str,
+        *,
+        of: str | int = "latest",
+        if_missing: bool = False,
+        with_tables: bool = False,
+        place: str | None = None,
+        keep: int | None = None,
+    ) -> Savepoint | BackupCreated:
         """Copy a snapshot under a name that no clean-up removes. The pipeline may keep running.
 
         Args:
@@ -500,26 +508,64 @@ class Project:
             name: letters, digits, `_` and `-`.
             of: `latest`, or an epoch.
             if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
+            with_tables: True to take copies of all tables, which are backups.
+            place: folder or URI of these copies; None for the place of the backups.
+            keep: with them, remove all but so many of the newest ones.
         """
+        if with_tables:
+            if of != "latest" or if_missing:
+                raise UsageError("--with-tables copies the newest published epoch: leave out --of and --if-missing")
+            return self.backup_create(pipeline, name=name, keep=keep, place=place)
+        _check_without_tables(place, keep)
         from tidegate.pipelines.project.savepoints import savepoint_create
 
         return savepoint_create(self._config, pipeline, name, str(of), if_missing)
 
-    def savepoint_list(self, pipeline: str) -> Savepoints:
-        """Return the savepoints of a pipeline, newest first, and those that can't be read."""
+    def savepoint_list(
+        self, pipeline: str, *, with_tables: bool = False, place: str | None = None
+    ) -> Savepoints | Backups:
+        """Return the savepoints of a pipeline, newest first, and those that can't be read.
+
+        Args:
+            pipeline: name of the pipeline.
+            with_tables: True to take copies of all tables, which are backups.
+            place: folder or URI of these copies; None for the place of the backups.
+        """
+        if with_tables:
+            return self.backup_list(pipeline, place=place)
+        _check_without_tables(place)
         from tidegate.pipelines.project.savepoints import savepoint_list
 
         return savepoint_list(self._config, pipeline)
 
-    def savepoint_delete(self, pipeline: str, name: str) -> SavepointDeleted:
-        """Remove a savepoint for good."""
+    def savepoint_delete(
+        self, pipeline: str, name: str, *, with_tables: bool = False, place: str | None = None
+    ) -> SavepointDeleted | BackupDeleted:
+        """Remove a savepoint for good.
+
+        Args:
+            pipeline: name of the pipeline.
+            name: name of the savepoint.
+            with_tables: True to take copies of all tables, which are backups.
+            place: folder or URI of these copies; None for the place of the backups.
+        """
+        if with_tables:
+            return self.backup_delete(pipeline, name, place=place)
+        _check_without_tables(place)
         from tidegate.pipelines.project.savepoints import savepoint_delete
 
         return savepoint_delete(self._config, pipeline, name)
 
     def restore(
-        self, pipeline: str, target: str | int, *, keep_stale: bool = False, give_up_results: bool = False
-    ) -> Restored:
+        self,
+        pipeline: str,
+        target: str | int,
+        *,
+        keep_stale: bool = False,
+        give_up_results: bool = False,
+        with_tables: bool = False,
+        place: str | None = None,
+    ) -> Restored | BackupRestored:
         """Make a snapshot the newest one. Results that were published after it are removed.
 
         Args:
@@ -527,11 +573,18 @@ class Project:
             target: `latest`, an epoch, or `savepoint:NAME`.
             keep_stale: True to keep those results readable, marked stale.
             give_up_results: True to continue without published rows that are lost.
+            with_tables: True to recreate lost tables from a savepoint with all tables.
+            place: folder or URI of that savepoint; None for the place of the backups.
 
         Raises:
             Refused: published rows are lost, and `give_up_results` is not given.
             LeaseHeld: a driver is at work on the pipeline.
         """
+        if with_tables:
+            if keep_stale or give_up_results:
+                raise UsageError("--with-tables is for a pipeline without tables: leave the other options out")
+            return self.backup_restore(pipeline, str(target).removeprefix("savepoint:"), place=place)
+        _check_without_tables(place)
         from tidegate.pipelines.project.restore import restore
 
         return restore(self._config, pipeline, str(target), keep_stale, give_up_results)
@@ -652,25 +705,28 @@ class Project:
 
         return optimize(self._config, pipeline)
 
-    def backup_create(self, pipeline: str, *, name: str | None = None, keep: int | None = None) -> BackupCreated:
+    def backup_create(
+        self, pipeline: str, *, name: str | None = None, keep: int | None = None, place: str | None = None
+    ) -> BackupCreated:
         """Copy all tables as of the newest published epoch to the place of the backups.
 
         Args:
             pipeline: name of the pipeline.
             name: name of the backup; None for one made of the time.
             keep: then remove all backups but so many of the newest ones.
+            place: folder or URI to copy to; None for the place of the backups.
         """
         from tidegate.pipelines.project.backups import backup_create
 
-        return backup_create(self._config, pipeline, name, keep)
+        return backup_create(self._config, pipeline, name, keep, place)
 
-    def backup_list(self, pipeline: str) -> Backups:
+    def backup_list(self, pipeline: str, *, place: str | None = None) -> Backups:
         """Return the backups of a pipeline, newest first."""
         from tidegate.pipelines.project.backups import backup_list
 
-        return backup_list(self._config, pipeline)
+        return backup_list(self._config, pipeline, place)
 
-    def backup_restore(self, pipeline: str, name: str) -> BackupRestored:
+    def backup_restore(self, pipeline: str, name: str, *, place: str | None = None) -> BackupRestored:
         """Recreate the lost tables of a pipeline from a backup; `latest` is the newest one.
 
         Raises:
@@ -678,13 +734,13 @@ class Project:
         """
         from tidegate.pipelines.project.backups import backup_restore
 
-        return backup_restore(self._config, pipeline, name)
+        return backup_restore(self._config, pipeline, name, place)
 
-    def backup_delete(self, pipeline: str, name: str) -> BackupDeleted:
+    def backup_delete(self, pipeline: str, name: str, *, place: str | None = None) -> BackupDeleted:
         """Remove a backup, and the files that no other backup has."""
         from tidegate.pipelines.project.backups import backup_delete
 
-        return backup_delete(self._config, pipeline, name)
+        return backup_delete(self._config, pipeline, name, place)
 
 
 def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:
@@ -711,3 +767,8 @@ def _span(start: Moment | None, end: Moment | None, slice_: Length | relativedel
         slice_of(slice_),
         fill_gaps,
     )
+
+
+def _check_without_tables(*given: object) -> None:
+    if any(value is not None for value in given):
+        raise UsageError("a place of copies and --keep are for copies of all tables: add --with-tables")

@@ -11,9 +11,9 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.report.answer import Answer, Shown
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import SAVEPOINT, find_snapshot
-from tidegate.pipelines.snapshots.put_back import put_back
+from tidegate.pipelines.snapshots.foreign_changes import put_back
 from tidegate.pipelines.snapshots.restore import restore as run
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import show_millis
@@ -71,9 +71,7 @@ def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_u
     with Lease(tables, "restore", system_clock) as lease:
         set_aside = set_aside_damaged(tables, lease.check)
         snapshot = find_snapshot(tables, target)
-        # A savepoint may be another pipeline's, with numbers of its own.
-        needed = None if target.startswith(SAVEPOINT) else snapshot.manifest.epoch
-        set_aside = [*set_aside, *put_back(tables, give_up_results, needed)]
+        set_aside = [*set_aside, *put_back(tables, give_up_results)]
         manifest = run(
             tables, snapshot, system_clock(), keep_stale, given_up.append if give_up_results else None, schemas
         )

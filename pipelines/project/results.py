@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 
 from tidegate.extras import require
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition import results as results_table
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.names import listed
+from tidegate.pipelines.reading.queries import DIALECTS, Dialect, ResultQueries
 from tidegate.pipelines.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.snapshots.foreign_changes import described, find_change
 from tidegate.pipelines.snapshots.head import Snapshot, require_snapshot
 from tidegate.pipelines.snapshots.published import final_through, require_published
-from tidegate.pipelines.snapshots.set_back import find_change, warning
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables import results as results_table
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.queries import DIALECTS, Dialect, ResultQueries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +135,7 @@ class _Stand:
         head = require_snapshot(tables)
         snapshot = require_published(tables, head)
         if (change := find_change(tables, results_table.NAME)) is not None:
-            _log.warning("%s", warning(tables, change))
+            _log.warning("%s", described(tables, change))
         return cls(tables, head, snapshot, arrow_schema(tables.open(results_table.NAME)))
 
     @property

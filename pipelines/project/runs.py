@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
 from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain, cell, moment
 from tidegate.pipelines.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.snapshots.published import newest_epoch_rows
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.counters import ROWS_GONE, ROWS_OUT, filtered, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import show_duration
 
@@ -61,7 +62,7 @@ def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
     if not tables.exist:
         return Runs(pipeline, (), 0, str(no_snapshot_yet(tables)))
     handle = tables.open(epochs.NAME)
-    rows = epochs.newest(tables.warehouse, handle, limit, stale).to_pylist()
+    rows = newest_epoch_rows(tables.warehouse, handle, limit, stale).to_pylist()
     total = sum(file["num_records"] for file in active_files(handle))
     return Runs(pipeline, tuple({**row, "phases": dict(row["phases"] or ())} for row in rows), total)
 

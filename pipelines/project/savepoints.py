@@ -9,7 +9,6 @@ from typing import Any
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
 from tidegate.pipelines.snapshots.recovery import trusted_head
 from tidegate.pipelines.snapshots.savepoint import (
@@ -18,6 +17,7 @@ from tidegate.pipelines.snapshots.savepoint import (
     broken_savepoints,
     create_savepoint,
     delete_savepoint,
+    find_snapshot,
     list_savepoints,
 )
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

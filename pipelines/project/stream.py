@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.counters import REOPENED
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
@@ -26,12 +27,11 @@ from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import StopRequest
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Stream, Upkeep
 from tidegate.pipelines.run.work_folder import HourlyCleaning
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import Retention
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.sources.watched import note_sources
-from tidegate.pipelines.tables.counters import REOPENED
 from tidegate.windowing.time import show_millis
 
 _LOOK_AT_LEASE_SECONDS = 2.0

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.row_sets import one_of_each
 from tidegate.pipelines.reading.places import Files, bits_by_file, without
 from tidegate.pipelines.reading.reached import Reached, as_time
 from tidegate.pipelines.reading.views import (
@@ -25,8 +27,6 @@ from tidegate.pipelines.reading.views import (
     latest,
     windows_with_several_panes,
 )
-from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.groups import one_of_each
 from tidegate.windowing.time import MAX_TIMESTAMP
 
 

@@ -12,16 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs, results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reading.filters import files_that_may_match
 from tidegate.pipelines.reading.places import Files
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.snapshots.published import final_through, require_published
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
-from tidegate.windowing.timestamps import epoch_millis
 
 PATIENCE = 30.0
 """Seconds for which a stream waits until an epoch that changes published rows is published to every table."""
@@ -75,13 +74,11 @@ class Reached:
 
     def shown(self) -> pc.Expression:
         """Return `shows` as an expression."""
-        return (pc.field("epoch") <= self.epoch) & ~pc.field("stale")
+        return results.current(self.epoch)
 
     def finals(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return a boolean for each pane: True if its window is final at the watermark."""
-        if self.watermark == MAX_TIMESTAMP:
-            return np.ones(len(rows), np.bool_)
-        return np.asarray(pc.less_equal(epoch_millis(rows["final_at"]), self.watermark).fill_null(False).to_numpy())
+        return results.are_final(rows, self.watermark)
 
     def final(self) -> pc.Expression | None:
         """Return `finals` as an expression; None after the end of input, when every window is final."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition.columns import column
+from tidegate.pipelines.definition.late import REOPENED
 from tidegate.pipelines.reading.places import Files, from_bits
 from tidegate.pipelines.reading.views import FileRows, View
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.columns import column
-from tidegate.pipelines.tables.late import REOPENED
 
 OP = column("op", pa.string(), "+ for a row that came, - for one that left")
 

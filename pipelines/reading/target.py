@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition.late import REOPENED
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading import changes, views
 from tidegate.pipelines.reading.filters import all_of, expression_of, files_that_may_match
@@ -29,8 +31,6 @@ from tidegate.pipelines.reading.rows import OP, has_op, read_file, with_op, with
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import published_epoch, require_published
 from tidegate.pipelines.storage import arrow_schema, warehouse_of
-from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.late import REOPENED
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 FINAL, LATEST, ALL = "final", "latest", "all"

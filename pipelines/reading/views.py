@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.reading.places import Files, bits_by_file, without
 from tidegate.pipelines.reading.reached import Reached
-from tidegate.pipelines.tables import results
 
 STALE_AND_EPOCH = ("epoch", "stale")
 """Columns that say if a row counts."""

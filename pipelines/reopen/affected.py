@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
@@ -44,13 +46,9 @@ from tidegate.pipelines.reopen.recompute_plan import (
 )
 from tidegate.pipelines.reopen.spans import END, START, affected_sessions, check_shape, islands, spans_of, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import late
-from tidegate.pipelines.tables.departed import Departing
-from tidegate.pipelines.tables.groups import distinct
-from tidegate.pipelines.tables.key_groups import key_groups
-from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, digests, key_of_texts
+from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, digests, key_columns, key_groups, key_of_texts
+from tidegate.pipelines.tables.late_rows import Departing, is_chosen
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.compute import Windows
@@ -148,7 +146,7 @@ class _Planner:
         affected = self._sessions(windows) if windows.assigner.forms_sessions else self._windows(windows)
         if affected.reopening.by_key:
             _check_key_columns(epoch.bound, arrow_schema(epoch.tables.look(late.NAME)))
-        meant = late.is_chosen(self.late_rows, key.names, affected.reopening)
+        meant = is_chosen(self.late_rows, key.names, affected.reopening)
         return RecomputePlan(
             asked=asked,
             epoch=epoch,
@@ -188,7 +186,7 @@ class _Planner:
         key, tables, asked, names = self.key, self.epoch.tables, self.asked, self.key.names
         kinds = pa.schema([*zip(names, self.key.types, strict=True), (START, pa.int64()), (END, pa.int64())])
         reopening = self._reopening()
-        meant = late.is_chosen(self.late_rows, names, reopening)
+        meant = is_chosen(self.late_rows, names, reopening)
         late_spans = spans_of(self.late_rows, names).cast(kinds)
         changed = kinds.empty_table()
         may_begin = (1, 0)
@@ -235,7 +233,7 @@ class _Planner:
             near = NearPanes.of_windows(tables, key, wanted)
             seen, opened = near.read(), open_spans(tables, key, self.head, near=near)
         else:
-            meant = late.is_chosen(self.late_rows, names, reopening)
+            meant = is_chosen(self.late_rows, names, reopening)
             of_meant = windows_at(windows, key, self.late_rows.filter(meant), self.times[meant.to_numpy()])
             seen, opened = light_panes(tables, key, self.only), open_spans(tables, key, self.head, self.only)
             wanted = self._with_missed(windows, asked, of_meant, to_retract(seen, names, windows))

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.next_panes import Window, next_panes, windows_of
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.reopen.spans import END, START
-from tidegate.pipelines.tables import results, state
-from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.keys import key_groups
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import WINDOW, StateRow

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.definition.row_sets import with_largest
 from tidegate.pipelines.reopen.spans import END, START, islands, spans_of
-from tidegate.pipelines.snapshots.contents import state_rows
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of, read_table
-from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.groups import with_largest
 from tidegate.pipelines.tables.keys import Key, are_in, are_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.aggregates.vectorised import Bools

@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, plain
+from tidegate.pipelines.definition.row_sets import with_largest
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
@@ -28,8 +30,6 @@ from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.groups import with_largest
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis

@@ -12,7 +12,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
 from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.definition.window_shape import kept_shape
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
@@ -25,16 +27,12 @@ from tidegate.pipelines.reopen.affected import plan_recompute
 from tidegate.pipelines.reopen.panes import UNTIL
 from tidegate.pipelines.reopen.recompute_plan import Asked, ReadRows, RecomputePlan
 from tidegate.pipelines.reopen.recompute_shard import BEYOND
-from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, remaining
+from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import late, rejects, results, state
-from tidegate.pipelines.tables.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
-from tidegate.pipelines.tables.departed import write_departed
 from tidegate.pipelines.tables.files import write_file
-from tidegate.pipelines.tables.key_groups import key_hashes
-from tidegate.pipelines.tables.keys import digests
+from tidegate.pipelines.tables.keys import digests, key_hashes
+from tidegate.pipelines.tables.late_rows import write_departed
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 

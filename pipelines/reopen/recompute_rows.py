@@ -16,7 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs, late, results
+from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import of_version, parts_of
@@ -24,7 +27,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.errors import Refused, TidegateError
-from tidegate.pipelines.manifest import Interval, Position
+from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.passed import Passed
 from tidegate.pipelines.reopen.recompute_plan import RecomputePlan
 from tidegate.pipelines.reopen.recompute_shard import RecomputeJob
@@ -34,8 +37,6 @@ from tidegate.pipelines.sources.commits import FilePart, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import epochs, late, results
-from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows

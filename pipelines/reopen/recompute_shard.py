@@ -8,6 +8,7 @@ from time import perf_counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.event_columns import COMMIT, TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
@@ -15,10 +16,8 @@ from tidegate.pipelines.epoch.plan import files_of
 from tidegate.pipelines.epoch.shard import Receive, ShardOutcome
 from tidegate.pipelines.reopen.correct import Corrections, Work, correct
 from tidegate.pipelines.reopen.recompute_plan import RecomputePlan
-from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.files import write_file
-from tidegate.pipelines.tables.key_groups import key_groups
-from tidegate.pipelines.tables.keys import are_in
+from tidegate.pipelines.tables.keys import are_in, key_groups
 from tidegate.windowing.state.rows import WINDOW
 
 BEYOND = "beyond"

@@ -94,7 +94,7 @@ def rows_of(source: pa.Table) -> list[dict[str, Any]]:
     try:
         return source.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
-        from tidegate.pipelines.tables.far_times import as_text
+        from tidegate.pipelines.definition.far_times import as_text
 
         return as_text(source).to_pylist()  # type: ignore[no-any-return]
 

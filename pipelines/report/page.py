@@ -9,12 +9,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.counters import COUNTERS
 from tidegate.pipelines.report.plain_text import plain_value
 from tidegate.pipelines.report.plots import lag, plots
 from tidegate.pipelines.report.run import RunReport, read_run
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.stores.artifacts import ArtifactsInFolder, artifacts_of, report_name
-from tidegate.pipelines.tables.counters import COUNTERS
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import from_millis, show_duration, show_millis
 

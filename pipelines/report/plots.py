@@ -15,8 +15,8 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tidegate.pipelines.definition.counters import FILTERED, FIRED, RETRACTED
 from tidegate.pipelines.report.run import RunReport
-from tidegate.pipelines.tables.counters import FILTERED, FIRED, RETRACTED
 from tidegate.windowing.time import Millis, from_millis, to_millis, unit_of
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6f9f", "#e08a1e", "#a7b0b8", "#c0392b", "#3d8f5f"

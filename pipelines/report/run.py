@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.pinned import PinnedTables, pin_tables
-from tidegate.pipelines.tables import quality, results
+from tidegate.pipelines.snapshots.published import PinnedTables, pin_tables
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.keys import NULL
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_clock import plan_end
 from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Manifest, Position, StaleInterval
+from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe

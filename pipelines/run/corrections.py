@@ -18,14 +18,16 @@ from time import perf_counter
 import numpy as np
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.counters import REOPENED
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.changed_rows import ChangedRows, HeldRows, changed_rows
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Manifest, Position
+from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.recompute import commit_recomputed, recompute
 from tidegate.pipelines.reopen.recompute_plan import Asked, Selection, check_reopenable
 from tidegate.pipelines.reopen.recompute_rows import FirstRun, SourceRows
@@ -37,7 +39,6 @@ from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.counters import REOPENED
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 

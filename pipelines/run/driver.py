@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
 from tidegate.pipelines.failures import told_as
-from tidegate.pipelines.manifest import EPOCHS, Manifest
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.metrics.observer import Observer, Off
 from tidegate.pipelines.metrics.open import check_metrics, measured
 from tidegate.pipelines.run.epoch_log import StepTimes
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine.base import Engine
     from tidegate.pipelines.epoch.open_input import OpenInput
     from tidegate.pipelines.epoch.plan import Basis, EpochPlan
-    from tidegate.pipelines.snapshots.handles import Handles
+    from tidegate.pipelines.snapshots.publish import Handles
 
 Tell = Callable[[str], None]
 
@@ -158,8 +159,7 @@ class Driver:
 
     def _publish(self, manifest: Manifest, is_ours: bool) -> None:
         """Publish an epoch to each table, and let metrics count it unless the run that committed it has done so."""
-        from tidegate.pipelines.snapshots.handles import Handles
-        from tidegate.pipelines.snapshots.publish import publish_table
+        from tidegate.pipelines.snapshots.publish import Handles, publish_table
 
         self._handles = self._handles or Handles()
         for table in PUBLISHED:
@@ -171,7 +171,7 @@ class Driver:
                 lacked_it = publish_table(self.tables, manifest, table, self._handles)
             self.times.note(f"published {table}")
             # Every epoch goes to this table, and to it last.
-            if table == EPOCHS and (is_ours or lacked_it):
+            if table == epochs.NAME and (is_ours or lacked_it):
                 self.metrics.published(manifest, self.times.end() if is_ours else {})
             self.tell(f"published {table}")
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Manifest, Position, Publish, line_after
-from tidegate.pipelines.snapshots.commit import commit_snapshot, remaining
+from tidegate.pipelines.manifest import Manifest, Publish, line_after
+from tidegate.pipelines.snapshots.commit import commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.sources.base import ReplacedSource, Source
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import arrow_schema

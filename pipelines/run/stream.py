@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from tidegate.pipelines.config.cron import has_tick
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.plan_clock import plan_clock, plan_end
@@ -23,15 +24,14 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from tidegate.pipelines.epoch.plan_interval import plan_hand_over
 from tidegate.pipelines.errors import LeaseHeld, TidegateError
 from tidegate.pipelines.failures import told_as
-from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.corrections import correct_commit, reopen
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import is_worthwhile, vacuum
+from tidegate.pipelines.snapshots.retention import Retention, is_worthwhile, vacuum
 from tidegate.pipelines.stores.credentials import masked
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables

@@ -31,7 +31,7 @@ from tidegate.pipelines.stores.artifacts import (
     report_name,
 )
 from tidegate.pipelines.stores.credentials import masked
-from tidegate.pipelines.tables.key_texts import KeyTexts, names_key
+from tidegate.pipelines.tables.keys import KeyTexts, names_key
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:

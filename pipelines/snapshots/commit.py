@@ -7,23 +7,27 @@ snapshot, the second driver fails here, before it publishes anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema, Transaction
 
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.counters import KEPT
 from tidegate.pipelines.errors import FilesMissing, Refused
-from tidegate.pipelines.manifest import DataFile, Manifest, Shard
+from tidegate.pipelines.manifest import DataFile, Kind, Line, Manifest, Publish, Shard
 from tidegate.pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.snapshots.publish import check_removable
 from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.commits import Outrun
 from tidegate.pipelines.tables.commits import commit as commit_to
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.time import Millis
 
 
 def commit_snapshot(
@@ -147,3 +151,52 @@ def as_data_file(file: dict[str, Any]) -> DataFile:
     low, high = ({"key_group": file[f"{bound}.key_group"]} for bound in ("min", "max"))
     statistics = {"numRecords": file["num_records"], "minValues": low, "maxValues": high, "nullCount": {"key_group": 0}}
     return DataFile(path=file["path"], size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(statistics))
+
+
+def quiet_manifest(
+    state_of: Manifest,
+    kind: Kind,
+    epoch: int,
+    timeline: int,
+    line: Line,
+    publish: Mapping[str, Publish],
+    now: Millis,
+    shards: tuple[Shard, ...] | None = None,
+) -> Manifest:
+    """Return the manifest of an epoch that takes the state, position and watermark of a snapshot.
+
+    Args:
+        state_of: manifest of the snapshot, which becomes the parent.
+        kind: kind of the epoch.
+        epoch: its number.
+        timeline: its timeline.
+        line: its ancestors and itself.
+        publish: by table, the changes to publish.
+        now: the driver's clock, int64 epoch milliseconds.
+        shards: ranges of key groups with their open windows; None takes those of the snapshot.
+    """
+    ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
+    nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
+    update: dict[str, Any] = {
+        "timeline": timeline,
+        "epoch": epoch,
+        "parent": state_of.epoch,
+        "line": line,
+        "kind": kind,
+        "interval": None,
+        "counters": nothing | {"open_windows": sum(shard.counters.get("open_windows", 0) for shard in ranges)},
+        "shards": ranges,
+        "publish": dict(publish),
+        "phases": {},
+        "run_id": uuid.uuid4().hex,
+        "started_at": now,
+        "library_version": version("tidegate"),
+        "engine": None,
+    }
+    return state_of.model_copy(update=update)
+
+
+def _uncounted(shard: Shard) -> Shard:
+    """Return a shard with all counters at 0 except its open windows, because a quiet epoch changes nothing else."""
+    counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
+    return shard.model_copy(update={"counters": counters})

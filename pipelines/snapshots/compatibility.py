@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Schemas
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest, Schemas
+from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.operators.two_inputs import SIDES

@@ -16,24 +16,21 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
+from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
-from tidegate.pipelines.snapshots.commit import commit_snapshot
+from tidegate.pipelines.snapshots.commit import commit_snapshot, quiet_manifest
 from tidegate.pipelines.snapshots.head import Snapshot, newest_record, required
 from tidegate.pipelines.snapshots.key_traces import KeyTraces, is_of, partitions_of
-from tidegate.pipelines.snapshots.publish import key_columns, publish
-from tidegate.pipelines.snapshots.quiet import quiet_manifest
+from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retention import keep_newest_only
 from tidegate.pipelines.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint, remove_rests
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
-from tidegate.pipelines.tables.key_groups import key_schema
-from tidegate.pipelines.tables.key_texts import texts_of_key
 from tidegate.pipelines.tables.keys import (
     Key,
     are_of_key,
@@ -41,12 +38,15 @@ from tidegate.pipelines.tables.keys import (
     group_of,
     hash_of,
     is_forgotten,
+    key_columns,
     key_of_texts,
+    key_schema,
     mark_of_forgotten,
+    texts_of_key,
 )
-from tidegate.pipelines.tables.only_newest import leave_newest
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.pipelines.tables.quality_forgets import forget_examples
+from tidegate.pipelines.tables.table_log import leave_newest
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis

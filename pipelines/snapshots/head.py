@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.delta_log import commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.handles import is_moved
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
-from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.newest import is_moved
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 
@@ -183,6 +184,21 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
     if len(rows) != 1:
         raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {_CHANGED}")
     return _snapshot(Manifest.parse(rows["manifest"][0].as_py()), handle, files, manifest_files)
+
+
+def state_rows(
+    warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None, columns: list[str] | None = None
+) -> pa.Table:
+    """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or those that are named."""
+    real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
+    rows = warehouse.read_files(
+        snapshot.path,
+        [file["path"] for file in snapshot.files],
+        arrow_schema(snapshot.handle),
+        columns,
+        real if where is None else real & where,
+    )
+    return rows.drop_columns([state.MANIFEST.name]) if columns is None else rows
 
 
 def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:

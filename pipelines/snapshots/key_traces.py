@@ -11,17 +11,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import Manifest, NextPane
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import late, rejects, results, state
-from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, hash_of, is_forgotten, key_of_texts
-from tidegate.pipelines.tables.only_newest import has_leftovers
+from tidegate.pipelines.tables.keys import Key, are_of_key, digest_of, hash_of, is_forgotten, key_columns, key_of_texts
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.table_log import has_leftovers
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES

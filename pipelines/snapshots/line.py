@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs, rejects, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Line, Manifest, Publish, fork_of, is_on
 from tidegate.pipelines.snapshots.head import (
@@ -29,8 +30,8 @@ from tidegate.pipelines.snapshots.losses import Losses
 from tidegate.pipelines.snapshots.publish import epoch_row
 from tidegate.pipelines.snapshots.savepoint import origin_of
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import epochs, late, rejects, state
 from tidegate.pipelines.tables.files import epoch_of, write_file
+from tidegate.pipelines.tables.late_rows import with_marks
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
@@ -257,7 +258,7 @@ def rows_of_departed(
     pruned = {number for prune in prunes.values() for number in prune.get(table, ())}
     gone = pa.array(sorted({*work.remove_epochs, *work.stale_epochs, *pruned}), pa.int64())
     stay = rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=gone)))
-    rows = late.with_marks(table, stay, (), work)
+    rows = with_marks(table, stay, (), work)
     file = write_file(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
     return () if file is None else (file,)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile
+from tidegate.pipelines.snapshots.foreign_changes import GIVE_UP
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.set_back import GIVE_UP
 from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 

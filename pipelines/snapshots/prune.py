@@ -5,15 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.manifest import Manifest, Publish, line_after
-from tidegate.pipelines.snapshots.commit import commit_snapshot, remaining
+from tidegate.pipelines.snapshots.commit import commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.snapshots.head import required
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import epochs, late, rejects
-from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis, from_millis
 

@@ -7,35 +7,61 @@ previous one is published. Recovery runs the same code: it publishes what the ne
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 
+from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish
-from tidegate.pipelines.snapshots.handles import Handles
+from tidegate.pipelines.snapshots.foreign_changes import GIVE_UP, check_unchanged
 from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.set_back import GIVE_UP, LAST_GOOD, Change, check_not_set_back, warning
 from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import epochs, late, rejects, results
-from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.commits import Outrun
 from tidegate.pipelines.tables.commits import commit as commit_to
-from tidegate.pipelines.tables.departed import Departing, read_departed
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
-from tidegate.pipelines.tables.key_groups import key_hashes
-from tidegate.pipelines.tables.keys import are_forgotten
+from tidegate.pipelines.tables.keys import are_forgotten, key_columns, key_hashes
+from tidegate.pipelines.tables.late_rows import Departing, marks_of, read_departed, with_marks
+from tidegate.pipelines.tables.newest import is_moved
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.timestamps import timestamps_of
 
 _ATTEMPTS = 10
 
-_log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """The handles of published tables after this process committed to them.
+
+    Opening a table takes longer than reading the entry of that commit. A table to which others committed is opened.
+    """
+
+    _kept: dict[str, DeltaTable] = field(default_factory=dict)
+    _shared: dict[str, DeltaTable | None] = field(default_factory=dict)
+
+    def open(self, tables: PipelineTables, table: str) -> DeltaTable:
+        """Return a table at its newest version, as `PipelineTables.open` does."""
+        handle = self._kept.pop(table, None)
+        if handle is not None and is_moved(handle):
+            return handle
+        if table not in self._shared:
+            # Most runs publish one epoch, and looked at the tables before.
+            self._shared[table] = handle = tables.look(table)
+            return handle
+        return tables.open(table)
+
+    def keep(self, table: str, handle: DeltaTable) -> None:
+        """Keep a handle whose next version is a commit of this process, unless other readers may hold it."""
+        if handle is self._shared.get(table):
+            self._shared[table] = None
+        else:
+            self._kept[table] = handle
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:
@@ -58,12 +84,10 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         handle = handles.open(tables, table)
         if is_published(handle, tables.application, manifest.epoch):
             return False
-        # After another commit, nobody would notice the RESTORE any more.
-        change = check_not_set_back(tables, table, handle.version())
-        if change is not None and not change.is_known:
-            _log.warning("%s", warning(tables, change))
+        # On top of another epoch, nobody would notice the change any more.
+        check_unchanged(tables, table, handle.version())
         try:
-            _commit(tables, manifest, table, handle, work, change)
+            _commit(tables, manifest, table, handle, work)
         except Outrun:
             continue
         handles.keep(table, handle)
@@ -81,9 +105,7 @@ def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
     return published is not None and published >= epoch
 
 
-def _commit(
-    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish, change: Change | None
-) -> None:
+def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
     try:
         check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
     except FilesMissing as error:
@@ -100,10 +122,7 @@ def _commit(
         tables.warehouse,
         handle,
         [*(add_action(file) for file in (*files, *rewritten)), *removes],
-        {
-            "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent},
-            **({} if change is None else {LAST_GOOD: str(change.good)}),
-        },
+        {"tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent}},
         transactions=[Transaction(tables.application, manifest.epoch)],
     )
 
@@ -184,8 +203,8 @@ def _rewritten(
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
         stale = pc.or_(rows["stale"], becomes_stale)
         changed = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
-        changed = late.with_marks(table, changed, key, work)
-        is_marked_anew = late.marks_of(table, changed) != late.marks_of(table, rows)
+        changed = with_marks(table, changed, key, work)
+        is_marked_anew = marks_of(table, changed) != marks_of(table, rows)
         if not is_marked_anew and not pc.any(pc.or_(goes, becomes_stale)).as_py():
             continue
         changed = changed.filter(pc.invert(goes))
@@ -213,7 +232,7 @@ def _returning(
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     returning = []
     for file in work.files:
-        rows = late.with_marks(table, tables.warehouse.read_files(path, [file.path], schema), key, work)
+        rows = with_marks(table, tables.warehouse.read_files(path, [file.path], schema), key, work)
         if departing is not None:
             rows = rows.filter(pa.array(departing.stay(rows)))
         if len(rows):
@@ -254,17 +273,6 @@ def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> boo
         # Tidegate writes statistics of `reopened` for each file with marked rows, so a file without has no marks.
         return column == "epoch"
     return bool(first <= max(wanted) and last >= min(wanted))
-
-
-def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the key columns in a published table; empty if the table has no keys."""
-    if table == epochs.NAME:
-        return ()
-    if table == results.NAME:
-        return key
-    ours = {field.name.casefold() for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
-    named = tuple(f"input_{name}" if name.casefold() in ours else name for name in key)
-    return named if set(named) <= set(schema.names) else ()
 
 
 def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> DataFile:
@@ -312,10 +320,10 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
     }
     columns = []
-    for field in schema:
-        if field.type == TIMESTAMP:
-            millis = pa.array([values.get(field.name)], pa.int64())
+    for column in schema:
+        if column.type == TIMESTAMP:
+            millis = pa.array([values.get(column.name)], pa.int64())
             columns.append(timestamps_of(millis))
         else:
-            columns.append(pa.array([values.get(field.name)], field.type))
+            columns.append(pa.array([values.get(column.name)], column.type))
     return pa.table(columns, schema=schema)

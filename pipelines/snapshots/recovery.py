@@ -8,11 +8,12 @@ retained manifests list.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.foreign_changes import GIVE_UP, check_unchanged
 from tidegate.pipelines.snapshots.head import (
     PublishedBy,
     Snapshot,
@@ -22,13 +23,9 @@ from tidegate.pipelines.snapshots.head import (
     read_snapshot,
 )
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.set_back import GIVE_UP, check_not_set_back, warning
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.damaged_log import cut_entry
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
-
-_log = logging.getLogger(__name__)
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
@@ -117,9 +114,7 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
         )
     for table in PUBLISHED:
         if table in newest:
-            change = check_not_set_back(tables, table)
-            if change is not None:
-                _log.warning("%s", warning(tables, change))
+            check_unchanged(tables, table)
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:

@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Publish
-from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, remaining
+from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.snapshots.head import Snapshot, kept_of, newest_epochs, published_by
 from tidegate.pipelines.snapshots.line import (
     Head,
@@ -33,12 +35,9 @@ from tidegate.pipelines.snapshots.line import (
 )
 from tidegate.pipelines.snapshots.losses import Losses, damaged_files
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.snapshots.recovery import unpublished
 from tidegate.pipelines.snapshots.savepoint import copy_files, origin_of
-from tidegate.pipelines.snapshots.set_back import check_not_set_back
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of
-from tidegate.pipelines.tables import epochs, late, rejects, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 from tidegate.windowing.time import Millis
@@ -70,7 +69,7 @@ def restore(
         schemas: returns the columns of each table, to create a table that is gone and given up.
 
     Raises:
-        Refused: results that belong to the snapshot are gone, somebody set a published table back (`put_back` mends
+        Refused: results that belong to the snapshot are gone, somebody changed a published table (`put_back` undoes
             that), or another driver committed meanwhile.
     """
     losses = Losses(tables, target, give_up)
@@ -81,7 +80,7 @@ def restore(
     _make_missing(tables, head, target, schemas, losses)
     handle = handle or tables.open(state.NAME)
     for table in PUBLISHED:
-        check_not_set_back(tables, table)
+        check_unchanged(tables, table)
     lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
     if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):
@@ -133,7 +132,8 @@ def _make_missing(
     if not losses.accepted:
         losses.settle()
     if target.path != tables.path(state.NAME):
-        tables.create(origin_of(tables.warehouse, target).schemas)
+        columns, has_panes = origin_of(tables.warehouse, target).schemas, target.manifest.schemas.has_panes
+        tables.create({**columns, results.NAME: results.of_kind(columns[results.NAME], has_panes=has_panes)})
     elif schemas is not None:
         tables.create(dict(schemas()))
     else:

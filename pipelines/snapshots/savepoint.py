@@ -16,20 +16,31 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.delta_log import FOLDER as LOG
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, UsageError
 from tidegate.pipelines.manifest import DataFile, Manifest
 from tidegate.pipelines.names import check_name
 from tidegate.pipelines.snapshots.commit import as_data_file
-from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, newest_record, snapshot_in
+from tidegate.pipelines.snapshots.head import (
+    Snapshot,
+    lineage,
+    list_snapshots,
+    newest_record,
+    no_snapshot_yet,
+    require_snapshot,
+    snapshot_in,
+)
 from tidegate.pipelines.storage import Warehouse, active_files, path_of
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.commits import Outrun, create
 from tidegate.pipelines.tables.files import add_action, check_written
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.windowing.time import Millis
 
 FOLDER = "savepoints"
+
+SAVEPOINT = "savepoint:"
+"""Start of the name of a savepoint where other snapshots can be named, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,28 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
     return snapshot
 
 
+def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
+    """Return the snapshot that a user names: `latest`, an epoch's number, or `savepoint:NAME`.
+
+    Raises:
+        UsageError: no snapshot has that name; the message lists the names that exist.
+        Refused: the pipeline has no snapshot at all, or the savepoint belongs to another pipeline.
+    """
+    if target.startswith(SAVEPOINT):
+        return read_savepoint(tables, target.removeprefix(SAVEPOINT))
+    versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
+    if target != "latest" and target not in versions:
+        if not versions:
+            raise UsageError(
+                f"{target!r} is not a snapshot: {no_snapshot_yet(tables)}. For a savepoint give savepoint:NAME"
+            )
+        raise UsageError(
+            f"{target!r} is not a snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs "
+            f"{', '.join(reversed(versions))}"
+        )
+    return require_snapshot(tables, versions.get(target))
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The pipeline in which a savepoint was made.
@@ -248,8 +281,11 @@ def copy_files(
     copies = []
     for number, file in enumerate(listed.values()):
         copy = as_data_file(file).model_copy(update={"path": f"{prefix}-{number:05d}-{file['path']}"})
-        tables.warehouse.copy_file(snapshot.path, file["path"], target, copy.path)
         copies.append(copy)
+    names = [file["path"] for file in listed.values()]
+    tables.warehouse.copy_files(
+        (snapshot.path, name, target, copy.path) for name, copy in zip(names, copies, strict=True)
+    )
     return copies
 
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.rules import Bools
 from tidegate.windowing.time import Millis

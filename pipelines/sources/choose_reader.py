@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import Source
@@ -24,7 +25,6 @@ from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
-from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.type_names import name_of
 
 if TYPE_CHECKING:

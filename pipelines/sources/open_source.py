@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MEMBERS, MissingSource, Source
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import results
 
 
 def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.definition.far_times import far_rows, within
 from tidegate.pipelines.sources.limits import LONGEST_GAP
-from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.far_times import far_rows, within
 from tidegate.windowing.time import Millis
 
 Int64s: TypeAlias = npt.NDArray[np.int64]

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
+from tidegate.pipelines.definition.far_times import holds_times
 from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Bools, Int64s, RuleSettings, rejected
 from tidegate.pipelines.sources.wall_clock import instants
-from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
+from tidegate.pipelines.definition.far_times import holds_times, parts_of
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.stored_fields import StoredField, converted, has_numbers, place_of
-from tidegate.pipelines.tables.far_times import holds_times, parts_of
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:

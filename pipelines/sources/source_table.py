@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import KEPT, plain
 from tidegate.pipelines.sources.base import OpenPart, PartReader, SparkTable
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import Millis
 
 

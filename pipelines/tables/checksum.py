@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from tidegate.pipelines.tables.far_times import values_of
+from tidegate.pipelines.definition.far_times import values_of
 from tidegate.windowing.columnar.hashing import hash_values
 
 UInt64s = npt.NDArray[np.uint64]

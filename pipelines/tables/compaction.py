@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import Any
 
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.commits import commit
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.errors import FilesMissing
 from tidegate.pipelines.manifest import DataFile
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")

@@ -6,19 +6,22 @@ anybody finds a text with the hash of another one. Manifests name keys by a dige
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition import epochs, late, rejects, results
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.tables.key_groups import key_schema
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.keys import DECIMALS, KeySchema, signed64
 from tidegate.windowing.type_names import name_of
@@ -49,6 +52,17 @@ def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
         names = ", ".join(schema.names) or "none"
         raise UsageError(f"the key has the columns {names}: give one value for each, in order")
     return tuple(map(_value_of_text, schema.names, schema.types, texts))
+
+
+def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the key columns in a published table; empty if the table has no keys."""
+    if table == epochs.NAME:
+        return ()
+    if table == results.NAME:
+        return key
+    ours = {field.name.casefold() for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
+    named = tuple(f"input_{name}" if name.casefold() in ours else name for name in key)
+    return named if set(named) <= set(schema.names) else ()
 
 
 def group_of(schema: KeySchema, key: Key, max_parallelism: int) -> int:
@@ -206,3 +220,115 @@ def _example(kind: pa.DataType) -> str:
         whole = kind.precision - kind.scale
         return f": give a number with at most {whole} digits before the decimal point and {kind.scale} after it"
     return r": give characters of UTF-8, or bytes as hexadecimal digits after \x, such as \x00ff"
+
+
+def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:
+    """Return the key group of each row, int32. Each distinct key is hashed once.
+
+    Args:
+        rows: rows with the key columns, typed as in the pipeline's tables.
+        key: names of the key columns.
+        max_parallelism: number of key groups.
+    """
+    schema = key_schema(rows.schema, key)
+    return _of_each_key(rows, key, lambda value: schema.key_group_of(value, max_parallelism), pa.int32())
+
+
+def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
+    """Return Spark's `xxhash64(key columns)` of each row, int64. Each distinct key is hashed once.
+
+    Different keys may have one hash, and anybody can make such keys: it tells no key from another. See `tables.keys`.
+    """
+    schema = key_schema(rows.schema, key)
+    return _of_each_key(rows, key, lambda value: signed64(schema.hash_of(value)), pa.int64())
+
+
+def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
+    """Return the key columns of a table with their types."""
+    return KeySchema(key, tuple(schema.field(name).type for name in key))
+
+
+def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], int], kind: pa.DataType) -> pa.Array:
+    if not key:
+        return pa.array([compute(())] * len(rows), kind)
+    columns = [rows[name].combine_chunks().dictionary_encode() for name in key]
+    if len(columns) == 1:
+        computed = [compute(value) for value in columns[0].dictionary.to_pylist()]
+        return pc.fill_null(pa.array(computed, kind).take(columns[0].indices), compute(None))
+    by_key: dict[tuple[object, ...], int] = {}
+    computed = []
+    for value in zip(*(column.to_pylist() for column in columns), strict=True):
+        if value not in by_key:
+            by_key[value] = compute(value)
+        computed.append(by_key[value])
+    return pa.array(computed, kind)
+
+
+KeyTexts: TypeAlias = tuple[tuple[re.Pattern[str], ...], ...]
+"""For each part of a key that can be found in a text, a pattern for each way of writing it."""
+
+_SHORTEST, _LONGEST = 3, 200
+"""Numbers of characters of a part, before the dots that stand for the rest, by which it is told."""
+
+
+def texts_of_key(key: Key, given: Sequence[str]) -> KeyTexts:
+    """Return how a key may be written. A null and an empty text are in every text, so they are left out.
+
+    Args:
+        key: the values of the key columns.
+        given: their texts, as a user wrote them.
+    """
+    parts = []
+    for value, text in zip((part.as_py() for part in key), given, strict=True):
+        ways = () if value is None else tuple(filter(None, dict.fromkeys(_ways(value, text))))
+        if ways:
+            is_number = isinstance(value, int | Decimal)
+            parts.append(tuple(map(_number if is_number else _text, ways)))
+    return tuple(parts)
+
+
+def names_key(shown: str, key: KeyTexts) -> bool:
+    """Return True if a text has every part of a key."""
+    return bool(key) and all(_has(shown, part) for part in key)
+
+
+def names_part(shown: str, key: KeyTexts) -> bool:
+    """Return True if a text has a part of a key that is no piece of a longer word."""
+    return any(re.search(rf"(?<![^\W_])(?:{way.pattern})(?![^\W_])", shown) for part in key for way in part)
+
+
+def _has(shown: str, part: tuple[re.Pattern[str], ...]) -> bool:
+    # Logs have texts as JSON within JSON.
+    plain = shown.replace("\\", "")
+    return any(way.search(shown) or way.search(plain) for way in part)
+
+
+def _ways(value: Any, text: str) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield from (value.hex(), repr(value)[2:-1], value.decode(errors="replace"))
+    elif isinstance(value, datetime):
+        moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        yield text
+        for separator in "T ":
+            # What begins like it, with a part of a second or a zone after it, is found too.
+            yield moment.isoformat(separator, "seconds")
+    elif isinstance(value, date):
+        yield value.isoformat()
+    elif isinstance(value, Decimal):
+        yield from (text, f"{value:f}", f"{value.normalize(DECIMALS):f}")
+    else:
+        yield from (text, str(value), str(value).lower())
+
+
+def _number(text: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.]){re.escape(text)}(?!\w)")
+
+
+def _text(text: str) -> re.Pattern[str]:
+    forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    # SQL doubles quotes, and `plain` above has no backslashes.
+    forms |= {form.replace("'", "''") for form in forms} | {form.replace("\\", "") for form in forms}
+    cut = {f"{form[:end]}..." for form in forms for end in range(_SHORTEST, min(_LONGEST, len(form)))}
+    return re.compile("|".join(map(re.escape, sorted((forms | cut) - {""}))))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, entry_name, is_entry, version_of
@@ -119,3 +120,18 @@ def _identity(path: str) -> _Identity | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def is_moved(handle: DeltaTable) -> bool:
+    """Move a handle by the entries since its version, and return True if there was one, which this process committed.
+
+    Our commits allow no retry, so the entry after the version of their handle is theirs. If there are more, others
+    committed, and the table has to be opened again: it may have a property with which our commits would be wrong.
+    """
+    ours = handle.version() + 1
+    try:
+        handle.update_incremental()
+    except (DeltaError, OSError):
+        # Opening the table reads it again, and says what is wrong.
+        return False
+    return handle.version() == ours

@@ -17,9 +17,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse, warehouse_of
-from tidegate.pipelines.tables import epochs, late, rejects, results, state
 from tidegate.pipelines.tables.commits import commit_by
 from tidegate.pipelines.tables.newest import newest
 
@@ -146,9 +146,10 @@ class PipelineTables:
             return False
 
     def create(self, schemas: dict[str, pa.Schema]) -> None:
-        """Create the tables that don't exist yet."""
+        """Create the tables that don't exist yet. The metadata of a schema become properties of its table."""
         for table, schema in schemas.items():
-            self.create_one(table, schema, _PROPERTIES)
+            ours = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
+            self.create_one(table, schema, {**_PROPERTIES, **ours})
 
     def create_one(self, table: str, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         """Create a table with these properties of Delta, unless it exists."""
@@ -162,6 +163,7 @@ class PipelineTables:
                 mode="ignore",
                 name=f"{self.pipeline}.{table}",
                 configuration=properties,
+                raise_if_key_not_exists=False,
                 storage_options=self.warehouse.options_of(path),
             )
         except (DeltaError, OSError):

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
+from tidegate.pipelines.definition.columns import TIMESTAMP, column
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
-from tidegate.pipelines.tables.columns import TIMESTAMP, column
 from tidegate.pipelines.tables.commits import Outrun, commit
 from tidegate.pipelines.tables.damaged_log import set_aside
 from tidegate.pipelines.tables.files import add_action, remove_action, statistics, write_file

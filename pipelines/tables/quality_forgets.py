@@ -13,9 +13,9 @@ from tidegate.pipelines.delta_log import FOLDER, actions_in
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.files import remove_action
-from tidegate.pipelines.tables.key_texts import KeyTexts, names_key, names_part
-from tidegate.pipelines.tables.only_newest import leave_newest
+from tidegate.pipelines.tables.keys import KeyTexts, names_key, names_part
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.table_log import leave_newest
 
 _TEXTS = ("observed", "about", "limits", "description")
 """Columns with texts that may have a part of a key, because a check saw it or because a suite of users names it."""

@@ -33,7 +33,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.binding import bind_all
+from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
@@ -42,8 +44,6 @@ from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.sources.interleave import interleaved
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import late, results, state
-from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.testing.rows import (
     Derive,
     DeriveAll,

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import (
     COMMIT,
     DROPPED,
@@ -29,7 +30,6 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
 from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, RuleSettings, rejected
-from tidegate.pipelines.tables.columns import to_delta
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis, to_millis

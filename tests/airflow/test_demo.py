@@ -22,12 +22,12 @@ import pytest
 from tests import flights_oracle
 from tests.waiting import wait_until
 from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.shifts import carrier_shifts
 from tidegate.pipelines.examples.flights.source import HELD_BACK
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.airflow

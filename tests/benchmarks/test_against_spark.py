@@ -22,9 +22,9 @@ from benchmarks.scaling import over_open_windows
 from benchmarks.user_tables import TABLES
 from benchmarks.user_tables import measure as measure_tables
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 if TYPE_CHECKING:

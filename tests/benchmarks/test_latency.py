@@ -10,8 +10,8 @@ import pytest
 from benchmarks.latency import P50, P99, Visible, figures, latencies, ours, visible_batches, visible_epochs
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables import epochs
 
 
 def test_a_commit_is_visible_with_the_first_results_that_contain_it() -> None:

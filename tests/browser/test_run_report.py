@@ -13,8 +13,9 @@ from playwright.sync_api import Page
 from tests.browser.picture import SIZE, take
 from tests.expectations.quality_lake import session_lake
 from tidegate.pipelines.cli import run
+from tidegate.pipelines.definition import epochs, results
 from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import epochs, quality, results
+from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.browser

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from tests.airflow.dag_runs import events_of, run_of, states, task_log
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.stores.artifacts import incidents_name
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.airflow

@@ -29,10 +29,10 @@ from tests.store.server import KEY, S3Server, running_server
 from tests.store.server import SECRET as STORE_SECRET
 from tests.waiting import wait_until
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, arrivals, load_flights, read_flights
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]

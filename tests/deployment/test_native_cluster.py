@@ -30,6 +30,7 @@ from tests.waiting import wait_until
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition import epochs, results
 from tidegate.pipelines.engine.spark.cluster import SECRET
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
@@ -39,7 +40,6 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import read_lease
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import epochs, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]

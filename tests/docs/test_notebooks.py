@@ -13,7 +13,7 @@ import pytest
 from tests.docs.notebooks import code_cells, executed
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import Arrivals
-from tidegate.pipelines.tables import results
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.testing import PipelineHarness
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"

@@ -13,11 +13,12 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import Config, PipelineEntry
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
-from tidegate.pipelines.manifest import Manifest, Position, Publish, Shard, StaleInterval
+from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.manifest import Manifest, Publish, Shard, StaleInterval
 from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.keys import key_groups
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing import (
     Count,
@@ -180,7 +181,8 @@ class QualityLake:
             (rejects.NAME, self.rejects),
             (epochs.NAME, self.epochs),
         ):
-            self._write(tables, name, pa.Table.from_pylist(rows, schema=schemas[name]))
+            record = {"tidegate": {"timeline": 1, "epoch": 2, "parent": 1}}
+            self._write(tables, name, pa.Table.from_pylist(rows, schema=schemas[name]), record)
         open_rows = pa.Table.from_pylist(self.state, schema=_nullable(schemas[state.NAME]))
         groups = key_groups(open_rows, self.pipeline.key, self.pipeline.max_parallelism)
         open_rows = open_rows.set_column(0, schemas[state.NAME].field(0), groups).cast(schemas[state.NAME])

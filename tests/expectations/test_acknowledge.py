@@ -19,7 +19,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.key_texts import texts_of_key
+from tidegate.pipelines.tables.keys import texts_of_key
 from tidegate.pipelines.tables.quality import QualityRow
 from tidegate.pipelines.tables.quality_forgets import forget_examples
 

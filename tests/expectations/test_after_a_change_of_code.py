@@ -18,10 +18,10 @@ from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.stores.artifacts import ArtifactsInFolder
-from tidegate.pipelines.tables import epochs
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

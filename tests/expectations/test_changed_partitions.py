@@ -25,12 +25,12 @@ from tidegate.expectations import changed
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.config import PartitionUnit
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.manifest import StaleInterval
-from tidegate.pipelines.snapshots.find import find_snapshot
-from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.published import pin_tables
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.tables import results
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.windowing.time import to_millis
 

@@ -10,8 +10,8 @@ import pytest
 from tests.lake import DAY0, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.expectations.pinned import Pinned, pin
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.tables import quality
 from tidegate.windowing.time import to_millis
 

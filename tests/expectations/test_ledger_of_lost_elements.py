@@ -18,7 +18,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.ledger import ELEMENTS
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.definition import epochs
 from tidegate.windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows
 from tidegate.windowing.errors import LostElementsWarning
 

@@ -17,16 +17,15 @@ from tests.expectations.broken import broken_in, failed_in_check
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
+from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import late, results, state
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.windowing.time import to_millis
 
@@ -118,8 +117,9 @@ def test_an_error_stays_until_the_table_is_put_back_and_is_gone_then(tmp_path: P
     by_hand = three_epochs(tmp_path)
     good = by_hand.tables.open(results.NAME).version()
     a_sum_changed(by_hand)
-    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
-    assert OURS in broken_in(by_hand.tables, by_hand.pipeline), "an epoch after it hides nothing"
+    with pytest.raises(Refused, match="restore hours latest"):
+        by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
+    assert OURS in broken_in(by_hand.tables, by_hand.pipeline), "no epoch after it hides it"
     by_hand = three_epochs(tmp_path / "again")
     a_sum_changed(by_hand)
     by_hand.tables.open(results.NAME).restore(good)

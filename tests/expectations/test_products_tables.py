@@ -17,13 +17,13 @@ from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand, Row
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.tables import results, state
-from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.tables.keys import key_groups
 from tidegate.windowing import Count, SlidingEventTimeWindows, WatermarkStrategy, Windows
 
 NOW = 1_800_000_000_000

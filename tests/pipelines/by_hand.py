@@ -17,12 +17,13 @@ from tests.lake import EVENTS, session_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.epoch.operate import job_of, markers_of
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, cut_shards
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
-from tidegate.pipelines.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
+from tidegate.pipelines.manifest import Interval, Manifest, PartitionWatermark, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import Warehouse, read_table

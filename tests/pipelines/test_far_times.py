@@ -17,9 +17,9 @@ from tests.lake import LOCAL, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.cli import run
+from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.report.answer import rows_of
 from tidegate.pipelines.storage import path_of
-from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing import (
     Count,
     CountTrigger,

@@ -14,8 +14,7 @@ from tidegate.pipelines.backups.backup import create_backup
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

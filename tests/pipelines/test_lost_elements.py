@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines import DeltaSource, Input, Pipeline
-from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.counters import OF_TASKS
+from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition.counters import OF_TASKS
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     AfterCount,

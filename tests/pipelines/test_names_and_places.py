@@ -13,13 +13,13 @@ import pytest
 from tests.lake import EVENTS, LOCAL, Lake, at
 from tests.pipelines.counting import HOURS, counting
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import late
 from tidegate.windowing import Count, IntervalJoin, Windows
 from tidegate.windowing.errors import IllegalArgument
 

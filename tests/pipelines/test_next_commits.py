@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.run.next_commits import DEFAULT_FILES, UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.windowing.errors import IllegalArgument

@@ -13,19 +13,18 @@ from tests.lake import EVENTS, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import Quiet, quiet_pipeline
 from tidegate.expectations.pinned import pin
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.inspect.contents import checksums, compare
+from tidegate.pipelines.inspect.waiting import open_windows
 from tidegate.pipelines.report.run import read_run
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.compatibility import check_restorable, incompatibilities
-from tidegate.pipelines.snapshots.contents import checksums, state_rows
-from tidegate.pipelines.snapshots.diff import compare
 from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
-from tidegate.pipelines.snapshots.waiting import open_windows
-from tidegate.pipelines.tables import results
 from tidegate.windowing.state import ValueStateDescriptor
 from tidegate.windowing.time import to_millis
 

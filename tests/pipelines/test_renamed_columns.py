@@ -14,9 +14,9 @@ from tests.hand_made import HandMade, mapped, struct
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.tables import late
-from tidegate.pipelines.tables.columns import input_rows
 from tidegate.windowing.time import to_millis
 
 DAY = timedelta(days=1)

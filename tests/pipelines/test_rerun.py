@@ -24,11 +24,10 @@ from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.pipelines.run.intervals import cut, parse_moment
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.windowing.time import from_millis, to_millis
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,10 @@ from deltalake import CommitProperties, DeltaTable
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
+from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.fingerprint import describe
-from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
@@ -33,8 +34,7 @@ from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import late
-from tidegate.pipelines.tables.columns import input_rows
+from tidegate.pipelines.tables.retyped import with_renamed
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Count,

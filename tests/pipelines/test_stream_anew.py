@@ -68,8 +68,8 @@ def test_a_crash_after_its_first_commit_goes_on_with_the_new_timeline(lake: Lake
 
 
 def test_a_snapshot_of_the_old_timeline_can_still_be_restored(lake: Lake) -> None:
-    from tidegate.pipelines.snapshots.find import find_snapshot
     from tidegate.pipelines.snapshots.restore import restore
+    from tidegate.pipelines.snapshots.savepoint import find_snapshot
 
     before, last = outcome(lake, without=OWN), lake.snapshot(PIPELINE).manifest.epoch
     anew(lake)

@@ -17,7 +17,7 @@ from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream, Upkeep
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import Retention
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 

@@ -29,10 +29,10 @@ from tidegate.pipelines.reading.target import TABLES
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.report.run import read_run
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.snapshots.contents import state_rows
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.head import state_rows
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 from tidegate.windowing import (

@@ -17,10 +17,10 @@ from tests.expectations.broken import broken_by_rules
 from tests.lake import DAY0, LOCAL, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.definition import late, rejects
+from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.sources.source_parquet import SourceParquet
-from tidegate.pipelines.tables import late, rejects
-from tidegate.pipelines.tables.columns import input_rows
 from tidegate.windowing import Count, First, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.errors import IllegalArgument
 

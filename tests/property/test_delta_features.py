@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.hand_made import HandMade, column, mapped
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.sources.slices import slice_at, whole_rows
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources import source_parquet
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
 
 INSTANT = pa.timestamp("us", tz="UTC")

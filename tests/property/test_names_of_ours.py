@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.property.named_lives import KINDS, SHAPES, Made, Names, short_life, whole_life
-from tidegate.pipelines.tables import epochs, late, results
+from tidegate.pipelines.definition import epochs, late, results
 from tidegate.windowing.errors import IllegalArgument
 
 OF_TABLES = [field.name for part in (results.LEADING, results.ELEMENT_LEADING, late.TRAILING) for field in part]

@@ -21,14 +21,13 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as commit_step
 from tidegate.pipelines.snapshots import recovery
-from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.foreign_changes import put_back
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED

@@ -27,9 +27,9 @@ from tidegate.pipelines.examples.flights.source import load_flights
 from tidegate.pipelines.run.backfill import replay
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing import (
     AfterCount,
     AfterWatermark,

@@ -19,15 +19,14 @@ from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
 from tests.recovery.steps import STEPS
 from tidegate.pipelines import cli
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
 from tidegate.pipelines.run.lease import LeaseRow
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.storage import active_files, read_table
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import ALL
 from tidegate.pipelines.tables.table_log import shorten_log
 

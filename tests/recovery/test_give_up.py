@@ -16,14 +16,13 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as commit_step
 from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.line import come_back_whole
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables

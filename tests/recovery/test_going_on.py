@@ -31,12 +31,10 @@ from tests.recovery.arrivals import (
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables.pipeline_tables import ALL
 from tidegate.windowing import Max, Windows

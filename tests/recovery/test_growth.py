@@ -9,7 +9,7 @@ import pytest
 
 from tests.recovery.growth import Cost, growth, run_epochs
 from tidegate.pipelines.run.stream import Upkeep
-from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import Retention
 from tidegate.pipelines.tables.table_log import TableLog
 
 BOUND = 1.1

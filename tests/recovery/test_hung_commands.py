@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.hung import COMMANDS, Hung
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import retention
-from tidegate.pipelines.tables import commits, state
+from tidegate.pipelines.tables import commits
 from tidegate.pipelines.tables.commits import CommitProperties, commit
 
 pytestmark = pytest.mark.recovery

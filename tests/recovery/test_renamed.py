@@ -18,13 +18,11 @@ from deltalake import DeltaTable
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, rows_of
 from tests.recovery.hung import CODE, COMMANDS, NAME, TOML, Hang, Hung
-from tidegate.pipelines import Pipeline
-from tidegate.pipelines.backups import backup
+from tidegate.pipelines import Pipeline, storage
 from tidegate.pipelines.delta_log import actions_in, commit_info
 from tidegate.pipelines.run.lease import TIME_TO_LIVE
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.savepoint import list_savepoints
+from tidegate.pipelines.snapshots.savepoint import find_snapshot, list_savepoints
 
 pytestmark = pytest.mark.recovery
 
@@ -192,7 +190,7 @@ def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> l
     hang = Hang(operation, after, meanwhile)
     with hang.planted(), pytest.MonkeyPatch.context() as planted:
         # A stream needs the main thread.
-        planted.setattr(backup, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
+        planted.setattr(storage, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
         code, told = project.tidegate(*RENAME)
     found = [] if code in (0, 2, 3, 4) else [f"hung with {code}: {told[-400:]}"]
     found += [f"meanwhile {code}: {told[-400:]}" for code, told in ended if code not in (0, 2)]

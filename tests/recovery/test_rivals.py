@@ -17,14 +17,15 @@ from deltalake.schema import PrimitiveType
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, rows_of, run
 from tests.recovery.steps import STEPS
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as snapshot_step
 from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import path_of
-from tidegate.pipelines.tables import commits, state
+from tidegate.pipelines.tables import commits
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 if TYPE_CHECKING:

@@ -15,19 +15,19 @@ from tidegate.expectations.pinned import pin
 from tidegate.pipelines.backups.cut import cut_now
 from tidegate.pipelines.delta_log import FOLDER, entry_name
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.foreign_changes import put_back
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 pytestmark = pytest.mark.recovery
 
-REFUSED = r"was set back: version \d+ of it is a RESTORE that tidegate did not make.*tidegate restore sessions latest"
+REFUSED = r"changed rows of table .* of it \(RESTORE by .* was not made by tidegate.*restore sessions latest`"
 
 
 def contents(by_hand: ByHand) -> dict[str, list[str]]:
@@ -178,7 +178,7 @@ BETWEEN: dict[str, Callable[[ByHand], object]] = {
 
 @pytest.mark.parametrize("ends", [False, True], ids=["", "killed before the restore"])
 @pytest.mark.parametrize("between", BETWEEN)
-def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_keeps_its_files(
+def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_is_whole_before_it_is(
     by_hand: ByHand, between: str, ends: bool
 ) -> None:
     hours(by_hand, 8, 9)
@@ -187,10 +187,8 @@ def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_keeps_its_fi
     BETWEEN[between](by_hand)
     newest = contents(by_hand)["results"]
     by_hand.tables.open("results").restore(version)
-    files = by_hand.tables.open("results").file_uris()
-    (told,) = put_back(by_hand.tables, needed=2)
-    assert "keeps its files" in told
-    assert by_hand.tables.open("results").file_uris() == files
+    (told,) = put_back(by_hand.tables)
+    assert "was put back" in told
     if ends:
         # Nobody gave the later epochs up.
         recover(by_hand.tables)
@@ -248,6 +246,6 @@ def test_without_the_look_rows_vanish(by_hand: ByHand, monkeypatch: pytest.Monke
         pass
 
     for module in ("snapshots.recovery", "snapshots.publish"):
-        monkeypatch.setattr(f"tidegate.pipelines.{module}.check_not_set_back", nothing)
+        monkeypatch.setattr(f"tidegate.pipelines.{module}.check_unchanged", nothing)
     hours(by_hand, 12)
     assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [8, 11]

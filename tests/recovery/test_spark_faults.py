@@ -15,9 +15,9 @@ from tests.recovery import arrivals
 from tests.recovery.arrivals import copy_of, differences, outcome, source_of
 from tests.recovery.fatal import Fatal
 from tests.recovery.test_faults import assert_sound, rot
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, Refused, TidegateError
 from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.tables import state
 from tidegate.windowing import TumblingEventTimeWindows, Windows
 
 if TYPE_CHECKING:

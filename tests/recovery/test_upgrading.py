@@ -19,16 +19,16 @@ from tests.recovery.arrivals import copy_of, run
 from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.backups.backup import create_backup
-from tidegate.pipelines.backups.restored import restore_backup
+from tidegate.pipelines.backups.backup import create_backup, find_backup, restore_backup
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.head import list_snapshots, published_by
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import to_millis
 
@@ -147,6 +147,27 @@ def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
     left_out = {name for name in written.keys() - back.keys() if f"-{made.epoch + 1:06d}-" not in name}
     unpublished = pipeline is SESSIONS
     assert len(left_out) == (1 if unpublished else 0), "the entry of the epoch that was committed and not published"
+    go_on(lake)
+    assert_good(lake, fresh, pipeline)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["first", "latest"])
+def test_a_backup_that_an_older_version_made_is_restored(
+    lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline, name: str
+) -> None:
+    """Version 0.2 made two of the tables of 0.1, with `tidegate backup`, before a savepoint with tables was one."""
+    with tarfile.open(TABLES.with_name("backups_of_0_2.tar.xz")) as packed:
+        packed.extractall(tmp_path / "old", filter="data")
+    tables = lake.tables(pipeline)
+    recover(tables)
+    written = contents(lake, pipeline)
+    shutil.rmtree(lake.path(pipeline.name))
+    place = PipelineTables(Warehouse(str(tmp_path / "old" / "backups")), pipeline.name)
+    restore_backup(tables, place, find_backup(place, name))
+    assert contents(lake, pipeline) == written
+    assert results.KIND not in tables.open(results.NAME).metadata().configuration
+    assert results.has_panes(arrow_schema(tables.open(results.NAME))), "older tables don't say it"
     go_on(lake)
     assert_good(lake, fresh, pipeline)
 

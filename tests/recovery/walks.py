@@ -21,22 +21,20 @@ from deltalake import write_deltalake
 from tests.lake import DAY0, conserved
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, HandPlan, Row
 from tests.recovery.steps import STEPS
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import line
-from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.foreign_changes import put_back
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.publish import publish_table
-from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints
-from tidegate.pipelines.snapshots.set_back import find_change, warning
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, find_snapshot, list_savepoints
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
@@ -226,13 +224,12 @@ class Walk:
             self.by_hand.tables.open(table).restore(self.draw.choice(versions))
 
     def _changed_by_others(self) -> None:
-        """Somebody changes rows of published tables, epochs follow, and then what the warnings say is done."""
+        """Somebody changes rows of published tables, and what the refusals say is done."""
         for _ in range(self.draw.randint(1, 4)):
             often = [self._deleted, self._published_set_back]
             step = self.draw.choice([*often, self._updated, self._added, self._optimized, self._compact, self._stream])
             self.told.append(f"[{step.__name__.strip('_')}]")
             self._heeding(step)
-        self._heeding(self._heed_warnings)
 
     def _deleted(self) -> None:
         table = self.draw.choice(("results", "late", "epochs"))
@@ -252,16 +249,6 @@ class Walk:
     def _epoch_in(self, table: str) -> int:
         return int(self.draw.choice(sorted({*self.by_hand.rows(table)["epoch"].to_pylist()}) or [0]))
 
-    def _heed_warnings(self) -> None:
-        """Do what a warning says, until there is none."""
-        tables = self.by_hand.tables
-        for _ in range(2 * len(PUBLISHED)):
-            changes = [change for table in PUBLISHED if (change := find_change(tables, table)) is not None]
-            if not changes:
-                return
-            self._way_on(warning(tables, self.draw.choice(changes)))()
-        raise AssertionError("the warnings lead nowhere")
-
     def _torn(self) -> None:
         """A power loss takes the end of the newest entry of a table's log, or all of it."""
         log = Path(self.by_hand.tables.path(self.draw.choice(ALL)), "_delta_log")
@@ -277,7 +264,7 @@ class Walk:
         tables = self.by_hand.tables
         set_aside_damaged(tables)
         snapshot = find_snapshot(tables, target)
-        put_back(tables, give_up, None if target.startswith("savepoint") else snapshot.manifest.epoch)
+        put_back(tables, give_up)
         restore(tables, snapshot, NOW, keep_stale, lost.append if give_up else None)
         self.lossy = self.lossy or bool(lost)
 

@@ -10,8 +10,8 @@ import pytest
 from tests.expectations.broken import broken_in
 from tests.lake import Lake, at
 from tests.pipelines.test_far_times import COMPUTES, details, pipeline_of, table
-from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.far_times import MICROS
+from tidegate.pipelines.definition import rejects
+from tidegate.pipelines.definition.far_times import MICROS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

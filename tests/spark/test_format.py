@@ -12,7 +12,7 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.targets import visits_of
 from tidegate import register_format
-from tidegate.pipelines.tables import results
+from tidegate.pipelines.definition import results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,7 @@ from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.tables.pipeline_tables import ALL
 from tidegate.windowing.time import to_millis
 

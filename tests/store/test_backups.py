@@ -16,10 +16,9 @@ from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tests.store.test_commits import run_until_done
 from tidegate.pipelines.backups import renamed
-from tidegate.pipelines.backups.backup import create_backup, find_backup
+from tidegate.pipelines.backups.backup import create_backup, find_backup, restore_backup
 from tidegate.pipelines.backups.cut import cut_now
 from tidegate.pipelines.backups.renamed import copy_tables, finish, remove_tables
-from tidegate.pipelines.backups.restored import restore_backup
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 

@@ -20,9 +20,9 @@ from tests.store.lives import Life, modules_of_projects, rows_left, unequal, upl
 from tests.store.server import SECRET, S3Server, options_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,12 +18,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, PATH, PLACE, ROW
 from tidegate.pipelines.engine.spark.versions import to_arrow
 from tidegate.pipelines.sources.base import SparkTable
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.tables.columns import quoted
 
 _LOCAL = "^file:/+"
 """Start of the URI of a local file, which Spark writes with one slash or three."""

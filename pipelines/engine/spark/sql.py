@@ -15,13 +15,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.event_columns import KEPT, OURS, PARTITION
 from tidegate.pipelines.engine.spark.versions import from_arrow, to_arrow
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.sql.for_spark import SparkSql
 from tidegate.pipelines.sources.sql.words import changing_call, changing_value
-from tidegate.pipelines.tables.columns import quoted
 
 _COPY, _BESIDE = f"{OURS}copy", f"{OURS}beside"
 

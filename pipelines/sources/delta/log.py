@@ -19,10 +19,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.base import ChangeGone, MissingSource, SparkTable
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.actions import (

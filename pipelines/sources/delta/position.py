@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.base import ReplacedSource
 
 TABLE_ID = "table_id"

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.stored_fields import StoredField
-from tidegate.pipelines.tables.columns import quoted
 
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Property of a column with the SQL type of its texts."""

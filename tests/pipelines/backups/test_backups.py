@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,16 @@ from tidegate.pipelines.backups.backup import (
     delete_backups,
     find_backup,
     list_backups,
+    restore_backup,
 )
 from tidegate.pipelines.backups.cut import Cut
-from tidegate.pipelines.backups.restored import restore_backup
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import Clearing, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
+from tidegate.pipelines.snapshots.retention import Clearing, Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, list_savepoints
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
@@ -162,15 +160,15 @@ def test_a_clean_up_that_removes_files_meanwhile_leads_to_a_new_cut(
     lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = lake.tables(PIPELINE)
-    copy = backups.copy_all
+    copy = Warehouse.copy_files
     cleaned: list[Clearing] = []
 
-    def copy_while_others_clean_up(*arguments: object) -> None:
+    def copy_while_others_clean_up(warehouse: Warehouse, files: Iterable[tuple[str, str, str, str]]) -> None:
         if not cleaned:
             cleaned.append(vacuum(tables, Retention(1, timedelta(0)), lake.clock()))
-        copy(*arguments)  # type: ignore[arg-type]
+        copy(warehouse, files)
 
-    monkeypatch.setattr(backups, "copy_all", copy_while_others_clean_up)
+    monkeypatch.setattr(Warehouse, "copy_files", copy_while_others_clean_up)
     made = back_up(lake, place)
     assert cleaned[0].snapshots, "snapshots went"
     lose_tables(lake)

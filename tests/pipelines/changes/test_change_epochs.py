@@ -34,8 +34,8 @@ from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing import (
     Count,
     CountTrigger,

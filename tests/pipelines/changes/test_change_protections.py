@@ -31,9 +31,8 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.forget import Forgotten, forget
-from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.head import read_snapshot, state_rows
 
 NOW = 2_000_000_000_000
 WAITING = session_pipeline(source=CORRECTING, name="waiting", allowed_lateness=9 * 3_600_000)

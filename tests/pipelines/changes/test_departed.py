@@ -23,14 +23,12 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
-from tidegate.pipelines.tables.departed import Departing
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
+from tidegate.pipelines.tables.late_rows import Departing
 
 PIPELINES = pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
 DAY = 86_400_000

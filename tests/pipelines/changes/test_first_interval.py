@@ -18,8 +18,7 @@ from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, TumblingEventTimeWindows, Windows
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -24,17 +24,17 @@ from tests.pipelines.metrics.measuring import Read, counted
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import epochs, late, rejects, results
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.metrics.catalog import COUNTERS
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run import lease
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Driver
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import epochs, late, rejects, results
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,

@@ -1,4 +1,4 @@
-"""`tidegate backup`: the commands of a loss, and their refusals."""
+"""Copies with all tables, by `tidegate backup` or `savepoint --with-tables`: commands of a loss, and refusals."""
 
 from __future__ import annotations
 
@@ -70,3 +70,51 @@ def test_refusals_name_the_way_out(backed: Project) -> None:
         (backed.folder / "tidegate.toml").write_text(toml)
         code, told = backed.tidegate("backup", "list", "sessions")
         assert (code, words in told) == (2, True), told
+
+
+def test_a_savepoint_with_all_tables_is_a_backup(backed: Project) -> None:
+    place = str(backed.folder / "further")
+    made = backed.data("savepoint", "create", "sessions", "release", "--with-tables", "--to", place)
+    assert (made["name"], made["epoch"]) == ("release", 1)
+    assert [
+        entry["name"] for entry in backed.data("savepoint", "list", "sessions", "--with-tables", "--from", place)
+    ] == ["release"]
+    assert backed.data("savepoint", "list", "sessions") == [], "it is no copy of the state alone"
+    before = backed.data("results", "sessions")
+    shutil.rmtree(backed.folder / "warehouse" / "sessions")
+    again = ("restore", "sessions", "savepoint:release", "--with-tables", "--from", place)
+    code, told = backed.tidegate(*again)
+    assert (code, "sessions is at epoch 1 again" in told) == (0, True), told
+    assert backed.data("results", "sessions") == before
+    code, told = backed.tidegate(*again)
+    assert (code, "Move the folder" in told) == (3, True), told
+    assert backed.tidegate("savepoint", "delete", "sessions", "release", "--with-tables", "--from", place)[0] == 0
+    assert not [*Path(place, "sessions", "files").rglob("*.parquet")]
+
+
+def test_both_names_of_the_command_see_the_same_copies(backed: Project) -> None:
+    backed.data("savepoint", "create", "sessions", "first", "--with-tables")
+    backed.data("backup", "create", "sessions", "--name", "second")
+    for command in (("backup", "list", "sessions"), ("savepoint", "list", "sessions", "--with-tables")):
+        assert {entry["name"] for entry in backed.data(*command)} == {"first", "second"}
+    kept = backed.data("savepoint", "create", "sessions", "third", "--with-tables", "--keep", "1")
+    assert {*kept["deleted"]} == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("savepoint", "create", "sessions", "first", "--keep", "1"),
+        ("savepoint", "create", "sessions", "first", "--to", "elsewhere"),
+        ("savepoint", "list", "sessions", "--from", "elsewhere"),
+        ("savepoint", "delete", "sessions", "first", "--from", "elsewhere"),
+        ("restore", "sessions", "savepoint:first", "--from", "elsewhere"),
+        ("savepoint", "create", "sessions", "first", "--with-tables", "--of", "1"),
+        ("savepoint", "create", "sessions", "first", "--with-tables", "--if-missing"),
+        ("savepoint", "create", "sessions", "first", "--with-tables", "--to", "warehouse/copies"),
+        ("restore", "sessions", "savepoint:first", "--with-tables", "--give-up-results"),
+    ],
+)
+def test_options_that_do_not_fit_each_other_are_refused(backed: Project, arguments: tuple[str, ...]) -> None:
+    code, told = backed.tidegate(*arguments)
+    assert (code, "--with-tables" in told or "lies in the warehouse" in told) == (2, True), told

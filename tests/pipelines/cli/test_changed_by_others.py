@@ -1,4 +1,4 @@
-"""Remedies that a refusal or a warning names after others changed rows of a published table: nothing is lost."""
+"""Remedies that a refusal names after others changed rows of a published table: nothing is lost."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.cli.project import Project
 from tests.recovery.hourly import NOW
 from tidegate.expectations.pinned import pin
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
-from tidegate.pipelines.tables.table_log import TableLog
 
 pytestmark = pytest.mark.recovery
 
@@ -107,26 +105,28 @@ def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
     return texts
 
 
+def refused(by_hand: ByHand) -> None:
+    """An epoch commits its state, and is not published on top of the change."""
+    with pytest.raises(Refused, match="somebody else changed rows"):
+        hour(11)(by_hand)
+
+
 CHANGES = {
     "deleted": [deleted],
     "updated": [updated],
-    "added": [added],
+    "added, merged": [added, compacted],
     "late rows deleted": [late_deleted],
-    "deleted, an epoch": [deleted, hour(11)],
-    "updated, two epochs": [updated, hour(11), hour(12)],
-    "added, merged, an epoch": [added, compacted, hour(11)],
-    "late rows deleted, an epoch, merged": [late_deleted, hour(11), compacted],
-    "deleted, an epoch, a repair by hand": [deleted, hour(11), set_back(2)],
-    "deleted, an epoch, merged, a repair by hand": [deleted, hour(11), compacted, set_back(3)],
-    "deleted, an epoch, set back on it": [deleted, hour(11), set_back(1)],
+    "deleted, an epoch": [deleted, refused],
+    "late rows deleted, an epoch, merged": [late_deleted, refused, compacted],
+    "deleted, set back on it": [deleted, added, set_back(1)],
     "set back": [set_back(1)],
     "set back twice": [set_back(1), set_back(3)],
-    "optimized, deleted, an epoch": [optimized, deleted, hour(11)],
+    "optimized, deleted, an epoch": [optimized, deleted, refused],
 }
 
 
 @pytest.mark.parametrize("steps", CHANGES.values(), ids=CHANGES)
-def test_the_command_that_a_message_names_brings_every_row_back(
+def test_the_command_that_a_refusal_names_brings_every_row_back(
     project: Project, steps: list[Step], warned: Callable[[], str]
 ) -> None:
     by_hand, untouched = project.by_hand, ByHand(project.folder / "untouched")
@@ -138,45 +138,14 @@ def test_the_command_that_a_message_names_brings_every_row_back(
     assert project.tidegate("results", "sessions")[0] == 0
     if steps[0] is not late_deleted:
         assert "was not made by tidegate" in warned(), "who reads is told, too"
-    told = project.tidegate("optimize", "sessions")[1]
-    assert heed(project, f"{told} {warned()}") == ["restore sessions latest"]
-    for number in range(8, 11 + sum(step.__name__ == "epoch" for step in steps)):
+    code, told = project.tidegate("optimize", "sessions")
+    assert code == 3, told
+    assert heed(project, told) == ["restore sessions latest"]
+    for number in range(8, 11 + (refused in steps)):
         hour(number)(untouched)
     assert contents(by_hand) == contents(untouched)
-    warned()
-    assert recover(by_hand.tables) is not None
-    assert warned() == ""
     hour(13)(by_hand)
     hour(13)(untouched)
-    assert contents(by_hand) == contents(untouched)
-    assert broken_by_rules(pin(by_hand.tables, by_hand.pipeline)) == set()
-
-
-@pytest.mark.parametrize("by_hand_first", [True, False])
-def test_epochs_that_no_snapshot_can_publish_again_are_computed_again(
-    project: Project, by_hand_first: bool, warned: Callable[[], str]
-) -> None:
-    by_hand = project.by_hand
-    for number in (8, 9, 10):
-        hour(number)(by_hand)
-    third = by_hand.tables.open("state").version()
-    good = by_hand.tables.open("results").version()
-    deleted(by_hand)
-    for number in (11, 12, 13):
-        hour(number)(by_hand)
-    log = TableLog(by_hand.tables, "state")
-    log.keep([third], since=log.versions[-1])
-    assert [entry.epoch for entry in list_snapshots(by_hand.tables)] == [6, 3]
-    if by_hand_first:
-        by_hand.tables.open("results").restore(good)
-    warned()
-    _, told = project.tidegate("optimize", "sessions")
-    assert heed(project, f"{told} {warned()}") == ["restore sessions 3"]
-    for number in (11, 12, 13):
-        hour(number)(by_hand)
-    untouched = ByHand(project.folder / "untouched")
-    for number in range(8, 14):
-        hour(number)(untouched)
     assert contents(by_hand) == contents(untouched)
     assert broken_by_rules(pin(by_hand.tables, by_hand.pipeline)) == set()
 
@@ -186,46 +155,30 @@ def test_what_nothing_brings_back_is_given_up_only_when_asked_for(project: Proje
     for number in (8, 9, 10):
         hour(number)(by_hand)
     deleted(by_hand)
-    hour(11)(by_hand)
     by_hand.tables.open("results").vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     warned()
     project.tidegate("results", "sessions")
-    named = warned()
-    assert "Put the files back from a copy" in named
+    assert "Put the files back from a copy" in warned()
     code, told = project.tidegate("restore", "sessions", "latest")
     assert (code, "rows of table" in told) == (3, True), told
     assert heed(project, told.rpartition("or go on")[2]) == ["restore sessions latest --give-up-results"]
+    hour(11)(by_hand)
     assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [9, 10]
-    warned()
-    recover(by_hand.tables)
-    assert warned() == ""
 
 
-def test_a_forgotten_key_does_not_come_back_with_the_rows_of_others(
-    project: Project, warned: Callable[[], str]
-) -> None:
+def test_a_key_is_forgotten_after_the_rows_of_others_are_back(project: Project) -> None:
     by_hand = project.by_hand
     for number in (8, 9, 10):
         hour(number)(by_hand)
     late_deleted(by_hand)
+    with (
+        Lease(by_hand.tables, "forget", lambda: NOW),
+        pytest.raises(Refused, match="restore sessions latest") as told,
+    ):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+    assert heed(project, str(told.value)) == ["restore sessions latest"]
     with Lease(by_hand.tables, "forget", lambda: NOW):
         forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
-    recover(by_hand.tables)
-    code, told = project.tidegate("restore", "sessions", "latest")
-    if code:
-        assert "--give-up-results" in told
-        project.tidegate("restore", "sessions", "latest", "--give-up-results")
     for table in ("results", "late", "state"):
         assert "ann" not in by_hand.rows(table)["user"].to_pylist()
         assert not any("ann" in str(file) for file in active_files(by_hand.tables.open(table)))
-
-
-def test_optimize_refuses_a_table_that_was_set_back(project: Project) -> None:
-    by_hand = project.by_hand
-    for number in (8, 9, 10):
-        hour(number)(by_hand)
-    set_back(1)(by_hand)
-    before = by_hand.tables.open("results").version()
-    code, told = project.tidegate("optimize", "sessions")
-    assert (code, "was set back" in told) == (3, True), told
-    assert by_hand.tables.open("results").version() == before

@@ -12,12 +12,12 @@ import pytest
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, HandPlan, Row
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.epoch.operate import job_of, markers_of
 from tidegate.pipelines.epoch.shard import run_shard
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.windowing import Max, TumblingEventTimeWindows, Windows
 from tidegate.windowing.time import to_millis

@@ -13,13 +13,13 @@ from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.metrics.measuring import Read, counted, measured_driver
 from tests.recovery.steps import STEPS
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import counters
 from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.metrics import catalog
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.tables import counters
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing import Count, PurgingTrigger, TumblingEventTimeWindows, Windows
 from tidegate.windowing.errors import LostElementsWarning

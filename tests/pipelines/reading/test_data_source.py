@@ -18,6 +18,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.query import Query, values_of
 from tests.pipelines.reading.targets import visits_of
 from tidegate import read_view
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.engine.spark.versions import to_arrow
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.reading import data_source, reached
@@ -26,10 +27,8 @@ from tidegate.pipelines.reading.target import TABLES
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import results
 from tidegate.windowing.time import to_millis
 
 

@@ -17,8 +17,8 @@ from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.query import STEPS, Query, values_of
 from tests.pipelines.reading.targets import project
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.tables import results
 from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
 from tidegate.windowing.time import to_millis
 

@@ -19,6 +19,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import Quiet, quiet_pipeline
 from tests.pipelines.reading.query import Query
 from tests.pipelines.reading.targets import changes, project, rows_of, target_of
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.reading import changes as stream
 from tidegate.pipelines.reading import read_view, views
@@ -28,7 +29,6 @@ from tidegate.pipelines.reading.reached import Reached
 from tidegate.pipelines.reading.rows import read_file
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import results
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import to_millis
 

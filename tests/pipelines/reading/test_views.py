@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reading.targets import changes, rows_of, target_of
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.reading.reached import Reached
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.tables import results
 from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
 from tidegate.windowing.time import to_millis
 

@@ -27,14 +27,13 @@ from tests.pipelines.reading.query import STEPS, Query, Rows, values_of
 from tests.pipelines.reading.targets import project
 from tests.pipelines.tables.test_queries import Duck, queries_of, same
 from tests.recovery.walks import FORGOTTEN, NOW, Walk
-from tidegate.pipelines.backups.backup import create_backup, find_backup, list_backups
-from tidegate.pipelines.backups.restored import restore_backup
+from tidegate.pipelines.backups.backup import create_backup, find_backup, list_backups, restore_backup
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reading import read_view
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tests.lake import EVENTS
 from tests.pipelines.by_hand import ByHand, Row
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.shard import ShardOutcome
@@ -20,7 +21,6 @@ from tidegate.pipelines.reopen.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.reopen.recompute_shard import RecomputeJob
 from tidegate.pipelines.reopen.spans import END, START
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.tables import results
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis

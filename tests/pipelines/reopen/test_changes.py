@@ -16,6 +16,7 @@ from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import Arrivals
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.recompute_plan import Selection
@@ -23,7 +24,6 @@ from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import results
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,

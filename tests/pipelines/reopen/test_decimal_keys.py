@@ -16,7 +16,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.keys import key_groups
 from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.assigners import EventTimeSessionWindows, WindowAssigner
 

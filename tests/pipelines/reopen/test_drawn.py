@@ -17,9 +17,9 @@ from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import reopen
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen import affected, passed
-from tidegate.pipelines.tables import results
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,

@@ -4,10 +4,9 @@ from datetime import timedelta
 
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.snapshots.contents import checksums, state_rows
-from tidegate.pipelines.snapshots.diff import Difference, compare
-from tidegate.pipelines.snapshots.find import find_snapshot
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.inspect.contents import Difference, checksums, compare
+from tidegate.pipelines.snapshots.head import state_rows
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 
 
 def between(by_hand: ByHand, one: str, other: str) -> Difference:

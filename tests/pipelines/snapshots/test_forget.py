@@ -14,18 +14,15 @@ from tidegate.pipelines.manifest import Manifest, PartitionWatermark, Publish, R
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import forget as step
 from tidegate.pipelines.snapshots import savepoint as savepoints
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.key_groups import key_hashes, key_schema
-from tidegate.pipelines.tables.keys import hash_of, key_of_texts
+from tidegate.pipelines.tables.keys import hash_of, key_hashes, key_of_texts, key_schema
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.tables.quality import QualityRow
 

@@ -11,9 +11,8 @@ from deltalake import DeltaTable
 from tests.lake import DAY0
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.handles import Handles
 from tidegate.pipelines.snapshots.head import Snapshot, following, read_snapshot
-from tidegate.pipelines.snapshots.publish import publish_table
+from tidegate.pipelines.snapshots.publish import Handles, publish_table
 from tidegate.pipelines.storage import active_files
 
 EPOCHS = 12

@@ -19,11 +19,11 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.cli import cli
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.inspect.waiting import open_windows
 from tidegate.pipelines.reopen.recompute_plan import check_reopenable
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.waiting import open_windows
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction
 from tidegate.windowing.state import ListStateDescriptor
 from tidegate.windowing.testing import keyed_process_harness

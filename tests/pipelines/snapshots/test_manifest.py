@@ -9,8 +9,9 @@ from deltalake import CommitProperties, DeltaTable
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest, PartitionWatermark, Position
+from tidegate.pipelines.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.snapshots.head import lineage, list_snapshots, read_snapshot
 from tidegate.pipelines.tables.files import add_action, write_file
 

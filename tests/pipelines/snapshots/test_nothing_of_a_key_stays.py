@@ -21,8 +21,7 @@ from tidegate.pipelines.backups.backup import create_backup
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import quality

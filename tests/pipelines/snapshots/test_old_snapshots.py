@@ -22,15 +22,13 @@ from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.commits import follow
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
+from tidegate.pipelines.inspect.contents import compare
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import retention
-from tidegate.pipelines.snapshots.diff import compare
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots, require_snapshot
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import Clearing, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.snapshots.retention import Clearing, Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.storage import Warehouse, active_files, read_table
 from tidegate.pipelines.tables.commits import Outrun
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables

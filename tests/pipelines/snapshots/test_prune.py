@@ -8,15 +8,15 @@ import pytest
 from tests.lake import LOCAL, Clock, Lake, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.recovery.test_equality import commits_come_hourly
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots import prune as step
-from tidegate.pipelines.snapshots.find import find_snapshot
-from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.published import pin_tables
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing.time import to_millis
 
 NOW = 2_000_000_000_000

@@ -14,11 +14,10 @@ from tidegate.pipelines.errors import FilesMissing, Refused, UsageError
 from tidegate.pipelines.manifest import Manifest, Publish, fork_of, line_after
 from tidegate.pipelines.snapshots import line
 from tidegate.pipelines.snapshots import restore as step
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.snapshots.publish import publish, publish_table
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 from tidegate.windowing import Max, Sum, TumblingEventTimeWindows, Windows
 

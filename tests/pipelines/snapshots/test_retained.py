@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.snapshots.head import SnapshotEntry
-from tidegate.pipelines.snapshots.retained import HOUR, Retention, retained
+from tidegate.pipelines.snapshots.retention import HOUR, Retention, retained
 from tidegate.windowing.errors import IllegalArgument
 
 NOW = 1000 * HOUR

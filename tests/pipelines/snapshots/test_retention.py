@@ -11,20 +11,18 @@ from deltalake import DeltaTable
 
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import DataFile
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import commit as commit_of_snapshots
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import Clearing, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.snapshots.retention import Clearing, Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.compaction import drop_old_epochs
 from tidegate.pipelines.tables.files import check_written
 from tidegate.pipelines.tables.pipeline_tables import ALL

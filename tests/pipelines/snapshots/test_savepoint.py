@@ -12,13 +12,13 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots import savepoint as step
-from tidegate.pipelines.snapshots.contents import state_rows
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.head import state_rows
 from tidegate.pipelines.snapshots.savepoint import (
     broken_savepoints,
     create_savepoint,
     delete_savepoint,
+    find_snapshot,
     list_savepoints,
     read_savepoint,
 )

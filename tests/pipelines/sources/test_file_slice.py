@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.pipelines.sources.slices import slice_in
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, OK, PACK, PLACE, TIME
 from tidegate.pipelines.epoch.exchange import Placing, unpacked
 from tidegate.pipelines.epoch.file_measure import measure_files
@@ -20,7 +21,6 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.tables import rejects
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import to_millis
 

@@ -13,7 +13,9 @@ import pytest
 
 from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK, TIME
+from tidegate.pipelines.definition.far_times import DAYS, MICROS, as_text
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -21,8 +23,6 @@ from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import fields_of
-from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.far_times import DAYS, MICROS, as_text
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis

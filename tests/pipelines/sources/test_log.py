@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import EVENTS, at
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.hand_made import HandMade, column
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.epoch.file_slices import files_within
@@ -26,7 +27,6 @@ from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.source_parquet import constant
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
 
 INSTANT, WALL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")

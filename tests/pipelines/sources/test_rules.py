@@ -9,7 +9,9 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, TIME
+from tidegate.pipelines.definition.far_times import DAYS, MICROS
 from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.rules import (
     OF_TIME,
@@ -19,8 +21,6 @@ from tidegate.pipelines.sources.rules import (
     are_times_usable,
     rejected,
 )
-from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.far_times import DAYS, MICROS
 
 MAX_AHEAD = 1_000
 COMMITTED = "committed"

@@ -15,6 +15,7 @@ import pytest
 
 from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import DROPPED, FILE, OK, PLACE, TIME
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.epoch.file_measure import measure_files
@@ -26,7 +27,6 @@ from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input
 from tidegate.pipelines.sources.sql.expression import differing_setting
-from tidegate.pipelines.tables import rejects
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.tables.checksum import add_up, checksum_of, hashes_of_rows
-from tidegate.pipelines.tables.far_times import MICROS
 
 ROWS = 40_000
 

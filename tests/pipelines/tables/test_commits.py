@@ -15,10 +15,9 @@ from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.delta_log import entry_name
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.foreign_changes import put_back
 from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.put_back import put_back
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.tables.commits import COMMIT, Outrun, commit
 from tidegate.pipelines.tables.compaction import compact, drop_old_epochs

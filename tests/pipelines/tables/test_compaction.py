@@ -5,8 +5,8 @@ import pytest
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import compaction
 from tidegate.pipelines.tables.compaction import compact

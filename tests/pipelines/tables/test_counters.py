@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.tables import counters, epochs
+from tidegate.pipelines.definition import counters, epochs
 from tidegate.windowing.operators.counters import Counters
 
 

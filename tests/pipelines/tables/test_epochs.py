@@ -8,17 +8,16 @@ import pytest
 
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.reopen.passed import JudgedAt
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.work_folder import DAY
-from tidegate.pipelines.snapshots.find import find_snapshot
-from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.published import newest_epoch_rows, pin_tables
 from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retained import Retention
-from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema
-from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 
@@ -29,7 +28,7 @@ def run(by_hand: ByHand, first: int, last: int) -> None:
 
 
 def newest(by_hand: ByHand, limit: int | None, with_stale: bool = False) -> list[int]:
-    found = epochs.newest(by_hand.warehouse, by_hand.tables.open(epochs.NAME), limit, with_stale)
+    found = newest_epoch_rows(by_hand.warehouse, by_hand.tables.open(epochs.NAME), limit, with_stale)
     return list(found["epoch"].to_pylist())
 
 

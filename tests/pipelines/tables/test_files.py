@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema
 
+from tidegate.pipelines.definition.columns import TIMESTAMP, to_delta
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile
 from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables.columns import TIMESTAMP, to_delta
 from tidegate.pipelines.tables.files import add_action, check_written, statistics, write_file
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

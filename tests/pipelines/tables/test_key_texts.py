@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.key_search import texts
-from tidegate.pipelines.tables.key_texts import names_key, names_part, texts_of_key
+from tidegate.pipelines.tables.keys import names_key, names_part, texts_of_key
 
 MOMENT = datetime(2024, 3, 1, 6, tzinfo=UTC)
 

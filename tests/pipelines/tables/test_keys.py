@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.twins import twin_of
-from tidegate.pipelines.tables.key_groups import key_hashes, key_schema
 from tidegate.pipelines.tables.keys import (
     are_forgotten,
     are_in,
@@ -20,7 +19,9 @@ from tidegate.pipelines.tables.keys import (
     digest_of,
     digests,
     is_forgotten,
+    key_hashes,
     key_of_texts,
+    key_schema,
     mark_of_forgotten,
 )
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.lake import DAY0, EVENTS, at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.manifest import Reopening
-from tidegate.pipelines.tables import epochs, late, rejects
-from tidegate.pipelines.tables.columns import TIMESTAMP
-from tidegate.pipelines.tables.key_groups import key_hashes
-from tidegate.pipelines.tables.keys import digests
+from tidegate.pipelines.tables.keys import digests, key_hashes
+from tidegate.pipelines.tables.late_rows import is_meant
 from tidegate.windowing.time import to_millis
 
 
@@ -87,5 +87,5 @@ def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_thei
         )
         for row in table.to_pylist()
     ]
-    assert late.is_meant(table, ("user",), reopening).to_pylist() == expected
+    assert is_meant(table, ("user",), reopening).to_pylist() == expected
     assert 10 < sum(expected) < 100

@@ -14,37 +14,26 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
-from tests.pipelines.changes.walks import operator
 from tests.pipelines.looping import available
-from tests.property.named_lives import Life, Names
 from tidegate.expectations.changed import Changed, changed_partitions
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.snapshots.find import find_snapshot
-from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing import Count, KeyedProcess, KeyedProcessFunction, Max, TumblingEventTimeWindows, Windows
 
-VALUES = {
-    "int": (pa.int32(), 5),
-    "string": (pa.string(), "5"),
-    "list": (pa.list_(pa.int64()), [5]),
-    "timestamp": (pa.timestamp("us", tz="UTC"), at("05:00")),
-    "boolean": (pa.bool_(), True),
-}
+VALUES = {"int": (pa.int32(), 5), "list": (pa.list_(pa.int64()), [5])}
 """Types and values of the user's column. Epoch 5 is the one that a restore takes back."""
 
 CORRECTED = DeltaSource("events", timestamp="at", changes="correct")
 
-AGGREGATED = ("int", "string")
-
 
 def pipeline_of(kind: str, key: tuple[str, ...] = ("user",)) -> Pipeline:
     aggregate: dict[str, Any] = {"events": Count()}
-    if kind in AGGREGATED and "reopened" not in key:
+    if kind == "int" and "reopened" not in key:
         aggregate["reopened"] = Max("reopened")
     return hourly_pipeline(
         key=key, source=CORRECTED, compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate=aggregate)
@@ -100,16 +89,6 @@ def test_a_restore_leaves_a_users_column_of_that_name_alone(tmp_path: Path, kind
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 
 
-@pytest.mark.parametrize("kind", AGGREGATED)
-def test_a_restore_leaves_a_key_of_that_name_alone(tmp_path: Path, kind: str) -> None:
-    lake, pipeline = Lake(tmp_path), pipeline_of(kind, ("user", "reopened"))
-    before = a_life(lake, pipeline, kind)
-    after = tables(lake, pipeline)
-    assert after["results"] == before["results"]
-    assert {row["reopened"] for row in after["results"]} == {VALUES[kind][1]}
-    assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
-
-
 @pytest.mark.parametrize("kind", VALUES)
 def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path: Path, kind: str) -> None:
     lake, pipeline = Lake(tmp_path), pipeline_of(kind)
@@ -128,9 +107,7 @@ def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path:
 
 
 @pytest.mark.parametrize("correct", [False, True], ids=["reopened", "with a change"])
-@pytest.mark.parametrize(
-    "name", ["reopened", "reason", "lateness_ms", "input_reopened", "__start", "__number", "__time", "emitted"]
-)
+@pytest.mark.parametrize("name", ["reopened", "input_reopened", "__start"])
 def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Path, name: str, correct: bool) -> None:
     lake = Lake(tmp_path)
     pipeline = hourly_pipeline(key=(name,), source=CORRECTED)
@@ -154,67 +131,6 @@ def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Pat
             reopen(driver, Selection())
     assert [(row[name], row["total"]) for row in lake.final(pipeline).to_pylist()] == [(7, 10 if correct else 11)]
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
-
-
-@pytest.mark.parametrize("key", ["held", "emitted", "user_state"])
-def test_a_key_may_have_the_name_of_a_column_that_the_state_of_other_pipelines_has(tmp_path: Path, key: str) -> None:
-    life = Life(tmp_path, Names(key=key), "string", "hours")
-    life.read(("ann", "08:00", 1), ("bob", "08:10", 2), ("ann", "08:20", 3))
-    with operator("row"):
-        life.read(("bob", "08:50", 4))
-    assert [list(window["key"].items()) for window in life.json("why", "named")["windows"]] == [
-        [(key, "ann")],
-        [(key, "bob")],
-    ]
-    shown = life.said("snapshot", "show", "named")
-    assert sorted(line[:3] for line in shown.splitlines() if line.startswith(("ann", "bob"))) == ["ann", "bob"]
-    life.read(("ann", "08:59", 5), ("ann", "10:00", 6))
-    assert sorted((row[key], row["total result"]) for row in life.lake.final(life.pipeline).to_pylist()) == [
-        ("ann", 9),
-        ("bob", 6),
-    ]
-
-
-def test_late_rows_are_counted_by_a_column_with_the_name_of_a_count(tmp_path: Path) -> None:
-    life = Life(tmp_path, Names(other="rows"), "string", "hours")
-    life.read(("ann", "10:00", 1))
-    life.read(("ann", "08:00", 1), ("ann", "08:01", 1), ("bob", "08:02", 2))
-    groups = life.json("late", "summary", "named", "--by", "rows")["groups"]
-    assert [(group["input_rows"], group["rows"]) for group in groups] == [("2", 2), ("3", 1)]
-    assert "input_rows" in life.said("late", "summary", "named", "--by", "rows")
-
-
-def test_a_key_that_no_row_has_is_forgotten_where_a_result_has_the_name_of_the_key_group(tmp_path: Path) -> None:
-    life = Life(tmp_path, Names(one="key_group"), "string", "hours")
-    life.read(("ann", "08:00", 1), ("ann", "10:00", 2))
-    assert forget(life.tables, life.pipeline, ("bob",), life.lake.clock()).epoch is None
-    assert forget(life.tables, life.pipeline, ("ann",), life.lake.clock()).rows["results"] == 1
-
-
-def test_sessions_with_the_gaps_of_a_column_are_corrected_whatever_the_key_is_called(tmp_path: Path) -> None:
-    life = Life(tmp_path, Names(key="value_gap", gap="gap"), "string", "sessions")
-    life.read(("ann", "08:00", 1), ("ann", "08:05", 2), ("ann", "10:00", 3))
-    life.correct(("ann", "08:00", 1), ("ann", "08:05", 5), ("ann", "10:00", 3))
-    final = life.lake.final(life.pipeline).to_pylist()
-    assert [(row["value_gap"], row["total result"]) for row in final] == [("ann", 6)]
-
-
-def test_a_session_that_a_change_takes_may_come_again_whatever_the_key_is_called(tmp_path: Path) -> None:
-    life = Life(tmp_path, Names(key="__until"), "string", "sessions")
-    life.read(("ann", "08:00", 1), ("bob", "08:13", 2))
-    life.correct(("bob", "08:13", 2))
-    life.read(("ann", "08:00", 5), ("bob", "10:00", 3))
-    final = [(row["__until"], row["total result"], row["pane"]) for row in life.lake.final(life.pipeline).to_pylist()]
-    assert sorted(final) == [("ann", 5, 1), ("bob", 2, 0)]
-
-
-def test_a_window_that_missed_a_row_is_reopened_whatever_the_key_is_called(tmp_path: Path) -> None:
-    life = Life(tmp_path, Names(key="__slot"), "string", "sliding")
-    life.read(("ann", "08:00", 1), ("ann", "10:00", 2))
-    life.read(("ann", "09:30", 4))
-    life.reopen()
-    final = {f"{row['window_start']:%H:%M}": row["total result"] for row in life.lake.final(life.pipeline).to_pylist()}
-    assert (final["08:00"], life.lake.rows(life.pipeline, "late").num_rows) == (5, 0)
 
 
 def test_a_name_that_is_kept_for_ours_is_refused_and_a_table_without_it_is_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.delta_log import entry_name
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.handles import Handles
+from tidegate.pipelines.snapshots.publish import Handles
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.tables import results
+from tidegate.pipelines.definition import results
 
 
 def panes(count: int) -> pa.Table:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import OTHER, Refused, TidegateError
 from tidegate.pipelines.manifest import StaleInterval
-from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.snapshots.publish import publish, publish_table
-from tidegate.pipelines.tables import results
+from tidegate.pipelines.snapshots.published import pin_tables
 
 
 def test_between_commit_and_publish_the_newest_is_the_epoch_before(tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.tables import results
-from tidegate.pipelines.tables.columns import TIMESTAMP
-from tidegate.pipelines.tables.queries import ResultQueries
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.reading.queries import ResultQueries
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables.commits import commit
+from tidegate.pipelines.tables.files import add_action, write_file
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, to_millis
 
@@ -46,10 +51,25 @@ def test_results_of_a_function_that_are_named_like_columns_of_panes_are_none() -
     key = KeySchema.of(user=pa.string())
     of_panes = pa.struct([(name, pa.int64()) for name in sorted(results.RESERVED - results.ELEMENT_RESERVED)])
     of_elements = pa.struct([(name, pa.int64()) for name in sorted(results.ELEMENT_RESERVED - results.RESERVED)])
-    assert not results.has_panes(results.schema(key, of_panes, results.ELEMENT_LEADING))
-    panes = results.schema(key, of_elements)
-    assert results.has_panes(panes)
-    assert results.has_panes(pa.schema([panes.field(name) for name in ("output", "event_time", "pane", "timeline")]))
+    elements, panes = results.schema(key, of_panes, results.ELEMENT_LEADING), results.schema(key, of_elements)
+    for said in (True, False):
+        # Tables of older versions don't say what their rows are.
+        found = [results.has_panes(rows if said else rows.remove_metadata()) for rows in (panes, elements)]
+        assert found == [True, False]
+
+
+def test_the_table_says_what_its_rows_are_whatever_its_columns_are(by_hand: ByHand) -> None:
+    tables = PipelineTables(by_hand.warehouse, "told")
+    misleading = results.of_kind(SCHEMA, has_panes=False)
+    tables.create({results.NAME: misleading})
+    handle = tables.open(results.NAME)
+    assert handle.metadata().configuration[results.KIND] == results.ELEMENTS
+    assert not results.has_panes(arrow_schema(handle))
+    file = write_file(by_hand.warehouse, tables.path(results.NAME), "results-000001", table({"pane": 0}))
+    assert file is not None
+    commit(by_hand.warehouse, handle, [add_action(file)], {})
+    rows = read_table(by_hand.warehouse, tables.open(results.NAME), where=pc.field("epoch") == 1)
+    assert not results.has_panes(rows.schema)
 
 
 def test_of_the_panes_of_a_window_the_newest_holds() -> None:

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import tidegate.pipelines.testing.harness
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.description import DeltaSource
-from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.testing import PipelineHarness, SourceColumns
 from tidegate.windowing import (
     AfterCount,

@@ -1,51 +1,30 @@
-"""Table `late`: every row that came too late for all its windows, with the reason and its reopening."""
+"""Changes of published rows of tables late and rejects: marks of reopened rows, and rows deleted in the source.
+
+An epoch that finds deleted source rows writes the matching rows of our tables to a file, and publishing removes equal
+rows from the table. So a compaction in between does no harm, and a restore to before that epoch takes the rows from
+the file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.manifest import Publish, Reopening
-from tidegate.pipelines.tables.columns import TIMESTAMP, column, input_fields
-from tidegate.pipelines.tables.key_groups import key_hashes
-from tidegate.pipelines.tables.keys import digests
-from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.row_sets import surplus
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.manifest import Departed, Publish, Reopening
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables.files import write_file
+from tidegate.pipelines.tables.keys import digests, key_hashes
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.aggregates.vectorised import Bools
 from tidegate.windowing.timestamps import epoch_millis
-
-NAME = "late"
-REOPENED = "reopened"
-
-TRAILING = (
-    column("reason", pa.string(), "late, merged_window_late (its session had passed) or windows_passed", False),
-    column("lateness_ms", pa.int64(), "how far its time lies behind the watermark"),
-    column("watermark", TIMESTAMP, "watermark it was judged against"),
-    column("window_start", TIMESTAMP, "the window it would have gone to"),
-    column("window_end", TIMESTAMP, "the end of that window"),
-    column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
-    column("epoch", pa.int64(), "the epoch that found it", False),
-    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
-    column(REOPENED, pa.int64(), "the epoch that took it in after all; null while no window holds it"),
-)
-
-
-def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
-    """Return the columns of the table: those of the input, then the reason, the window and the epochs."""
-    return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
-
-
-def is_open(rows: pa.Table) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if no window holds the row and it is not stale."""
-    return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
-
-
-def event_times(rows: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the event time of each row, int64 epoch milliseconds."""
-    judged_at = pc.fill_null(epoch_millis(rows["watermark"]), MAX_TIMESTAMP)
-    return np.asarray(pc.subtract(judged_at, rows["lateness_ms"]).to_numpy(), np.int64)
 
 
 def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
@@ -56,7 +35,7 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
         key: names of the key columns in table late.
         reopening: the windows that the epoch reopens.
     """
-    open_before = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
+    open_before = pc.and_(late.is_open(rows), pc.less(rows["epoch"], reopening.epoch))
     return pc.and_(open_before, is_chosen(rows, key, reopening))
 
 
@@ -135,15 +114,60 @@ def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) 
     rows = _marked(rows, pc.if_else(gone, pa.scalar(None, pa.int64()), marks))
     for reopening in work.reopened:
         meant = is_meant(rows, key, reopening)
-        rows = _marked(rows, pc.if_else(meant, pa.scalar(reopening.epoch, pa.int64()), rows[REOPENED]))
+        rows = _marked(rows, pc.if_else(meant, pa.scalar(reopening.epoch, pa.int64()), rows[late.REOPENED]))
     return rows
 
 
 def marks_of(table: str, rows: pa.Table) -> pa.ChunkedArray | None:
     """Return the epoch that reopened each row, null for none; None for a table other than late."""
-    return rows[REOPENED] if table == NAME and REOPENED in rows.column_names else None
+    return rows[late.REOPENED] if table == late.NAME and late.REOPENED in rows.column_names else None
 
 
 def _marked(rows: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
-    index = rows.schema.get_field_index(REOPENED)
+    index = rows.schema.get_field_index(late.REOPENED)
     return rows.set_column(index, rows.schema.field(index), marks)
+
+
+def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Departed:
+    """Write rows of a table that leave it in an epoch."""
+    file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
+    if file is None:
+        raise TidegateError(f"nothing to write to table {tables.path(table)}")
+    marks = marks_of(table, rows)
+    return Departed(
+        file=file, by_epoch=_counted(rows["epoch"]), by_reopening=() if marks is None else _counted(marks.drop_null())
+    )
+
+
+def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departed]) -> pa.Table:
+    """Return the rows that leave a table."""
+    schema = arrow_schema(tables.look(table))
+    return tables.warehouse.read_files(tables.path(table), [each.file.path for each in departed], schema)
+
+
+class Departing:
+    """Rows that leave a table, as its files are looked through one after the other.
+
+    Args:
+        table: name of the table.
+        rows: the rows that leave.
+    """
+
+    def __init__(self, table: str, rows: pa.Table) -> None:
+        self._rows = rows
+        # Epochs change these columns in published rows, so they don't tell which row it is.
+        changing = {"stale", late.REOPENED} if table == late.NAME else {"stale"}
+        self._names = [name for name in rows.column_names if name not in changing]
+
+    def stay(self, rows: pa.Table) -> Bools:
+        """Return True for each row of a file that stays in the table. Each row leaves once."""
+        stay = np.ones(len(rows), np.bool_)
+        of_epochs = np.flatnonzero(pc.is_in(rows["epoch"], value_set=self._rows["epoch"].combine_chunks()).to_numpy())
+        stays, not_yet = surplus(rows.take(pa.array(of_epochs)), self._rows, self._names)
+        stay[of_epochs] = stays
+        self._rows = self._rows.filter(pa.array(not_yet))
+        return stay
+
+
+def _counted(epochs: pa.ChunkedArray) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(Counter(epochs.to_pylist()).items()))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from tidegate.pipelines.tables.columns import column, input_fields
+from tidegate.pipelines.definition.column_names import input_fields
+from tidegate.pipelines.definition.columns import column
 
 NAME = "rejects"
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidegate.pipelines.manifest import EPOCHS, Shape
-from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of, read_table
-from tidegate.pipelines.tables import counters
-from tidegate.pipelines.tables.columns import TIMESTAMP, column
+from tidegate.pipelines.definition import counters
+from tidegate.pipelines.definition.columns import TIMESTAMP, column
+from tidegate.pipelines.definition.recorded import Shape
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-NAME = EPOCHS
+NAME = "epochs"
 
 ERASING = frozenset({"forget", "prune"})
 """Kinds of epochs that remove rows on a user's request. A restore keeps their rows in this table."""
@@ -60,36 +53,3 @@ SCHEMA = pa.schema(
         column(SHAPE, _SHAPE, "size, slide, offset, gap and allowed lateness of windows by the code that ran, ms"),
     ]
 )
-
-
-def newest(warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False) -> pa.Table:
-    """Return the rows of the newest epochs, the newest first. Files that hold only older epochs are not read.
-
-    Args:
-        warehouse: the warehouse of the table.
-        handle: the table.
-        limit: number of rows; None takes all.
-        with_stale: True includes epochs whose results were replaced.
-    """
-    path, schema = path_of(handle), arrow_schema(handle)
-    files = sorted(active_files(handle), key=lambda file: -file["max.epoch"])
-    wanted = None if with_stale else ~pc.field("stale")
-    newest_rows = schema.empty_table()
-    for file in files:
-        is_full = limit is not None and len(newest_rows) == limit
-        if is_full and file["max.epoch"] < pc.min(newest_rows["epoch"]).as_py():
-            break
-        # Read the numbers alone first: a file may hold a million epochs, and the caller may ask for twenty.
-        numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
-        numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
-        chosen = numbers.slice(0, limit).combine_chunks()
-        is_chosen = pc.field("epoch").isin(chosen) if wanted is None else pc.field("epoch").isin(chosen) & wanted
-        rows = warehouse.read_files(path, [file["path"]], schema, None, is_chosen)
-        newest_rows = pa.concat_tables([newest_rows, rows]).sort_by([("epoch", "descending")]).slice(0, limit)
-    return newest_rows
-
-
-def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> bool:
-    """Return True if a key was forgotten after an epoch, so that what was read as of that epoch may have the key."""
-    where = (pc.field("kind") == "forget") & (pc.field("epoch") > epoch)
-    return bool(len(read_table(warehouse, handle, ["epoch"], where)))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import count
 
 from deltalake import Field, Schema
 
+from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.column_names import free_name
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables import late, rejects
 from tidegate.pipelines.tables.pipeline_tables import DeltaType, PipelineTables, merged_type
 
 
@@ -58,11 +60,6 @@ def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -
     """
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"
-    folded = {name.casefold(): kind for name, kind in existing.items()}
-    name, number = base, 1
-    while name.casefold() in others or (
-        name.casefold() in folded and merged_type(folded[name.casefold()], field.type) is None
-    ):
-        number += 1
-        name = f"{base}_{number}"
-    return name
+    mismatched = {name.casefold() for name, kind in existing.items() if merged_type(kind, field.type) is None}
+    numbers = count(2)
+    return free_name(base, others | mismatched, lambda _: f"{base}_{next(numbers)}")

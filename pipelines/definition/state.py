@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidegate.pipelines.tables.columns import TIMESTAMP, column, to_delta
+from tidegate.pipelines.definition.columns import TIMESTAMP, column, to_delta
 from tidegate.windowing.state.rows import StateSchema
 
 NAME = "state"

@@ -1,8 +1,13 @@
-"""Comparison of tables as multisets: a row counts as often as it is there, and NaN equals NaN."""
+"""Comparison of the rows of tables: distinct rows, groups of equal rows, multisets. Nulls are equal.
+
+Arrow's joins don't take one null for another, and its `group_by` reads a name that begins with a dot as a path. So
+columns get plain names while they are grouped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +16,36 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 _LARGEST_CODE = 2**62
 _WHOLE = 2**31 - 1
+
+
+def distinct(rows: pa.Table) -> pa.Table:
+    """Return each different row once, in the order of their first ones."""
+    named = rows.rename_columns(_plain_names(rows))
+    return named.group_by(named.column_names, use_threads=False).aggregate([]).rename_columns(rows.column_names)
+
+
+def with_largest(rows: pa.Table, column: str) -> pa.Table:
+    """Return each row once that differs in another column than the given one, with that one's largest value."""
+    by = rows.drop_columns([column])
+    named = by.rename_columns(_plain_names(by)).append_column("value", rows[column])
+    largest = named.group_by(_plain_names(by), use_threads=False).aggregate([("value", "max")])
+    return largest.select([*_plain_names(by), "value_max"]).rename_columns([*by.column_names, column])
+
+
+def one_of_each(by: pa.Table, numbers: pa.Array, function: Literal["min", "max"]) -> pa.ChunkedArray:
+    """Return the smallest or largest of the numbers of each group of equal rows.
+
+    Args:
+        by: the columns whose values make a group.
+        numbers: a number for each row.
+        function: the number to return.
+    """
+    named = by.rename_columns(_plain_names(by)).append_column("value", numbers)
+    return named.group_by(_plain_names(by), use_threads=False).aggregate([("value", function)])[f"value_{function}"]
+
+
+def _plain_names(rows: pa.Table) -> list[str]:
+    return [f"column{place}" for place in range(rows.num_columns)]
 
 
 def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bools, Bools]:

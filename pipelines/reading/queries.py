@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.definition.column_names import free_name
+from tidegate.pipelines.definition.columns import quoted
 
 _NEWEST, _WATERMARK, _BEFORE = "tidegate_newest", "tidegate_watermark", "tidegate_watermarks"
 """Columns that only the subqueries have. A query adds `_` to a name that a column of table results has."""
@@ -135,10 +136,7 @@ class ResultQueries:
 
     def _named(self, name: str) -> str:
         """Return the name of a column of a subquery, changed as long as a column of table results has it."""
-        taken = {column.casefold() for column in self.columns}
-        while name in taken:
-            name += "_"
-        return name
+        return free_name(name, {column.casefold() for column in self.columns}, "{}_".format)
 
     @property
     def _columns(self) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.contents import state_rows
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.keys import rows_of_key
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW

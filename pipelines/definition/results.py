@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.tables.columns import TIMESTAMP, column
-from tidegate.pipelines.tables.groups import one_of_each
+from tidegate.pipelines.definition.columns import TIMESTAMP, column
+from tidegate.pipelines.definition.row_sets import one_of_each
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -56,18 +58,30 @@ RESERVED = frozenset(field.name for field in LEADING)
 ELEMENT_RESERVED = frozenset(field.name for field in ELEMENT_LEADING)
 
 
+KIND = "tidegate.kind"
+"""Property of the table that says what its rows are, `PANES` or `ELEMENTS`. It is metadata of the schema in Arrow."""
+PANES, ELEMENTS = "panes", "elements"
+
+
 def schema(key: KeySchema, results: pa.StructType, leading: Sequence[pa.Field] = LEADING) -> pa.Schema:
-    """Return the columns of the table: the key columns, the leading columns, then the results."""
+    """Return the columns and the kind of the table: the key columns, the leading columns, then the results."""
     keys = [pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)]
-    return pa.schema([*keys, *leading, *results])
+    return of_kind(pa.schema([*keys, *leading, *results]), has_panes=leading is LEADING)
+
+
+def of_kind(rows: pa.Schema, *, has_panes: bool) -> pa.Schema:
+    """Return a schema of the table that says whether its rows are panes of windows."""
+    return rows.with_metadata({KIND: PANES if has_panes else ELEMENTS})
 
 
 def has_panes(rows: pa.Schema) -> bool:
-    """Return True if rows with these columns are panes of windows.
+    """Return True if rows with this schema are panes of windows.
 
-    Results of a function or a join may have the names of columns of panes. Their own columns end before `timeline` with
-    `output`, and those of panes with `watermark`.
+    Tables of older versions don't say it. There our columns of functions and joins end before `timeline` with `output`,
+    and those of panes with `watermark`.
     """
+    if (kind := (rows.metadata or {}).get(KIND.encode())) is not None:
+        return bool(kind == PANES.encode())
     names = rows.names
     before = names[: names.index("timeline")] if "timeline" in names else []
     return "pane" in names and before[-1:] != ["output"]
@@ -124,9 +138,24 @@ def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     return pa.concat_tables([panes.filter(pc.invert(touched)), doubtful.filter(pa.array(counts, pa.bool_()))])
 
 
-def final(rows: pa.Table, watermark: Millis) -> pa.Table:
-    """Return those of the latest rows that no later event can change, by a watermark in int64 epoch milliseconds."""
-    if watermark == MAX_TIMESTAMP or not has_panes(rows.schema):
-        return rows
-    final_at = epoch_millis(rows["final_at"])
-    return rows.filter(pc.less_equal(final_at, watermark))
+def current(epoch: int) -> pc.Expression:
+    """Return the condition that a row of a published table belongs to an epoch or an earlier one, and is not stale."""
+    return (pc.field("epoch") <= epoch) & ~pc.field("stale")
+
+
+def are_final(rows: pa.Table, through: Millis) -> npt.NDArray[np.bool_]:
+    """Return True for each pane whose window no later event can change.
+
+    Args:
+        rows: panes of windows.
+        through: the watermark, or the last moment that the clock has passed, int64 epoch milliseconds;
+            `MAX_TIMESTAMP` after the end of input, when every window is final.
+    """
+    if through == MAX_TIMESTAMP:
+        return np.ones(len(rows), np.bool_)
+    return np.asarray(pc.less_equal(epoch_millis(rows["final_at"]), through).fill_null(False).to_numpy())
+
+
+def final(rows: pa.Table, through: Millis) -> pa.Table:
+    """Return those of the latest rows that no later event can change; `through` is that of `are_final`."""
+    return rows.filter(pa.array(are_final(rows, through))) if has_panes(rows.schema) else rows

@@ -1,0 +1,45 @@
+"""Columns of our tables: their types, the meaning that Delta keeps as a comment, and their names in SQL."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from tidegate.windowing.timestamps import TIMESTAMP as TIMESTAMP
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) -> pa.Field:
+    """Return a column with its meaning."""
+    return pa.field(name, kind, nullable, {"comment": meaning})
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark's SQL takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def field_in_sql(path: str) -> str:
+    """Return the path of a struct's field, such as `place.distance`, as SQL; only parts that need it are quoted."""
+    return ".".join(part if _WORD.fullmatch(part) else quoted(part) for part in path.split("."))
+
+
+def to_delta(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which Delta can keep a column: UTC microseconds, no large or dictionary variants."""
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP if kind.tz else pa.timestamp("us")
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return to_delta(kind.value_type)
+    if pa.types.is_map(kind):
+        return pa.map_(to_delta(kind.key_type), to_delta(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(to_delta(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(to_delta(field.type)) for field in kind])
+    return kind

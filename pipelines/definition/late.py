@@ -1,0 +1,46 @@
+"""Table `late`: every row that came too late for all its windows, with the reason and its reopening."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.column_names import input_fields
+from tidegate.pipelines.definition.columns import TIMESTAMP, column
+from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.timestamps import epoch_millis
+
+NAME = "late"
+REOPENED = "reopened"
+
+TRAILING = (
+    column("reason", pa.string(), "late, merged_window_late (its session had passed) or windows_passed", False),
+    column("lateness_ms", pa.int64(), "how far its time lies behind the watermark"),
+    column("watermark", TIMESTAMP, "watermark it was judged against"),
+    column("window_start", TIMESTAMP, "the window it would have gone to"),
+    column("window_end", TIMESTAMP, "the end of that window"),
+    column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
+    column("epoch", pa.int64(), "the epoch that found it", False),
+    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+    column(REOPENED, pa.int64(), "the epoch that took it in after all; null while no window holds it"),
+)
+
+
+def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
+    """Return the columns of the table: those of the input, then the reason, the window and the epochs."""
+    return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
+
+
+def is_open(rows: pa.Table) -> pa.ChunkedArray:
+    """Return a boolean for each row: True if no window holds the row and it is not stale."""
+    return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
+
+
+def event_times(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the event time of each row, int64 epoch milliseconds."""
+    judged_at = pc.fill_null(epoch_millis(rows["watermark"]), MAX_TIMESTAMP)
+    return np.asarray(pc.subtract(judged_at, rows["lateness_ms"]).to_numpy(), np.int64)

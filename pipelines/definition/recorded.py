@@ -1,0 +1,78 @@
+"""Values of a pipeline's definition and sources that the manifest of each epoch records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+WINDOWS = "time_window"
+"""Namespace, in manifests, of the state of windows."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Position(_Value):
+    """The position in a source, up to which it has been read.
+
+    `version` is read completely; `frontier` is the event time before which its rows are taken, None
+    for all of them. `files` counts the files of the next version, in the source's order, that are read already.
+    `own` has the fields that the source itself adds, plain JSON, which only the source reads; in the manifest they
+    stand beside the others. Delta adds `table_id`, because a table that replaced another one has another id.
+
+        {"version": 3, "frontier": null, "files": 0, "table_id": "6a1f..."}
+    """
+
+    version: int
+    frontier: int | None = None
+    files: int = 0
+    own: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_own(cls, fields: Any) -> Any:
+        """Put the fields of the source into `own`."""
+        if not isinstance(fields, dict):
+            return fields
+        added = fields.get("own", {name: value for name, value in fields.items() if name not in cls.model_fields})
+        if taken := sorted(added.keys() & cls.model_fields.keys()):
+            raise ValueError(f"a source can't have a field {taken[0]!r} of its own in a position")
+        return {**{name: value for name, value in fields.items() if name in cls.model_fields}, "own": added}
+
+    @model_serializer(mode="wrap")
+    def _beside_each_other(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return {**{name: value for name, value in fields.items() if name != "own"}, **self.own}
+
+
+class Shape(_Value):
+    """Shape of the windows by the code that made an epoch, milliseconds; None where its windows have no such thing."""
+
+    size: int | None = None
+    slide: int | None = None
+    offset: int = 0
+    gap: int | None = None
+    lateness: int = 0
+
+
+class Schemas(_Value):
+    """The schemas that a restore is checked against, as a text for each field.
+
+    `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
+    the state rows.
+    """
+
+    key: dict[str, str]
+    namespace: str
+    contents: dict[str, str]
+    trigger_state: dict[str, str] = {}
+    user_state: dict[str, str] = {}
+    result: dict[str, str] = {}
+    version: int = 1
+
+    @property
+    def has_panes(self) -> bool:
+        """True if the results are panes of windows."""
+        return self.namespace == WINDOWS
