@@ -16,7 +16,7 @@ run: .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
 test: checked
-	$(BIN)/pytest $(THREE) -m "not long"
+	$(BIN)/pytest $(THREE) -m "not long" --durations=20
 
 test-long: checked
 	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE)
