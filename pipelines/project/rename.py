@@ -112,7 +112,7 @@ def _check_names(config: Config, old: str, new: str) -> None:
         raise UsageError(f"{config.file} still has [pipelines.{old}]: first {steps}. Then run the command again")
     if new not in config.pipelines:
         raise UsageError(f"{config.file} has no [pipelines.{new}]: first {steps}. Then run the command again")
-    value = config.load(config.entry(new).object, f"pipelines.{new}.object")
+    value = config.values.get(new) or config.load(config.entry(new).object, f"pipelines.{new}.object")
     if isinstance(value, Pipeline) and value.name == old:
         raise UsageError(
             f"pipelines.{new}.object = {config.entry(new).object!r}: that Pipeline is still named {old!r}. First give "
