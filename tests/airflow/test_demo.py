@@ -1,4 +1,4 @@
-"""`tidegate demo` as a newcomer runs it: a day of flights through a real Airflow, then Ctrl-C; in the long form two."""
+"""`tidegate demo` as a newcomer runs it: two days of flights through a real Airflow, then Ctrl-C."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 pytestmark = pytest.mark.airflow
 
 FIRST_DAY = pd.Timestamp("2013-01-01", tz="UTC")
-DAYS, MANY_DAYS = 1, 2
-"""Days of the demo in `make test` and in `make test-long`."""
+DAYS = 2
+"""With one day no shift has ended, so nothing would be corrected."""
 DEADLINE_SECONDS = 600
 
 
@@ -59,11 +59,10 @@ class Demo:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Demo]:
-    days = DAYS if "not long" in request.config.getoption("markexpr") else MANY_DAYS
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     folder = tmp_path_factory.mktemp("demo") / "project"
     output = folder.parent / "summary.json"
-    command = [sys.executable, "-m", "tidegate.pipelines.cli", "demo", "--days", str(days), "--folder", str(folder)]
+    command = [sys.executable, "-m", "tidegate.pipelines.cli", "demo", "--days", str(DAYS), "--folder", str(folder)]
     with (folder.parent / "screen.txt").open("w") as screen:
         process = subprocess.Popen(
             [*command, "--output", str(output), "--serve"], stdout=screen, stderr=screen, text=True
@@ -75,7 +74,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
             return output.exists()
 
         wait_until(has_summary, "the demo's summary", DEADLINE_SECONDS)
-        yield Demo(days, process, folder, json.loads(output.read_text()))
+        yield Demo(DAYS, process, folder, json.loads(output.read_text()))
     finally:
         _end(process, folder)
 
@@ -139,7 +138,6 @@ def test_each_day_was_a_run_of_a_real_scheduler_and_left_a_snapshot(demo: Demo) 
     assert ("SchedulerJob",) in jobs
 
 
-@pytest.mark.long
 def test_a_day_that_was_overwritten_and_late_records_run_their_days_and_their_month_again(demo: Demo) -> None:
     changes = demo.summary["changes"]
     assert changes["corrected"] > 50
