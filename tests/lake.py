@@ -24,7 +24,9 @@ from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -194,6 +196,13 @@ class Lake:
         """Backfill in arrival order; the manifests of its epochs."""
         with self.driver(engine, pipeline) as driver:
             return list(replay(driver, commits_per_epoch))
+
+    def reopen(
+        self, engine: Engine | SparkSession, pipeline: Pipeline, selection: Selection | None = None
+    ) -> Manifest | None:
+        """Reopen late rows, all by default; None where there was nothing to do."""
+        with self.driver(engine, pipeline) as driver:
+            return reopen(driver, selection or Selection())[0]
 
     # --- what they left ------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import pytest
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.quiet import quiet_pipeline
-from tests.pipelines.reopen.lake_rows import reopen
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.definition import results
@@ -78,7 +77,7 @@ def test_a_stream_ends_too_and_what_comes_afterwards_is_late(lake: Lake) -> None
     lake.append(("ann", at("24:05"), 8), ("cem", at("30:00"), 16))
     *_, after = stream_to_the_end(lake)
     assert (after.counters["late"], after.watermark) == (2, MAX_TIMESTAMP)
-    assert reopen(lake, SESSIONS) is not None
+    assert lake.reopen(LOCAL, SESSIONS) is not None
     assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2), ("cem", 16)]
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Clock, Lake, Row
-from tests.pipelines.reopen.lake_rows import reopen
 from tests.recovery.arrivals import copy_of, run
 from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
 from tidegate.expectations.pinned import pin
@@ -180,12 +179,12 @@ def contents_of_files(folder: Path) -> dict[str, bytes]:
 
 @LONG_FOR_HOURS
 def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline) -> None:
-    assert reopen(lake, pipeline) is not None
+    assert lake.reopen(LOCAL, pipeline) is not None
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
     go_on(lake)
-    reopen(lake, pipeline)
+    lake.reopen(LOCAL, pipeline)
     fresh = copy_of(fresh, tmp_path / "fresh")
-    reopen(fresh, pipeline)
+    fresh.reopen(LOCAL, pipeline)
     assert_good(lake, fresh, pipeline)
 
 

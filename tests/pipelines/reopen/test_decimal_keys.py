@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.lake import LOCAL, Lake, at
-from tests.pipelines.reopen.lake_rows import reopen
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.lease import Lease
@@ -68,11 +67,11 @@ def test_late_rows_of_one_key_are_reopened_without_those_of_its_neighbours(
     arrive(lake, pipeline, kind, *((account, at("01:10")) for account in accounts), (accounts[0], at("09:00")))
     arrive(lake, pipeline, kind, *((account, at("01:20")) for account in accounts))
     assert shown(lake, pipeline) == dict.fromkeys(accounts, 1)
-    manifest = reopen(lake, pipeline, Selection(key=(str(accounts[1]),)))
+    manifest = lake.reopen(LOCAL, pipeline, Selection(key=(str(accounts[1]),)))
     assert manifest is not None
     assert manifest.counters["reopened"] == 1
     assert shown(lake, pipeline) == {accounts[0]: 1, accounts[1]: 2, accounts[2]: 1}
-    assert reopen(lake, pipeline) is not None
+    assert lake.reopen(LOCAL, pipeline) is not None
     assert shown(lake, pipeline) == dict.fromkeys(accounts, 2)
 
 

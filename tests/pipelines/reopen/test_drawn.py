@@ -14,8 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
-from tests.pipelines.reopen import lake_rows
-from tests.pipelines.reopen.lake_rows import reopen
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
@@ -157,11 +155,11 @@ def the_law_holds(folder: Path, kind: str, seed: int) -> bool:
     drawn.arrive(4)
     drawn.stream()
     if drawn.draw.random() < 0.5:
-        reopen(drawn.lake, drawn.pipeline)
+        drawn.lake.reopen(LOCAL, drawn.pipeline)
     drawn.change(parallelism=drawn.draw.choice([1, 2, 4]), checkpoint_interval=drawn.draw.choice([1, 9]) * MINUTE)
     drawn.arrive(4)
     drawn.end()
-    reopen(drawn.lake, drawn.pipeline)
+    drawn.lake.reopen(LOCAL, drawn.pipeline)
     return drawn.final() == drawn.from_scratch() and drawn.late() == 0
 
 
@@ -174,7 +172,7 @@ def nothing_counts_twice(folder: Path, kind: str, seed: int) -> bool:
     drawn.arrive(3)
     drawn.end()
     try:
-        reopen(drawn.lake, drawn.pipeline)
+        drawn.lake.reopen(LOCAL, drawn.pipeline)
     except Refused:
         drawn.draw.random()
     return drawn.counted() + drawn.late() == drawn.events()
@@ -210,10 +208,8 @@ def found_by_a_draw(folder: Path, law: Callable[[Path, str, int], bool], kind: s
 
 @pytest.mark.long
 def test_the_draws_find_a_watermark_that_forgets_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(tables: Any, newest: int, by_clock: bool = False) -> passed.JudgedAt:
-        return passed.judged_at(tables, newest)
-
-    monkeypatch.setattr(lake_rows, "judged_at", forgetful)
+    judged_at = passed.judged_at
+    monkeypatch.setattr(passed, "judged_at", lambda tables, newest, by_clock=False: judged_at(tables, newest))
     assert found_by_a_draw(tmp_path, the_law_holds, "sliding", 12)
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from tests.conditions import CONDITIONS, is_kept
-from tests.lake import Row
-from tests.pipelines.reopen import lake_rows
-from tests.pipelines.reopen.lake_rows import reopen
+from tests.lake import LOCAL, Row
 from tests.pipelines.reopen.test_drawn import ASSIGNERS, DAY, END, MINUTE, USERS, Drawn, found_by_a_draw
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.reopen.recompute_rows import SourceRows
+from tidegate.pipelines.run import corrections
 from tidegate.windowing import WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
@@ -46,10 +47,10 @@ def the_law_holds(folder: Path, kind: str, seed: int) -> bool:
         drawn.arrive(3)
         drawn.stream()
         if drawn.draw.random() < 0.3:
-            reopen(drawn.lake, drawn.pipeline)
+            drawn.lake.reopen(LOCAL, drawn.pipeline)
         drawn.change(**free_change(drawn.draw))
     drawn.end()
-    reopen(drawn.lake, drawn.pipeline)
+    drawn.lake.reopen(LOCAL, drawn.pipeline)
     return drawn.final() == drawn.from_scratch() and drawn.late() == 0
 
 
@@ -108,7 +109,7 @@ class Told(Drawn):
         """Windows of late rows that waited hold all that was read of them and `where` of today keeps."""
         rows = self.lake.rows(self.pipeline, "late").to_pylist()
         waited = {self.windows[row["value"]] for row in rows if row["reopened"] is None}
-        reopen(self.lake, self.pipeline)
+        self.lake.reopen(LOCAL, self.pipeline)
         for waiting in waited:
             held = {value for value, window in self.windows.items() if window == waiting and self.keeps(value)}
             self.contents[waiting] = held
@@ -160,6 +161,9 @@ def test_both_hold_on_many_streams(tmp_path: Path, kind: str, seed: int) -> None
 
 
 def test_the_draws_find_a_reopening_that_ignores_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything: Callable[..., bool] = lambda where, row: True  # noqa: E731
-    monkeypatch.setattr(lake_rows, "is_kept", everything)
+    def everything(engine: Engine, source: OpenInput, *given: Any) -> SourceRows:
+        pipeline = replace(source.bound.pipeline, where=None)
+        return SourceRows(engine, OpenInput.open(engine, given[1], pipeline), *given)
+
+    monkeypatch.setattr(corrections, "SourceRows", everything)
     assert found_by_a_draw(tmp_path, where_is_held, "tumbling", 8)
