@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,22 @@ def lake_of(folder: Path) -> Lake:
     return lake
 
 
-def children() -> list[psutil.Process]:
-    """The processes of pools of this process."""
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if "loky.backend.popen" in str(child.cmdline())]
+Children = Callable[[], list[psutil.Process]]
 
 
-def test_a_process_that_is_killed_fails_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> None:
+@pytest.fixture
+def children() -> Children:
+    """Return the processes of pools that the test started; other tests of this process may have theirs."""
+
+    def of_pools() -> list[psutil.Process]:
+        found = psutil.Process().children(recursive=True)
+        return [child for child in found if "loky.backend.popen" in str(child.cmdline())]
+
+    before = {child.pid for child in of_pools()}
+    return lambda: [child for child in of_pools() if child.pid not in before]
+
+
+def test_a_process_that_is_killed_fails_the_epoch_and_the_next_run_goes_on(tmp_path: Path, children: Children) -> None:
     lake, order = lake_of(tmp_path / "lake"), tmp_path / "die"
     # The function is part of the pipeline's code, so it stays the same.
     pipeline = hourly_pipeline(compute=KeyedProcess(Killing(str(order), os.getpid())), parallelism=2)
@@ -74,7 +84,7 @@ def test_a_process_that_is_killed_fails_the_epoch_and_the_next_run_goes_on(tmp_p
     assert len(lake.rows(pipeline, "results")) > 0
 
 
-def test_closed_it_leaves_no_process(tmp_path: Path) -> None:
+def test_closed_it_leaves_no_process(tmp_path: Path, children: Children) -> None:
     lake = lake_of(tmp_path)
     engine = LocalEngine(cores=2, rows_in_driver=0)
     lake.stream(engine, hourly_pipeline(parallelism=2))
