@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.transaction import AddAction
 
+from tests.commit_times import date_commit, newest_entry
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import results
@@ -141,16 +142,7 @@ class Lake:
             size = Path(self.path(table), name).stat().st_size
             actions.append(AddAction(name, size, {}, self.clock(), True, json.dumps({"numRecords": len(rows)})))
         handle.create_write_transaction(actions, "append", handle.schema())
-        self.date_newest_commit(table)
-
-    def date_newest_commit(self, table: str = "events") -> None:
-        """Give the newest commit of a table the time of the clock."""
-        log = max(Path(self.path(table), "_delta_log").glob("*.json"))
-        actions = [json.loads(line) for line in log.read_text().splitlines()]
-        for action in actions:
-            if "commitInfo" in action:
-                action["commitInfo"]["timestamp"] = self.clock.now
-        log.write_text("\n".join(map(json.dumps, actions)))
+        date_commit(newest_entry(self.path(table)), self.clock.now)
 
     def write(self, rows: pa.Table, table: str = "events") -> int:
         """Add rows in one commit; the table's version."""

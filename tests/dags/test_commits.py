@@ -19,6 +19,7 @@ from airflow.triggers.base import BaseEventTrigger
 from airflow.utils.types import DagRunType
 from deltalake import DeltaTable
 
+from tests.commit_times import date_commit
 from tests.dags.project import write_project
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.listed_files import ListedFiles
@@ -111,11 +112,7 @@ def test_maintenance_of_a_source_without_rows_starts_a_run_after_a_day_and_the_r
     events.optimize.compact()
     config = project(lake)
     assert SourceWatch(config, "hours").look().unread is None
-    entry = Path(lake.path("events"), "_delta_log", entry_name(2))
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    for action in actions:
-        action.get("commitInfo", {})["timestamp"] = lake.clock() - 86_400_000
-    entry.write_text("\n".join(map(json.dumps, actions)))
+    date_commit(Path(lake.path("events"), "_delta_log", entry_name(2)), lake.clock() - 86_400_000)
     watch = SourceWatch(config, "hours")
     assert watch.look().unread == "version 2 of events"
     stream(lake)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tests.commit_times import date_commit, newest_entry
 from tests.lake import EVENTS, session_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.binding import bind
@@ -121,12 +121,7 @@ class ByHand:
     def dated(self, moment: datetime) -> None:
         """Let every newest commit of the pipeline's tables be of a moment, as their logs tell it."""
         for table in ALL:
-            newest = max(Path(self.tables.path(table), "_delta_log").glob("*[0-9].json"))
-            actions = [json.loads(line) for line in newest.read_text().splitlines()]
-            for action in actions:
-                if "commitInfo" in action:
-                    action["commitInfo"]["timestamp"] = to_millis(moment)
-            newest.write_text("\n".join(map(json.dumps, actions)) + "\n")
+            date_commit(newest_entry(self.tables.path(table)), to_millis(moment))
 
     def committed(self, planned: HandPlan, step: Callable[[], None] = lambda: None) -> Manifest:
         """Operate and commit a plan; `step` happens in between."""

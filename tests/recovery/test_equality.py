@@ -6,7 +6,6 @@ to older snapshots and go on at another parallelism: panes, late rows and state 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.commit_times import date_commit
 from tests.lake import DAY0, LOCAL, Lake, Row, hourly_pipeline, session_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
 from tests.recovery.steps import STEPS
@@ -132,12 +132,8 @@ def arrive(lake: Lake) -> None:
 def commits_come_hourly(lake: Lake, table: str, apart: timedelta = HOUR) -> None:
     """Give the commits of the source times of their own, and the driver a clock that stands at the last."""
     for log in sorted(Path(lake.path(table), "_delta_log").glob("*.json")):
-        actions = [json.loads(line) for line in log.read_text().splitlines()]
-        for action in actions:
-            if "commitInfo" in action:
-                lake.clock.now = to_millis(DAY0 + int(log.stem) * apart)
-                action["commitInfo"]["timestamp"] = lake.clock.now
-        log.write_text("\n".join(map(json.dumps, actions)))
+        lake.clock.now = to_millis(DAY0 + int(log.stem) * apart)
+        date_commit(log, lake.clock.now)
 
 
 def stream(lake: Lake, pipeline: Pipeline, files: int) -> None:

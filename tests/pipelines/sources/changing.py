@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from tests.commit_times import date_commit
 from tests.lake import DAY0, EVENTS, Lake
 
 MINUTE = timedelta(minutes=1)
@@ -133,12 +132,4 @@ class Changing:
         self.lake.clock.now += int(hours * 3_600_000)
         number = self.version if version is None else version
         log = Path(self.lake.path("events"), "_delta_log", f"{number:020d}.json")
-        # The checksum that Hadoop keeps of the file would not be its own any more.
-        log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
-        actions: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
-        for action in actions:
-            if "commitInfo" in action:
-                action["commitInfo"]["timestamp"] = self.lake.clock.now
-            if "add" in action:
-                action["add"]["modificationTime"] = self.lake.clock.now
-        log.write_text("\n".join(map(json.dumps, actions)) + "\n")
+        date_commit(log, self.lake.clock.now, with_files=True)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.commit_times import date_commit
 from tests.lake import EVENTS, at
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
@@ -48,16 +48,9 @@ def test_every_version_that_added_data_is_a_commit_in_order(tmp_path: Path) -> N
 
 def test_the_time_of_a_commit_is_what_the_log_says_and_not_that_of_a_file(tmp_path: Path) -> None:
     append(tmp_path, 1)
-    actions = [json.loads(line) for line in entry(tmp_path, 0).read_text().splitlines()]
-    for action in actions:
-        if "commitInfo" in action:
-            action["commitInfo"]["timestamp"] = 1_234
-    entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
+    date_commit(entry(tmp_path, 0), 1_234)
     assert next(log(tmp_path).unread(-1)).time == 1_234
-    for action in actions:
-        if "commitInfo" in action:
-            action["commitInfo"]["inCommitTimestamp"] = 5_678
-    entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
+    date_commit(entry(tmp_path, 0), 5_678, "inCommitTimestamp")
     assert next(log(tmp_path).unread(-1)).time == 5_678
 
 

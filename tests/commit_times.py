@@ -1,0 +1,34 @@
+"""The times of commits, which a test gives them in their log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tidegate.windowing.time import Millis
+
+
+def newest_entry(table: str) -> Path:
+    """Return the newest entry of a table's log."""
+    return max(Path(table, "_delta_log").glob("*[0-9].json"))
+
+
+def date_commit(entry: Path, time: Millis, field: str = "timestamp", with_files: bool = False) -> None:
+    """Give a commit a time.
+
+    Args:
+        entry: its entry in the log.
+        time: the time.
+        field: field of `commitInfo` that has it.
+        with_files: True to give it to the files that the commit added, too.
+    """
+    # The checksum that Hadoop keeps of the file would not be its own any more.
+    entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+    actions: list[dict[str, Any]] = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"][field] = time
+        if with_files and "add" in action:
+            action["add"]["modificationTime"] = time
+    entry.write_text("\n".join(map(json.dumps, actions)) + "\n")
