@@ -29,6 +29,23 @@ TRAILING = (
 )
 
 
+def rows_of(
+    rows: pa.Table, reasons: pa.Array | pa.ChunkedArray, schema: pa.Schema, timeline: int, epoch: int
+) -> pa.Table:
+    """Return rows for the table.
+
+    Args:
+        rows: rows of a source, with the columns of an input.
+        reasons: the reason of each row.
+        schema: columns of the table.
+        timeline: the timeline of the epoch.
+        epoch: the epoch that found them.
+    """
+    constants = [pa.repeat(value, len(rows)) for value in (timeline, epoch, False)]
+    columns = [*rows.columns, reasons, *constants]
+    return pa.table([column.cast(field.type) for field, column in zip(schema, columns, strict=True)], schema=schema)
+
+
 def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
     """Return the columns of the table: those of the input, then the reason and the epoch."""
     return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])

@@ -34,8 +34,6 @@ _ROWS_IN_DRIVER = 300_000
 """Rows up to which an epoch runs in the driver: sending it to processes that run already costs as much."""
 _ROWS_TO_START = 1_000_000
 """Rows from which on it pays to start the processes: each imports the libraries first."""
-_UNKNOWN = 1_000_000
-"""Rows of a file whose number is not recorded."""
 _ROWS_OF_A_BATCH = 100_000
 _PREFIX = "exchange-"
 
@@ -114,7 +112,7 @@ class LocalEngine:
         are_placed: bool = False,
     ) -> pa.Table:
         """Run a function over the judged rows of a slice; see `Engine.over`."""
-        heaps = self._heaps(files, range(len(files.parts)))
+        heaps = self._heaps(files)
         calls = [_Call(lambda numbers: run(files.judged(numbers, names)), heap) for heap in heaps]
         batches = [batch for call in calls for batch in call()] if len(calls) < 2 else self._in_pool(calls)
         return pa.Table.from_batches(batches, schema)
@@ -142,7 +140,7 @@ class LocalEngine:
         """Pack events by shard into files, and run a function once for each shard; see `Engine.exchanged`."""
         with self._folder() as folder:
             if files is not None and files.parts:
-                heaps = self._heaps(files, range(len(files.parts)))
+                heaps = self._heaps(files)
                 packing = _Packing(folder, files, pack, frozenset(markers))
                 calls = [_Call(packing.write, (task, heap)) for task, heap in enumerate(heaps)]
                 _ = [call() for call in calls] if len(calls) < 2 else self._in_pool(calls)
@@ -171,12 +169,10 @@ class LocalEngine:
             return self.cores > 1 and rows > self._rows_in_driver
         return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
 
-    def _heaps(self, files: FileSlice, numbers: Sequence[int]) -> list[list[int]]:
-        """Return the parts that each task reads; one heap, for the driver, if they have few rows."""
-        rows = sum(
-            _UNKNOWN if files.parts[number].rows is None else files.parts[number].rows or 0 for number in numbers
-        )
-        return heaped(files.parts, numbers, self.tasks(max(1, len(numbers)), rows))
+    def _heaps(self, files: FileSlice) -> list[list[int]]:
+        """Return the numbers of the parts that each task reads; one heap, for the driver, if they have few rows."""
+        parts = files.parts
+        return heaped(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
 
     def _in_pool(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
         if self._pool is None:

@@ -24,7 +24,7 @@ from tidegate.windowing.compute import Windows
 
 
 def commit(
-    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str = "spark"
+    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str | None = None
 ) -> Manifest:
     """Commit the state and the manifest of the epoch, and return the manifest.
 
@@ -32,7 +32,7 @@ def commit(
         plan: the plan.
         outcomes: the outcomes of all shards.
         phases: durations in seconds.
-        engine: name of the engine that ran the tasks, for the manifest.
+        engine: the engine that ran the tasks, as the manifest names it.
 
     Raises:
         Refused: another driver committed since the plan was made, or a file is not where it was written.
@@ -68,7 +68,7 @@ def _of_parent(
 
 
 def _manifest(
-    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str = "spark"
+    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str | None = None
 ) -> Manifest:
     bound, counts = plan.bound, plan.counts
     shards = sorted((outcome for outcome in outcomes if outcome.shard >= 0), key=lambda outcome: outcome.shard)
@@ -144,7 +144,7 @@ def _manifest(
         run_id=plan.run_id,
         started_at=plan.started_at,
         library_version=version("tidegate"),
-        engine=None if engine == "spark" else engine,
+        engine=engine,
     )
 
 

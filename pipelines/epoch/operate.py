@@ -196,16 +196,8 @@ def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[JudgedRows])
     parts = []
     for rows in judged:
         for reason, flags in rows.rejected.items():
-            whole, count = files.as_rows(rows, flags), int(flags.sum())
-            constants = (
-                (reason, pa.string()),
-                (job.timeline, pa.int64()),
-                (job.epoch, pa.int64()),
-                (False, pa.bool_()),
-            )
-            columns = [*whole.columns, *(pa.array([value] * count, kind) for value, kind in constants)]
-            typed = [column.cast(field.type) for field, column in zip(schema, columns, strict=True)]
-            parts.append(pa.table(typed, schema=schema))
+            whole = files.as_rows(rows, flags)
+            parts.append(rejects.rows_of(whole, pa.repeat(reason, len(whole)), schema, job.timeline, job.epoch))
     if not parts:
         return
     table = pa.concat_tables(parts)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-import pyarrow as pa
-
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
@@ -85,7 +83,7 @@ def commit_recomputed(
     outcomes: Sequence[ShardOutcome],
     moved: Mapping[str, object] = MappingProxyType({}),
     seconds: float = 0.0,
-    engine: str = "spark",
+    engine: str | None = None,
 ) -> Manifest:
     """Commit the corrections, the late rows that they take in, and the new position; return the manifest.
 
@@ -94,7 +92,7 @@ def commit_recomputed(
         outcomes: the outcomes of the shards that computed windows.
         moved: fields of the manifest that change, such as the positions.
         seconds: duration of the job.
-        engine: name of the engine that ran the tasks, for the manifest.
+        engine: the engine that ran the tasks, as the manifest names it.
 
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.
@@ -144,7 +142,7 @@ def commit_recomputed(
             "next_panes": _next_panes(plan, outcomes),
             "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
             "run_id": epoch.run_id,
-            "engine": None if engine == "spark" else engine,
+            "engine": engine,
             **moved,
         }
     )
@@ -162,11 +160,8 @@ def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
     """Write the rows that came and can't be used for table rejects, and return the file."""
     rows, schema = changed.rejected_rows(), epoch.bound.table_schemas[rejects.NAME]
     reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
-    constants = [pa.repeat(value, len(rows)) for value in (epoch.timeline, epoch.epoch, False)]
-    columns = [*rows.columns, reasons, *constants]
-    typed = [column.cast(field.type) for field, column in zip(schema, columns, strict=True)]
     path = epoch.tables.path(rejects.NAME)
-    table = pa.table(typed, schema=schema)
+    table = rejects.rows_of(rows, reasons, schema, epoch.timeline, epoch.epoch)
     file = write_file(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
     if file is None:
         raise TidegateError(f"nothing to write to table {path}")

@@ -44,9 +44,6 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
 
-_MANY = 1_000_000
-"""Rows of a file whose number is not recorded."""
-
 
 @dataclass(frozen=True, slots=True)
 class FirstRun:
@@ -168,7 +165,7 @@ class SourceRows:
         def events(judged: Iterator[JudgedRows]) -> Iterator[pa.Table]:
             return events_within(key, files, judged, spans)
 
-        rows = sum(_MANY if part.rows is None else part.rows for part in files.parts)
+        rows = files.expected_rows
         cores = self._engine.cores
         # Most corrections read few files, so each task reads all of them.
         tasks = min(self._engine.tasks(len(job.files), rows), cores)

@@ -5,7 +5,7 @@
                     watermark if rows came that are ahead of it
                     `correct_since`: a backfill before it runs an interval, one epoch up to the newest version
 
-Both end in one recompute: plan, operate, commit, publish. docs/architecture.md has the file of each step.
+Both end in one recompute: plan, operate, commit, publish. docs/the-life-of-a-correction.md has the file of each step.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def _recompute(
     if is_empty and isinstance(asked, Selection):
         return None
     driver.lease.check()
-    manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.engine.name)
+    manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.recorded_engine)
     driver.step("committed")
     driver.publish(manifest)
     return manifest

@@ -76,6 +76,11 @@ class Driver:
     times: StepTimes = field(default_factory=StepTimes)
     _handles: Handles | None = field(default=None, init=False, repr=False)
 
+    @property
+    def recorded_engine(self) -> str | None:
+        """Name of the engine as a manifest keeps it; None for Spark, which older manifests don't name."""
+        return None if self.engine.name == "spark" else self.engine.name
+
     def shards(self) -> int:
         """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
         wanted = self.pipeline.parallelism or self.engine.cores
@@ -143,7 +148,8 @@ class Driver:
         with told_as(
             f"{epoch} can't be committed", "Correct the cause and run again: the run continues from the newest snapshot"
         ):
-            manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)}, self.engine.name)
+            phases = {"operate": round(time.perf_counter() - began, 3)}
+            manifest = commit(plan, outcomes, phases, self.recorded_engine)
         self.step("committed")
         self.publish(manifest)
         return manifest

@@ -30,6 +30,8 @@ from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis
 
+_MANY = 1_000_000
+
 
 @dataclass(frozen=True)
 class EventShape:
@@ -134,6 +136,11 @@ class FileSlice:
             return pa.nulls(rows, field.type)
         column = plain(judged.table[field.name.removeprefix(prefix)])
         return column if column.type == field.type else column.cast(field.type)
+
+    @property
+    def expected_rows(self) -> int:
+        """Number of rows of all parts, for the choice of tasks; a part whose number is not recorded counts as many."""
+        return sum(_MANY if part.rows is None else part.rows for part in self.parts)
 
     def as_rows(self, judged: JudgedRows, wanted: Bools) -> pa.Table:
         """Return judged rows with all columns of a source row.

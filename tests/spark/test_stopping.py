@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
-from tests.pipelines.cli.project import CODE, TOML
+from tests.pipelines.cli.project import CODE, SPARK_TOML
 from tidegate.pipelines.errors import Stopped
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.backfill import backfill
@@ -37,7 +37,7 @@ def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_l
     project, source = tmp_path / "project", Lake(tmp_path / "project")
     project.mkdir()
     source.append(("ann", at("08:00"), 8), ("ann", at("10:00"), 10))
-    (project / "tidegate.toml").write_text(TOML.replace('engine = "local"', 'engine = "spark"'))
+    (project / "tidegate.toml").write_text(SPARK_TOML)
     (project / "of_the_project.py").write_text(CODE)
     command = [sys.executable, "-m", "tidegate.pipelines.cli", "stream", "sessions", "--interval", "1s"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(project)])}

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.lake import Lake, at
-from tests.pipelines.cli.project import TOML
+from tests.pipelines.cli.project import SPARK_TOML
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -109,7 +109,7 @@ def project(folder: Path, code: str) -> Lake:
     lake.append(("ann", at("10:00"), 1), ("bob", at("14:00"), 1))
     spark = f'\n[spark]\n"spark.hadoop.fs.s3a.secret.key" = "{SECRET}"\n"spark.driver.memory" = "777m"\n'
     spark += '"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"\n'
-    (folder / "tidegate.toml").write_text(TOML.replace('engine = "local"', 'engine = "spark"') + spark)
+    (folder / "tidegate.toml").write_text(SPARK_TOML + spark)
     (folder / "of_the_project.py").write_text(code)
     return lake
 

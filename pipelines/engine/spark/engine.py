@@ -159,23 +159,14 @@ class SparkEngine:
         are_placed: bool = False,
     ) -> pa.Table:
         """Run a function over the judged rows of a slice; see `Engine.over`."""
-        unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
-
-        def renamed(judged: Iterator[JudgedRows]) -> Batches:
-            # Names may have dots, which Spark would take for fields.
-            return (batch.rename_columns(unnamed.names) for batch in run(judged))
-
-        batches = _collected(self._frame(files, renamed, unnamed, names, are_placed))
+        run, unnamed = _unnamed(run, schema)
+        batches = _collected(self._frame(files, run, unnamed, names, are_placed))
         return pa.Table.from_batches(batches, unnamed).rename_columns(schema.names)
 
     def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
         """Run a function over the judged rows of a slice, and yield its rows in order; see `Engine.in_order`."""
-        unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
-
-        def renamed(judged: Iterator[JudgedRows]) -> Batches:
-            return (batch.rename_columns(unnamed.names) for batch in run(judged))
-
-        ordered = self._frame(files, renamed, unnamed, names).orderBy(
+        run, unnamed = _unnamed(run, schema)
+        ordered = self._frame(files, run, unnamed, names).orderBy(
             *(unnamed.names[schema.get_field_index(name)] for name in by)
         )
         # As bytes, values come as Arrow gives them, whatever Spark would make of them on the driver.
@@ -328,6 +319,16 @@ def _judged(
                 f"source table {table.name}: a row of file {origin_of_rows}, which no commit that is read added. "
                 "Nothing was committed; this is a fault of tidegate"
             )
+
+
+def _unnamed(run: Run, schema: pa.Schema) -> tuple[Run, pa.Schema]:
+    """Return a function and its schema with numbered columns: names may have dots, which Spark takes for fields."""
+    unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
+
+    def renamed(judged: Iterator[JudgedRows]) -> Batches:
+        return (batch.rename_columns(unnamed.names) for batch in run(judged))
+
+    return renamed, unnamed
 
 
 def _tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

@@ -23,6 +23,8 @@ object = "of_the_project:sessions"
 start = 2024-03-01
 """
 
+SPARK_TOML = TOML.replace('engine = "local"', 'engine = "spark"')
+
 CODE = """
 from tests.lake import session_pipeline
 
