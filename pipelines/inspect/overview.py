@@ -34,11 +34,6 @@ def pipeline_names(config_file: str | Path) -> list[str]:
 def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """Return the overview of a pipeline: watermark, lag, driver, snapshots and savepoints, open windows, quality.
 
-    Args:
-        config_file: tidegate.toml.
-        pipeline: a name in it.
-        clock: returns the present time, seconds since 1970.
-
     Raises:
         UsageError: there is no such pipeline.
     """

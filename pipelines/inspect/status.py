@@ -61,10 +61,6 @@ class PipelineStatus:
 def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
     """Return the present status of a pipeline.
 
-    Args:
-        config_file: tidegate.toml.
-        pipeline: a name in it.
-
     Raises:
         UsageError: there is no such pipeline.
         Refused: its table can't be trusted.

@@ -181,14 +181,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def column_uses(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str, schema: pa.Schema) -> ColumnUses | None:
-    """Return the uses of the inputs' columns in one of the pipeline's tables; None for a table without source values.
-
-    Args:
-        pipeline: the pipeline.
-        inputs: its inputs.
-        table: `results`, `late` or `rejects`.
-        schema: columns of the table.
-    """
+    """Return the uses of the inputs' columns in a table of the pipeline; None for a table without source values."""
     if table == results.NAME:
         of_compute = _of_windows if isinstance(pipeline.compute, Windows) else _of_elements
         fields = [*_of_keys(pipeline, inputs), *of_compute(pipeline, inputs, schema)]

@@ -34,13 +34,6 @@ def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: R
     """Return what changed in view `final` or `latest` between two moments of the timeline of the files.
 
     A row that came has `+` in column `op`; a row that left has `-`.
-
-    Args:
-        files: the files of table results.
-        key: names of the key columns.
-        start: the earlier moment.
-        end: the later moment.
-        only_final: True for view `final`.
     """
     if not start.epoch:
         return final(files, key, end) if only_final else latest(files, key, end)

@@ -90,13 +90,7 @@ def identity(key: Sequence[str]) -> list[str]:
 
 
 def windows_with_several_panes(files: Files, until: Reached, among: pa.Array | None = None) -> pa.Array:
-    """Return the ids of windows of which a pane is not the first, or is retracted.
-
-    Args:
-        files: the files of table results.
-        until: the newest epoch that counts.
-        among: ids to choose from; None for all.
-    """
+    """Return the ids of windows of which a pane is not the first, or is retracted."""
     later = (pc.field("epoch") <= until.epoch) & ((pc.field("pane") > 0) | (pc.field("op") == "-"))
     if among is not None:
         later &= pc.field("window_id").isin(among)

@@ -43,12 +43,7 @@ def write_report(
 
 
 def render(run: RunReport, now: datetime | None = None) -> str:
-    """Return the page as HTML that loads nothing from elsewhere.
-
-    Args:
-        run: numbers and windows of the run.
-        now: printed as the time of drawing.
-    """
+    """Return the page as HTML that loads nothing from elsewhere."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

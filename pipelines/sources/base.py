@@ -250,10 +250,6 @@ class ChangingSource(Protocol):
     def changed(self, after: int, until: int) -> ChangedFiles:
         """Return the files in which two versions differ.
 
-        Args:
-            after: the older version.
-            until: the newer version.
-
         Raises:
             Refused: a version between them is not recorded any more.
             ChangeGone: one of the files is gone.
@@ -263,10 +259,6 @@ class ChangingSource(Protocol):
         """Return the files in which a version and the head differ, with the bounds of their event times.
 
         Files of the older version may be gone: the bounds are those that the source records.
-
-        Args:
-            after: the older version.
-            timestamp: column of the event time.
 
         Raises:
             Refused: a version between them is not recorded any more.

@@ -237,14 +237,7 @@ def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice
 def slice_of(
     bound: BoundPipeline, sources: Sequence[Source], choices: Sequence[Choice], columns: Sequence[InputColumns]
 ) -> FileSlice:
-    """Return the slice of a pipeline's inputs, without files.
-
-    Args:
-        bound: the pipeline.
-        sources: the source of each input, in order.
-        choices: who reads each input.
-        columns: the columns of each input.
-    """
+    """Return the slice of a pipeline's inputs, without files."""
     pipeline = bound.pipeline
     tables = []
     for part, source, choice, typed in zip(bound.inputs, sources, choices, columns, strict=True):

@@ -97,9 +97,6 @@ class FileSlice:
         """Yield the usable rows of parts that the tasks evaluate: event time, commit, origin, key and used columns.
 
         Keys of text or bytes are dictionaries.
-
-        Args:
-            numbers: numbers of the parts; None for all.
         """
         return map(self.events_of, self.judged(numbers))
 
@@ -143,12 +140,7 @@ class FileSlice:
         return sum(_MANY if part.rows is None else part.rows for part in self.parts)
 
     def as_rows(self, judged: JudgedRows, wanted: Bools) -> pa.Table:
-        """Return judged rows with all columns of a source row.
-
-        Args:
-            judged: the rows.
-            wanted: True for each row to return.
-        """
+        """Return judged rows with all columns of a source row."""
         part, table, flags = self.parts[judged.number], self.table_of(judged.number), pa.array(wanted)
         rows = table.source_rows(part, judged.places[wanted]) if judged.rows is None else judged.rows.filter(flags)
         return self._in_shape(table, rows, [judged.table[column].filter(flags) for column in table.columns.key])

@@ -51,13 +51,7 @@ class JudgedRows:
         return usable
 
     def moving(self, part: FilePart, columns: SourceColumns, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield rows whose times move the watermark, as columns of events with their times.
-
-        Args:
-            part: the part of the rows.
-            columns: columns of the part's table.
-            names: the columns of events that were read.
-        """
+        """Yield rows whose times move the watermark, as columns of events with their times."""
         wanted = self.usable(part.since, part.until)
         yield self.table.filter(pa.array(wanted)), self.times[wanted]
         if columns.all_move and self.dropped is not None:

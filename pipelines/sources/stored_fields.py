@@ -81,11 +81,6 @@ def has_numbers(in_file: pa.Schema) -> bool:
 def converted(column: pa.ChunkedArray, kind: pa.DataType, field: StoredField) -> pa.ChunkedArray:
     """Return a column of a file in the type of the table. Fields that the file lacks are null.
 
-    Args:
-        column: the column as it was read.
-        kind: type of the column in the table.
-        field: the column as files store it.
-
     Raises:
         pa.ArrowException: the file's type can't become the table's without loss.
     """

@@ -261,12 +261,7 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
 
 
 def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
-    """Return the exit code of a session's JVM; None while it runs, or if it is not a child of this process.
-
-    Args:
-        session: the session.
-        within: seconds to wait for its end.
-    """
+    """Return the exit code of a session's JVM; None while it runs, or if it is not a child of this process."""
     if is_connect(session):
         return None
     started = jvm.process()

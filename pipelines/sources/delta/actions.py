@@ -74,13 +74,7 @@ def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
 
 
 def unreadable_entry(path: str, version: int, error: FileNotFoundError | ValueError) -> Refused:
-    """Return the error for a log entry that is gone or damaged.
-
-    Args:
-        path: path of the table.
-        version: version of the entry.
-        error: the error on reading it.
-    """
+    """Return the error for a log entry that is gone or damaged."""
     if isinstance(error, FileNotFoundError):
         return Refused(
             f"source table {path}: the log of version {version} is gone (cleaned up, or the table was replaced), so "

@@ -31,13 +31,7 @@ def removes_data(actions: Sequence[Action]) -> bool:
 
 
 def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
-    """Return the error for a version that removed or changed rows.
-
-    Args:
-        path: path of the table.
-        version: the version.
-        actions: its actions.
-    """
+    """Return the error for a version that removed or changed rows."""
     operation = commit_info(actions).get("operation")
     return Refused(
         f"source table {path} is not append-only: version {version} ({operation or 'unknown operation'}) removed or "
@@ -144,11 +138,6 @@ def fed_files(
 
     A commit that wrote files of the feed has all of its changes in them. Of other commits, as appends and deletions of
     whole files, the files that they added and removed have them. None if no commit wrote files of the feed.
-
-    Args:
-        commits: as of `changed_files`.
-        path_of: as of `changed_files`.
-        earlier: as of `changed_files`.
     """
     gone: list[SourceFile] = []
     came: list[SourceFile] = []

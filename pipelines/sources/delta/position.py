@@ -13,12 +13,6 @@ TABLE_ID = "table_id"
 def check_position(path: str, identity: str, head: int, position: Position) -> None:
     """Check that a position belongs to a table, not to another table with the same name.
 
-    Args:
-        path: path of the table.
-        identity: id of the table.
-        head: newest version of the table.
-        position: the position.
-
     Raises:
         ReplacedSource: the table was replaced.
         Refused: the table was set back to before the position, or a newer tidegate wrote the position.

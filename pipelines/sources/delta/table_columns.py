@@ -74,11 +74,7 @@ def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
 
 
 def collations(columns: str) -> dict[str, str]:
-    """Return the collation of each column that is not compared byte by byte.
-
-    Args:
-        columns: the table's schema in the log, JSON.
-    """
+    """Return the collation of each column that is not compared byte by byte."""
     by_name = {}
     for column in json.loads(columns)["fields"]:
         for place, collation in (column.get("metadata", {}).get("__COLLATIONS") or {}).items():
@@ -101,11 +97,6 @@ def unusual_columns(columns: str) -> dict[str, str]:
 
 def check_collations(part: Input, table: str, columns: str) -> None:
     """Refuse keys and source partitions with a collation in Spark, because tidegate compares them byte by byte.
-
-    Args:
-        part: the input.
-        table: path of the table.
-        columns: the table's schema in the log, JSON.
 
     Raises:
         Refused: the message names the column, and an expression that makes equal values equal bytes.

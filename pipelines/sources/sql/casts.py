@@ -1,11 +1,14 @@
-"""Casts between two types, with Spark's values and errors in ANSI mode."""
+"""Casts between two types, with Spark's values and errors in ANSI mode: a table of kernels by source and target.
+
+A kernel with `fails` raises an error for a value that can't be cast; without it, for TRY_CAST, the value becomes null.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,76 +72,15 @@ def _converted(node: Constant, kind: pa.DataType) -> Constant | None:
 
 
 def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Call:
-    call = partial(Call, arguments=(node,), type=kind)
-    t = pa.types
-    if t.is_string(source):
-        return _cast_text(node, kind, quiet)
-    if t.is_string(kind):
-        if t.is_integer(source) or t.is_boolean(source):
-            return call(plain_cast, options=(kind,))
-        if t.is_date(source):
-            return call(moments.date_text)
-        if source == times.UTC:
-            return call(moments.timestamp_text)
-    if t.is_integer(source):
-        if t.is_integer(kind):
-            if quiet and source.bit_width > kind.bit_width:
-                return call(integer_or_null, options=(kind,))
-            return call(plain_cast, options=(kind,), fails=source.bit_width > kind.bit_width)
-        if t.is_floating(kind):
-            return call(to_floating, options=(kind,))
-        if t.is_decimal(kind) and kind.precision - kind.scale >= DIGITS[source]:
-            return call(plain_cast, options=(kind,))
-        if t.is_boolean(kind):
-            return call(is_not_zero)
-        if kind == times.UTC:
-            return call(times.saturating_seconds)
-    if t.is_boolean(source) and (t.is_integer(kind) or t.is_floating(kind)):
-        return call(from_boolean, options=(kind,))
-    if t.is_floating(source):
-        if t.is_float64(kind) and isinstance(node, Call) and node.kernel is to_floating:
-            inner = node.arguments[0].type
-            if t.is_integer(inner) and inner.bit_width > _BITS_OF_FLOAT:
-                raise Unproven("Spark may leave the FLOAT between a whole number and a DOUBLE out")
-        if t.is_floating(kind):
-            return call(to_floating, options=(kind,))
-        if t.is_integer(kind):
-            return call(floating_to_integer, options=(kind,), fails=True)
-        if t.is_boolean(kind):
-            return call(is_not_zero)
-    if t.is_decimal(source):
-        if t.is_decimal(kind) and kind.scale >= source.scale and _whole_digits(kind) >= _whole_digits(source):
-            return call(plain_cast, options=(kind,))
-        if t.is_decimal(kind) and source.precision < _MOST_DIGITS:
-            return call(narrower_decimal, options=(kind, not quiet), fails=not quiet)
-        if t.is_float64(kind) and source.precision <= EXACT_DIGITS:
-            return call(decimal_to_double)
-        if t.is_integer(kind) and source.precision <= EXACT_DIGITS:
-            return call(decimal_to_integer, options=(kind,), fails=True)
-    if t.is_date(source) and kind == times.UTC:
-        return call(times.midnight, fails=True)
-    if source == times.UTC:
-        if t.is_date(kind):
-            return call(times.date_of)
-        if t.is_int64(kind):
-            return call(times.since_epoch, options=(1_000_000,))
+    if pa.types.is_float64(kind) and isinstance(node, Call) and node.kernel is pc.cast and pa.types.is_float32(source):
+        inner = node.arguments[0].type
+        if pa.types.is_integer(inner) and inner.bit_width > _BITS_OF_FLOAT:
+            raise Unproven("Spark may leave the FLOAT between a whole number and a DOUBLE out")
+    for row in _CASTS:
+        if any(is_(source) for is_ in row.sources) and any(is_(kind) for is_ in row.kinds) and row.when(source, kind):
+            fails = row.fails == "always" or (row.fails == "loudly" and not quiet)
+            return Call(row.kernel, (node,), kind, fails=fails, options=row.options(kind, not quiet))
     raise Unproven(f"CAST of {name_of(source)} to {name_of(kind)} is not proven")
-
-
-def _cast_text(node: Node, kind: pa.DataType, quiet: bool) -> Call:
-    call = partial(Call, arguments=(node,), type=kind, fails=not quiet)
-    if pa.types.is_integer(kind):
-        return call(text_to_integer, options=(kind, not quiet))
-    if pa.types.is_float64(kind):
-        return call(text_to_double, options=(not quiet,))
-    if pa.types.is_boolean(kind):
-        return call(text_to_boolean, options=(not quiet,))
-    # TRY_CAST may fail, too, for text with a zone by name.
-    if pa.types.is_date(kind):
-        return call(moments.to_date, options=(not quiet,))
-    if kind == times.UTC:
-        return call(moments.to_timestamp, options=(not quiet,), fails=True)
-    raise Unproven(f"CAST of string to {name_of(kind)} is not proven")
 
 
 DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
@@ -149,13 +91,10 @@ def _whole_digits(kind: Any) -> int:
     return int(kind.precision - kind.scale)
 
 
-def plain_cast(value: Value, kind: pa.DataType) -> Value:
-    """Cast by Arrow; a value out of range is an error."""
-    return value.cast(kind)
-
-
-def integer_or_null(value: Value, kind: pa.DataType) -> Value:
-    """Cast integers to narrower ones; a value out of range gives null."""
+def narrower_integer(value: Value, kind: pa.DataType, fails: bool) -> Value:
+    """Cast integers to narrower ones."""
+    if fails:
+        return value.cast(kind)
     (values,) = arrays(value)
     bounds = np.iinfo(kind.to_pandas_dtype())
     low, high = (pa.scalar(int(bound), values.type) for bound in (bounds.min, bounds.max))
@@ -164,13 +103,7 @@ def integer_or_null(value: Value, kind: pa.DataType) -> Value:
 
 
 def narrower_decimal(value: Value, kind: pa.DataType, fails: bool) -> Value:
-    """Cast decimals of less than 38 digits to fewer digits, before or after the point, where they are rounded half up.
-
-    Args:
-        value: the decimals.
-        kind: the type of decimals.
-        fails: True if a value out of range is an error; False if it gives null.
-    """
+    """Cast decimals of less than 38 digits to fewer digits; digits after the point are rounded half up."""
     (values,) = arrays(value)
     scale, whole = values.type.scale, _whole_digits(kind)
     wide = pa.decimal128(_MOST_DIGITS, scale)
@@ -186,11 +119,6 @@ def narrower_decimal(value: Value, kind: pa.DataType, fails: bool) -> Value:
             )
         numbers = pc.if_else(fits, numbers, pa.scalar(None, wide))
     return numbers.cast(kind)
-
-
-def to_floating(value: Value, kind: pa.DataType) -> Value:
-    """Cast numbers to double or float, rounded to the nearest."""
-    return pc.cast(value, kind, safe=False)
 
 
 def is_not_zero(value: Value) -> Value:
@@ -250,13 +178,7 @@ def _settled(texts: pa.Array, fits: pa.Array, fails: bool, kind: pa.DataType) ->
 
 
 def text_to_integer(value: Value, kind: pa.DataType, fails: bool) -> Value:
-    """Cast text to integers: digits with a sign, without a fraction.
-
-    Args:
-        value: the text.
-        kind: the type of integers.
-        fails: True if other text is an error; False if it gives null.
-    """
+    """Cast text to integers: digits with a sign, without a fraction."""
     texts = _texts(value)
     texts = _settled(texts, pc.match_substring_regex(texts, pattern=r"\A[+-]?[0-9]+\z"), fails, kind)
     digits = pc.replace_substring_regex(texts, pattern=r"\A([+-]?)0*([0-9])", replacement=r"\1\2")
@@ -279,13 +201,8 @@ _SPECIAL = {
 }
 
 
-def text_to_double(value: Value, fails: bool) -> Value:
-    """Cast text to doubles, rounded to the nearest.
-
-    Args:
-        value: the text.
-        fails: True if other text is an error; False if it gives null.
-    """
+def text_to_double(value: Value, _: pa.DataType, fails: bool) -> Value:
+    """Cast text to doubles, rounded to the nearest."""
     (texts,) = arrays(value)
     texts = pc.utf8_trim(texts, characters=_WHITE.rstrip("\x7f"))
     usual = pc.match_substring_regex(texts, pattern=r"\A-?[0-9]+(\.[0-9]+)?\z")
@@ -309,14 +226,81 @@ def _double(text: str, fails: bool) -> float | None:
     return None
 
 
-def text_to_boolean(value: Value, fails: bool) -> Value:
-    """Cast text to booleans.
-
-    Args:
-        value: the text.
-        fails: True if other text is an error; False if it gives null.
-    """
+def text_to_boolean(value: Value, _: pa.DataType, fails: bool) -> Value:
+    """Cast text to booleans."""
     texts = pc.ascii_lower(_texts(value))
     yes, no = (pc.is_in(texts, value_set=pa.array(words)) for words in (_TRUE, _FALSE))
     settled = _settled(texts, pc.or_(pc.or_(yes, no), texts.is_null()), fails, pa.bool_())
     return pc.if_else(settled.is_valid(), yes, pa.scalar(None, pa.bool_()))
+
+
+_Test = Callable[[pa.DataType], Any]
+
+
+class _Cast(NamedTuple):
+    sources: tuple[_Test, ...]
+    kinds: tuple[_Test, ...]
+    kernel: Callable[..., Value]
+    options: Callable[[pa.DataType, bool], tuple[Any, ...]] = lambda kind, fails: ()
+    fails: Literal["never", "always", "loudly"] = "never"
+    """Whether the kernel may raise an error; `loudly`: unless it is a TRY_CAST."""
+    when: Callable[[Any, Any], bool] = lambda source, kind: True
+    """A condition on both types."""
+
+
+def _kind_only(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
+    return (kind,)
+
+
+def _kind_and_fails(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
+    return (kind, fails)
+
+
+def _only_fails(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
+    return (fails,)
+
+
+def _unsafe(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
+    return (kind, False)
+
+
+def _has_room(source: Any, kind: Any) -> bool:
+    return bool(kind.scale >= source.scale) and _whole_digits(kind) >= _whole_digits(source)
+
+
+def _is_exact(source: Any, kind: Any) -> bool:
+    return bool(source.precision <= EXACT_DIGITS)
+
+
+_t = pa.types
+_TEXT, _BOOLEAN, _DATE, _DOUBLE = (_t.is_string,), (_t.is_boolean,), (_t.is_date,), (_t.is_float64,)
+_INTEGER, _FLOATING, _DECIMAL = (_t.is_integer,), (_t.is_floating,), (_t.is_decimal,)
+_TIMESTAMP: tuple[_Test, ...] = (times.UTC.equals,)
+
+_CASTS = (
+    _Cast(_TEXT, _INTEGER, text_to_integer, _kind_and_fails, "loudly"),
+    _Cast(_TEXT, _DOUBLE, text_to_double, _kind_and_fails, "loudly"),
+    _Cast(_TEXT, _BOOLEAN, text_to_boolean, _kind_and_fails, "loudly"),
+    # TRY_CAST may fail, too, for text with a zone by name.
+    _Cast(_TEXT, _DATE, moments.to_date, _only_fails, "loudly"),
+    _Cast(_TEXT, _TIMESTAMP, moments.to_timestamp, _only_fails, "always"),
+    _Cast((*_INTEGER, *_BOOLEAN), _TEXT, pc.cast, _kind_only),
+    _Cast(_DATE, _TEXT, moments.date_text),
+    _Cast(_TIMESTAMP, _TEXT, moments.timestamp_text),
+    _Cast(_INTEGER, _INTEGER, pc.cast, _kind_only, when=lambda source, kind: source.bit_width <= kind.bit_width),
+    _Cast(_INTEGER, _INTEGER, narrower_integer, _kind_and_fails, "loudly"),
+    _Cast((*_INTEGER, *_FLOATING), _FLOATING, pc.cast, _unsafe),
+    _Cast(_INTEGER, _DECIMAL, pc.cast, _kind_only, when=lambda source, kind: _whole_digits(kind) >= DIGITS[source]),
+    _Cast((*_INTEGER, *_FLOATING), _BOOLEAN, is_not_zero),
+    _Cast(_INTEGER, _TIMESTAMP, times.saturating_seconds),
+    _Cast(_BOOLEAN, (*_INTEGER, *_FLOATING), from_boolean, _kind_only),
+    _Cast(_FLOATING, _INTEGER, floating_to_integer, _kind_only, "always"),
+    _Cast(_DECIMAL, _DECIMAL, pc.cast, _kind_only, when=_has_room),
+    _Cast(_DECIMAL, _DECIMAL, narrower_decimal, _kind_and_fails, "loudly", lambda source, kind: source.precision < 38),
+    _Cast(_DECIMAL, _DOUBLE, decimal_to_double, when=_is_exact),
+    _Cast(_DECIMAL, _INTEGER, decimal_to_integer, _kind_only, "always", _is_exact),
+    _Cast(_DATE, _TIMESTAMP, times.midnight, fails="always"),
+    _Cast(_TIMESTAMP, _DATE, times.date_of),
+    _Cast(_TIMESTAMP, (_t.is_int64,), times.since_epoch, lambda kind, fails: (1_000_000,)),
+)
+"""All casts that are proven. The first row that fits is taken."""

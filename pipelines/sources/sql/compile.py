@@ -8,15 +8,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from tidegate.pipelines.sources.sql import numbers, texts, times
-from tidegate.pipelines.sources.sql.arithmetic import arithmetic, need_number
 from tidegate.pipelines.sources.sql.casts import cast
-from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing, lacks_function
+from tidegate.pipelines.sources.sql.functions import FUNCTIONS, TYPES, choose, concat, is_missing, lacks_function
+from tidegate.pipelines.sources.sql.operators import (
+    arithmetic,
+    compared,
+    decimal,
+    finite,
+    is_number,
+    moment_of,
+    need_number,
+    number_literal,
+)
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Misfit, Unproven, parse
-from tidegate.pipelines.sources.sql.types import compared, decimal, finite, is_number, moment_of, number_literal
 from tidegate.windowing.type_names import name_of
 
 _LONGEST_LIST = 10
@@ -32,16 +41,9 @@ _COMPARING: dict[type[exp.Expr], Callable[..., Any]] = {
 }
 
 _TYPES = {
-    exp.DType.BOOLEAN: pa.bool_(),
-    exp.DType.TINYINT: pa.int8(),
-    exp.DType.SMALLINT: pa.int16(),
-    exp.DType.INT: pa.int32(),
-    exp.DType.BIGINT: pa.int64(),
-    exp.DType.FLOAT: pa.float32(),
-    exp.DType.DOUBLE: pa.float64(),
-    exp.DType.TEXT: pa.string(),
-    exp.DType.DATE: pa.date32(),
-    exp.DType.TIMESTAMPTZ: times.UTC,
+    **{getattr(exp.DType, name.upper()): kind for name, kind in TYPES.items() if name not in ("string", "timestamp")},
+    exp.DType.TEXT: TYPES["string"],
+    exp.DType.TIMESTAMPTZ: TYPES["timestamp"],
 }
 
 
@@ -115,7 +117,7 @@ class _Compiler:
             if pa.types.is_integer(value.type) and -value.value >= 1 << (value.type.bit_width - 1):
                 raise Unproven(f"the literal {-value.value} is out of range for {name_of(value.type)}")
             return Constant(-value.value, value.type)
-        return Call(numbers.negate, (value,), value.type, fails=pa.types.is_integer(value.type))
+        return Call(pc.negate_checked, (value,), value.type, fails=pa.types.is_integer(value.type))
 
     def _arithmetic(self, node: exp.Expr) -> Node:
         return arithmetic(node, self.compile(node.this), self.compile(node.expression))
@@ -190,7 +192,7 @@ class _Compiler:
         value, pattern = self.compile(node.this), node.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string or not pa.types.is_string(value.type):
             raise Unproven("it is proven for text and a literal pattern only")
-        return Call(texts.matches, (value,), pa.bool_(), options=(to_re2(pattern.this),))
+        return Call(pc.match_substring_regex, (value,), pa.bool_(), options=(to_re2(pattern.this),))
 
     def _case(self, node: exp.Expr) -> Node:
         subject = node.args.get("this")
@@ -277,7 +279,7 @@ def as_condition(node: Node) -> Node:
 
 
 def _negated(node: Node) -> Node:
-    return Call(numbers.invert, (node,), pa.bool_())
+    return Call(pc.invert, (node,), pa.bool_())
 
 
 def _no_null(*nodes: Node) -> None:

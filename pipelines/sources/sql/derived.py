@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.sql.compile import as_condition, columns_of, compile_expression
 from tidegate.pipelines.sources.sql.expression import Expression
-from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
+from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array, columns_read
 from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 
 
@@ -48,9 +48,9 @@ class SourceSql:
         read: dict[str, None] = {}
         for name in names:
             program = self.programs.get(name)
-            read.update(dict.fromkeys([name] if program is None else sorted(program.columns)))
+            read.update(dict.fromkeys([name] if program is None else sorted(columns_read(program))))
         if self.where is not None:
-            read.update(dict.fromkeys(sorted(self.where.columns)))
+            read.update(dict.fromkeys(sorted(columns_read(self.where))))
         return list(read)
 
     def kept(self, rows: pa.Table) -> npt.NDArray[np.bool_] | None:
@@ -61,7 +61,7 @@ class SourceSql:
         """
         if self.where is None:
             return None
-        met = self._evaluated("where", self.where, _plain(rows, self.where.columns))
+        met = self._evaluated("where", self.where, _plain(rows, columns_read(self.where)))
         kept = np.asarray(pc.fill_null(met, False).to_numpy())
         return None if kept.all() else kept
 
@@ -82,7 +82,7 @@ class SourceSql:
             if program is None:
                 columns.append(rows[name])
                 continue
-            values = self._evaluated(f"columns[{name!r}]", program, _plain(rows, program.columns))
+            values = self._evaluated(f"columns[{name!r}]", program, _plain(rows, columns_read(program)))
             is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
             columns.append(values.dictionary_encode().unify_dictionaries() if is_text and name in key else values)
         return pa.table(columns, names=list(names))
@@ -167,7 +167,7 @@ def _with_field(fields: Sequence[pa.Field], added: pa.Field) -> list[pa.Field]:
 
 def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str]) -> Node:
     program = compile_expression(text, columns)
-    for name in sorted(program.columns):
+    for name in sorted(columns_read(program)):
         if name in unusual:
             raise Unproven(unusual[name])
     return program

@@ -7,16 +7,31 @@ from functools import partial
 from importlib.metadata import version
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.extras import is_installed
 from tidegate.pipelines.sources.sql import moments, numbers, texts, times
 from tidegate.pipelines.sources.sql.casts import cast
+from tidegate.pipelines.sources.sql.operators import common_type, compared, is_ordered
 from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node
 from tidegate.pipelines.sources.sql.reading import Unproven
-from tidegate.pipelines.sources.sql.types import common_type, compared, is_ordered
 from tidegate.windowing.type_names import name_of
 
 Builder = Callable[[Sequence[Node]], Node]
+
+TYPES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": times.UTC,
+}
+"""Types of CAST without arguments, which are also functions, by name."""
 
 _SINCE = {"try_to_date": (4, 1)}
 """First Spark of the functions that the oldest Spark lacks."""
@@ -47,12 +62,18 @@ def _literal(node: Node, kind: type) -> object:
     return node.value
 
 
-def _simple(kernel: Callable[..., object], kind: pa.DataType, *accepted: pa.DataType) -> Builder:
+def _simple(
+    kernel: Callable[..., object],
+    kind: pa.DataType,
+    *accepted: pa.DataType,
+    options: tuple[object, ...] = (),
+    fails: bool = False,
+) -> Builder:
     """Return the builder of a function of one argument."""
 
     def build(arguments: Sequence[Node]) -> Node:
         _count(arguments, 1)
-        return Call(kernel, (_need(arguments[0], *accepted),), kind)
+        return Call(kernel, (_need(arguments[0], *accepted),), kind, fails, options)
 
     return build
 
@@ -97,12 +118,12 @@ def _nullif(arguments: Sequence[Node]) -> Node:
 def is_missing(arguments: Sequence[Node]) -> Node:
     """Build IS NULL."""
     _count(arguments, 1)
-    return Call(numbers.is_null, tuple(arguments), pa.bool_())
+    return Call(pc.is_null, tuple(arguments), pa.bool_())
 
 
 def _is_valid(arguments: Sequence[Node]) -> Node:
     _count(arguments, 1)
-    return Call(numbers.is_not_null, tuple(arguments), pa.bool_())
+    return Call(pc.is_valid, tuple(arguments), pa.bool_())
 
 
 def _absolute(arguments: Sequence[Node]) -> Node:
@@ -110,7 +131,7 @@ def _absolute(arguments: Sequence[Node]) -> Node:
     kind = arguments[0].type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise Unproven(f"an argument of type {name_of(kind)} is not proven")
-    return Call(numbers.absolute, tuple(arguments), kind, fails=pa.types.is_integer(kind))
+    return Call(pc.abs_checked, tuple(arguments), kind, fails=pa.types.is_integer(kind))
 
 
 def _extreme(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
@@ -152,20 +173,18 @@ def _with_text(kernel: Callable[..., object], kind: pa.DataType, count: int, arg
     return Call(kernel, (_need(arguments[0], pa.string()),), kind, options=options)
 
 
-def _in_case(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    return Call(kernel, (_need(arguments[0], pa.string()),), pa.string(), fails=True)
-
-
 def _date(node: Node) -> Node:
     return cast(_need(node, pa.date32(), times.UTC), pa.date32())
 
 
+_DATE_PARTS = ("year", "month", "quarter", "day", "dayofweek", "weekday", "dayofyear")
+_TIME_PARTS = ("hour", "minute", "second")
+
+
 def _part(name: str, arguments: Sequence[Node]) -> Node:
     _count(arguments, 1)
-    if name in ("hour", "minute", "second"):
-        return Call(times.part, (_need(arguments[0], times.UTC),), pa.int32(), options=(name,))
-    return Call(times.part, (_date(arguments[0]),), pa.int32(), options=(name,))
+    value = _need(arguments[0], times.UTC) if name in _TIME_PARTS else _date(arguments[0])
+    return Call(times.part, (value,), pa.int32(), options=(name,))
 
 
 def _date_trunc(arguments: Sequence[Node]) -> Node:
@@ -242,17 +261,6 @@ def _unix_timestamp(arguments: Sequence[Node]) -> Node:
     return Call(times.whole_seconds, (value,), pa.int64())
 
 
-def _since(unit: int, arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    return Call(times.since_epoch, (_need(arguments[0], times.UTC),), pa.int64(), options=(unit,))
-
-
-def _from(unit: int, arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    value = _need(arguments[0], pa.int8(), pa.int16(), pa.int32(), pa.int64())
-    return Call(times.from_epoch, (value,), times.UTC, fails=True, options=(unit,))
-
-
 def _shift_days(sign: int, arguments: Sequence[Node]) -> Node:
     _count(arguments, 2)
     days = _need(arguments[1], pa.int32(), pa.int16(), pa.int8())
@@ -264,15 +272,14 @@ def _days_between(arguments: Sequence[Node]) -> Node:
     return Call(times.days_between, (_date(arguments[0]), _date(arguments[1])), pa.int32())
 
 
-def _cast_to(kind: pa.DataType) -> Builder:
-    def build(arguments: Sequence[Node]) -> Node:
-        _count(arguments, 1)
-        return cast(arguments[0], kind)
-
-    return build
+def _cast_to(kind: pa.DataType, arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    return cast(arguments[0], kind)
 
 
 _TEXT, _BIGINT = pa.string(), pa.int64()
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_MICROS_OF = (("seconds", 1_000_000), ("millis", 1000), ("micros", 1))
 
 FUNCTIONS: dict[str, Builder] = {
     "coalesce": coalesce,
@@ -291,27 +298,26 @@ FUNCTIONS: dict[str, Builder] = {
     "greatest": partial(_extreme, numbers.greatest),
     "least": partial(_extreme, numbers.least),
     "concat": concat,
-    **dict.fromkeys(("length", "char_length", "character_length", "len"), _simple(texts.length, pa.int32(), _TEXT)),
-    "trim": _simple(texts.trim, _TEXT, _TEXT),
-    "btrim": _simple(texts.trim, _TEXT, _TEXT),
-    "ltrim": _simple(texts.trim_start, _TEXT, _TEXT),
-    "rtrim": _simple(texts.trim_end, _TEXT, _TEXT),
-    **dict.fromkeys(("lower", "lcase"), partial(_in_case, texts.lower)),
-    **dict.fromkeys(("upper", "ucase"), partial(_in_case, texts.upper)),
+    **dict.fromkeys(("length", "char_length", "character_length", "len"), _simple(pc.utf8_length, pa.int32(), _TEXT)),
+    **{
+        name: _simple(kernel, _TEXT, _TEXT, options=(" ",))
+        for name, kernel in (
+            *(("trim", pc.utf8_trim), ("btrim", pc.utf8_trim)),
+            *(("ltrim", pc.utf8_ltrim), ("rtrim", pc.utf8_rtrim)),
+        )
+    },
+    **dict.fromkeys(("lower", "lcase"), _simple(texts.lower, _TEXT, _TEXT, fails=True)),
+    **dict.fromkeys(("upper", "ucase"), _simple(texts.upper, _TEXT, _TEXT, fails=True)),
     **dict.fromkeys(("substring", "substr"), _substring),
     "left": partial(_end_of_text, is_left=True),
     "right": partial(_end_of_text, is_left=False),
-    "startswith": partial(_with_text, texts.starts_with, pa.bool_(), 2),
-    "endswith": partial(_with_text, texts.ends_with, pa.bool_(), 2),
-    "contains": partial(_with_text, texts.contains, pa.bool_(), 2),
+    "startswith": partial(_with_text, pc.starts_with, pa.bool_(), 2),
+    "endswith": partial(_with_text, pc.ends_with, pa.bool_(), 2),
+    "contains": partial(_with_text, pc.match_substring, pa.bool_(), 2),
     "replace": partial(_with_text, texts.replace, _TEXT, 3),
     **{
         alias: partial(_part, name)
-        for alias, name in (
-            *((name, name) for name in ("year", "month", "quarter", "day", "dayofweek", "weekday", "dayofyear")),
-            *((name, name) for name in ("hour", "minute", "second")),
-            ("dayofmonth", "day"),
-        )
+        for alias, name in (*((name, name) for name in (*_DATE_PARTS, *_TIME_PARTS)), ("dayofmonth", "day"))
     },
     "date_trunc": _date_trunc,
     "trunc": _trunc,
@@ -320,31 +326,18 @@ FUNCTIONS: dict[str, Builder] = {
     "try_to_date": partial(_to_moment, pa.date32(), True),
     "try_to_timestamp": partial(_to_moment, times.UTC, True),
     "unix_timestamp": _unix_timestamp,
-    "unix_seconds": partial(_since, 1_000_000),
-    "unix_millis": partial(_since, 1000),
-    "unix_micros": partial(_since, 1),
-    "timestamp_seconds": partial(_from, 1_000_000),
-    "timestamp_millis": partial(_from, 1000),
-    "timestamp_micros": partial(_from, 1),
-    "unix_date": _simple(times.day_count, pa.int32(), pa.date32()),
-    "date_from_unix_date": _simple(times.date_from_days, pa.date32(), pa.int32()),
+    **{
+        f"unix_{unit}": _simple(times.since_epoch, _BIGINT, times.UTC, options=(micros,)) for unit, micros in _MICROS_OF
+    },
+    **{
+        f"timestamp_{unit}": _simple(times.from_epoch, times.UTC, *_INTEGERS, options=(micros,), fails=True)
+        for unit, micros in _MICROS_OF
+    },
+    "unix_date": _simple(pc.cast, pa.int32(), pa.date32(), options=(pa.int32(),)),
+    "date_from_unix_date": _simple(pc.cast, pa.date32(), pa.int32(), options=(pa.date32(),)),
     **dict.fromkeys(("date_add", "dateadd"), partial(_shift_days, 1)),
     "date_sub": partial(_shift_days, -1),
     **dict.fromkeys(("datediff", "date_diff"), _days_between),
-    **{
-        name: _cast_to(kind)
-        for name, kind in (
-            ("boolean", pa.bool_()),
-            ("tinyint", pa.int8()),
-            ("smallint", pa.int16()),
-            ("int", pa.int32()),
-            ("bigint", _BIGINT),
-            ("float", pa.float32()),
-            ("double", pa.float64()),
-            ("string", _TEXT),
-            ("date", pa.date32()),
-            ("timestamp", times.UTC),
-        )
-    },
+    **{name: partial(_cast_to, kind) for name, kind in TYPES.items()},
 }
 """Builders by the lower-case name of the function."""

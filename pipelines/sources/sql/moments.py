@@ -1,7 +1,8 @@
 """Text of dates and times, read and written as Spark does it in ANSI mode with a session in UTC.
 
 The rules of reading are those of `SparkDateTimeUtils.stringToDate` and `parseTimestampString`: the month and the day
-may have one digit, years may have a sign and more than four, and a zone may follow the time.
+may have one digit, years may have a sign and more than four, and a zone may follow the time. With `fails`, other text
+is an error, and without it null.
 """
 
 from __future__ import annotations
@@ -148,22 +149,12 @@ def _offset(zone: str, text: str) -> int:
 
 
 def to_date(value: Value, fails: bool) -> Value:
-    """Return text as dates.
-
-    Args:
-        value: the text.
-        fails: True if text that is no date is an error; False if it gives null.
-    """
+    """Return text as dates."""
     return _parsed(value, pa.date32(), [(_DATE, pa.date32())], read_date, fails)
 
 
 def to_timestamp(value: Value, fails: bool) -> Value:
-    """Return text as timestamps.
-
-    Args:
-        value: the text.
-        fails: True if text that is no time is an error; False if it gives null.
-    """
+    """Return text as timestamps."""
     kinds = [(_MOMENT, pa.timestamp("us")), (_ZONED, pa.timestamp("us", "UTC"))]
     return _parsed(value, pa.timestamp("us", "UTC"), kinds, read_moment, fails)
 
@@ -175,7 +166,7 @@ def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) 
         value: the text.
         pattern: regular expression of the format with groups y, M, d, H, m, s and S.
         usual: regular expression of text that Arrow reads in the same way; None if there is none.
-        fails: True if other text is an error; False if it gives null.
+        fails: as for the other kernels.
     """
     shape = re.compile(pattern, re.A)
 

@@ -1,4 +1,7 @@
-"""Kernels of comparisons and arithmetic, with the results and errors of Spark in ANSI mode."""
+"""Kernels of comparisons and arithmetic that Arrow lacks, with the results and errors of Spark in ANSI mode.
+
+Arrow's own `add_checked` and its kin give Spark's results: an integer out of range is an error.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +61,8 @@ def greater_equal(left: Value, right: Value) -> Value:
 
 def same(left: Value, right: Value) -> Value:
     """Return `left <=> right`, which is never null."""
-    missing = pc.and_(is_null(left), is_null(right))
+    missing = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.or_(missing, pc.fill_null(equal(left, right), False))
-
-
-def is_null(value: Value) -> Value:
-    """Return `value IS NULL`."""
-    return pc.is_null(value)
-
-
-def is_not_null(value: Value) -> Value:
-    """Return `value IS NOT NULL`."""
-    return pc.is_valid(value)
 
 
 def is_nan(value: Value) -> Value:
@@ -77,30 +70,10 @@ def is_nan(value: Value) -> Value:
     return pc.fill_null(pc.is_nan(value), False)
 
 
-def add(left: Value, right: Value) -> Value:
-    """Return `left + right`; an integer out of range is an error."""
-    return pc.add_checked(left, right)
-
-
-def subtract(left: Value, right: Value) -> Value:
-    """Return `left - right`; an integer out of range is an error."""
-    return pc.subtract_checked(left, right)
-
-
-def multiply(left: Value, right: Value) -> Value:
-    """Return `left * right`; an integer out of range is an error."""
-    return pc.multiply_checked(left, right)
-
-
 def divide(left: Value, right: Value) -> Value:
     """Return `left / right` of doubles; zero as divisor is an error, also for doubles."""
     _refuse_zero(left, right)
     return pc.divide(left, right)
-
-
-def divide_whole(left: Value, right: Value) -> Value:
-    """Return `left div right` of bigints; zero as divisor and a quotient out of range are errors."""
-    return pc.divide_checked(left, right)
 
 
 def remainder(left: Value, right: Value) -> Value:
@@ -122,21 +95,6 @@ def _refuse_zero(left: Value, right: Value) -> None:
     zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), pc.is_valid(left))
     if pc.any(zero).as_py() if isinstance(zero, pa.Array) else zero.as_py():
         raise RowFailure("division by zero")
-
-
-def negate(value: Value) -> Value:
-    """Return `-value`; an integer out of range is an error."""
-    return pc.negate_checked(value)
-
-
-def absolute(value: Value) -> Value:
-    """Return `abs(value)`; an integer out of range is an error."""
-    return pc.abs_checked(value)
-
-
-def invert(value: Value) -> Value:
-    """Return `NOT value`."""
-    return pc.invert(value)
 
 
 def floor(value: Value) -> Value:

@@ -1,9 +1,9 @@
 """Programs of Arrow kernels: the compiled form of an expression, which is pickled and runs in the tasks.
 
-A program gives the values that Spark's `eval` of the expression gives row by row. So an operand is evaluated only for
-the rows for which Spark evaluates it: the branches of CASE for the rows that take them, the right side of AND where the
-left is not false, and a later operand of an operator where the earlier ones are not null. This only matters for
-operands that may fail, and others are evaluated for all rows.
+A program gives the values that Spark's `eval` of the expression gives row by row. An operand that may fail is therefore
+evaluated only for the rows for which Spark evaluates it: a branch of CASE for the rows that take it, the right side of
+AND where the left is not false, and a later operand of an operator where the earlier ones are not null. Each node's
+`evaluate` returns its values for the rows of a batch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 Value: TypeAlias = "pa.Array | pa.Scalar"
 """Values of the rows; a scalar stands for the same value in all rows."""
+_BOOLEAN = pa.bool_()
 
 
 class RowFailure(ValueError):
@@ -37,18 +38,7 @@ class Field:
     type: pa.DataType
     path: tuple[str, ...] = ()
 
-    @property
-    def can_fail(self) -> bool:
-        """False: reading a value never fails."""
-        return False
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that the program reads."""
-        return frozenset({self.name})
-
     def evaluate(self, rows: pa.RecordBatch) -> Value:
-        """Return the values of rows."""
         return field_of(rows.column(rows.schema.get_field_index(self.name)), *self.path)
 
 
@@ -64,18 +54,7 @@ class Constant:
     value: Any
     type: pa.DataType
 
-    @property
-    def can_fail(self) -> bool:
-        """False: a literal never fails."""
-        return False
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """No columns."""
-        return frozenset()
-
     def evaluate(self, rows: pa.RecordBatch) -> Value:
-        """Return the value as a scalar."""
         return pa.scalar(self.value, self.type)
 
 
@@ -84,7 +63,7 @@ class Call:
     """A kernel over the values of other programs.
 
     Args:
-        kernel: function of a module of this package; it gets a value for each argument, at least one an array.
+        kernel: function of Arrow or of this package; it gets a value for each argument, at least one of them an array.
         arguments: the operands.
         type: type of the result.
         fails: True if the kernel itself may raise an error for a row.
@@ -101,22 +80,11 @@ class Call:
     strict: bool = True
     right_first: bool = False
 
-    @property
-    def can_fail(self) -> bool:
-        """True if the evaluation may raise an error for a row."""
-        return self.fails or any(argument.can_fail for argument in self.arguments)
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that the program reads."""
-        return _columns(self.arguments)
-
     def evaluate(self, rows: pa.RecordBatch) -> Value:
-        """Return the values of rows."""
         ordered = list(reversed(self.arguments)) if self.right_first else list(self.arguments)
         values: list[Value] = []
         for argument in ordered:
-            if argument.can_fail and self.strict and values:
+            if can_fail(argument) and self.strict and values:
                 values.append(evaluate_where(argument, rows, _all_valid(values, rows.num_rows)))
             else:
                 values.append(argument.evaluate(rows))
@@ -141,26 +109,11 @@ class Logic:
     left: Node
     right: Node
     is_and: bool
-
-    @property
-    def type(self) -> pa.DataType:
-        """Boolean."""
-        return pa.bool_()
-
-    @property
-    def can_fail(self) -> bool:
-        """True if the evaluation may raise an error for a row."""
-        return self.left.can_fail or self.right.can_fail
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that the program reads."""
-        return _columns((self.left, self.right))
+    type: pa.DataType = _BOOLEAN
 
     def evaluate(self, rows: pa.RecordBatch) -> Value:
-        """Return the values of rows."""
         left = self.left.evaluate(rows)
-        if self.right.can_fail:
+        if can_fail(self.right):
             undecided = pc.fill_null(left if self.is_and else pc.invert(left), True)
             right = evaluate_where(self.right, rows, as_array(undecided, rows.num_rows))
         else:
@@ -182,20 +135,9 @@ class Choice:
     otherwise: Node
     type: pa.DataType
 
-    @property
-    def can_fail(self) -> bool:
-        """True if the evaluation may raise an error for a row."""
-        return self.otherwise.can_fail or any(part.can_fail for branch in self.branches for part in branch)
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that the program reads."""
-        return _columns([*(part for branch in self.branches for part in branch), self.otherwise])
-
     def evaluate(self, rows: pa.RecordBatch) -> Value:
-        """Return the values of rows."""
         count = rows.num_rows
-        if not self.can_fail:
+        if not can_fail(self):
             result = as_array(self.otherwise.evaluate(rows), count)
             for condition, value in reversed(self.branches):
                 taken = pc.fill_null(as_array(condition.evaluate(rows), count), False)
@@ -223,22 +165,11 @@ class FirstValid:
     arguments: tuple[Node, ...]
     type: pa.DataType
 
-    @property
-    def can_fail(self) -> bool:
-        """True if the evaluation may raise an error for a row."""
-        return any(argument.can_fail for argument in self.arguments)
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that the program reads."""
-        return _columns(self.arguments)
-
     def evaluate(self, rows: pa.RecordBatch) -> Value:
-        """Return the values of rows."""
         result = as_array(self.arguments[0].evaluate(rows), rows.num_rows)
         for argument in self.arguments[1:]:
             missing = result.is_null()
-            value = evaluate_where(argument, rows, missing) if argument.can_fail else argument.evaluate(rows)
+            value = evaluate_where(argument, rows, missing) if can_fail(argument) else argument.evaluate(rows)
             result = pc.if_else(missing, value, result)
         return result
 
@@ -246,9 +177,28 @@ class FirstValid:
 Node: TypeAlias = Field | Constant | Call | Logic | Choice | FirstValid
 
 
+def _operands(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, Logic):
+        return (node.left, node.right)
+    if isinstance(node, Choice):
+        return (*(part for branch in node.branches for part in branch), node.otherwise)
+    return node.arguments if isinstance(node, Call | FirstValid) else ()
+
+
+def can_fail(node: Node) -> bool:
+    """Return True if the evaluation of a program may raise an error for a row."""
+    return (isinstance(node, Call) and node.fails) or any(map(can_fail, _operands(node)))
+
+
+def columns_read(node: Node) -> frozenset[str]:
+    """Return the columns that a program reads."""
+    own = {node.name} if isinstance(node, Field) else ()
+    return frozenset(own).union(*map(columns_read, _operands(node)))
+
+
 def evaluate_where(node: Node, rows: pa.RecordBatch, wanted: pa.Array) -> Value:
     """Return the values of rows, evaluated only where `wanted` is true; the other rows are null."""
-    if not node.can_fail or wanted.true_count == len(wanted):
+    if not can_fail(node) or wanted.true_count == len(wanted):
         return node.evaluate(rows)
     inside = rows.filter(wanted)
     values = as_array(node.evaluate(inside), inside.num_rows)
@@ -274,7 +224,3 @@ def _all_valid(values: Sequence[Value], rows: int) -> pa.Array:
     for value in values:
         valid = pc.and_(valid, pa.scalar(value.is_valid) if isinstance(value, pa.Scalar) else value.is_valid())
     return valid
-
-
-def _columns(nodes: Sequence[Node]) -> frozenset[str]:
-    return frozenset(name for node in nodes for name in node.columns)

@@ -1,4 +1,4 @@
-"""Kernels of strings. Spark counts characters by code points, as Arrow does, and compares them by bytes."""
+"""Kernels of strings that Arrow lacks. Spark counts code points, as Arrow does, and compares strings by bytes."""
 
 from __future__ import annotations
 
@@ -15,26 +15,6 @@ from tidegate.pipelines.sources.sql.reading import Unproven
 def concat(*values: Value) -> Value:
     """Return the strings together; null if one is null."""
     return pc.binary_join_element_wise(*values, pa.scalar(""), null_handling="emit_null")
-
-
-def length(value: Value) -> Value:
-    """Return the number of code points."""
-    return pc.utf8_length(value)
-
-
-def trim(value: Value) -> Value:
-    """Return a string without spaces at both ends; other white space stays."""
-    return pc.utf8_trim(value, characters=" ")
-
-
-def trim_start(value: Value) -> Value:
-    """Return a string without spaces at its start."""
-    return pc.utf8_ltrim(value, characters=" ")
-
-
-def trim_end(value: Value) -> Value:
-    """Return a string without spaces at its end."""
-    return pc.utf8_rtrim(value, characters=" ")
 
 
 def substring(value: Value, position: int, size: int | None) -> Value:
@@ -98,29 +78,9 @@ def _changed(text: str, of_text: Any) -> str:
     return str(of_text(text))
 
 
-def starts_with(value: Value, pattern: str) -> Value:
-    """Return `startswith(value, pattern)`."""
-    return pc.starts_with(value, pattern=pattern)
-
-
-def ends_with(value: Value, pattern: str) -> Value:
-    """Return `endswith(value, pattern)`."""
-    return pc.ends_with(value, pattern=pattern)
-
-
-def contains(value: Value, pattern: str) -> Value:
-    """Return `contains(value, pattern)`."""
-    return pc.match_substring(value, pattern=pattern)
-
-
 def replace(value: Value, search: str, replacement: str) -> Value:
     """Return `replace(value, search, replacement)`, from left to right; an empty search changes nothing."""
     return pc.replace_substring(value, pattern=search, replacement=replacement) if search else value
-
-
-def matches(value: Value, pattern: str) -> Value:
-    """Return True where a pattern of RE2 matches a part of a value."""
-    return pc.match_substring_regex(value, pattern=pattern)
 
 
 def like_pattern(pattern: str, escape: str) -> str:

@@ -67,12 +67,7 @@ def midnight(value: Value) -> Value:
 
 
 def part(value: Value, name: str) -> Value:
-    """Return a part of dates or timestamps as int.
-
-    Args:
-        value: the dates or timestamps.
-        name: name of Spark's function.
-    """
+    """Return a part of dates or timestamps as int."""
     if name in ("hour", "minute", "second"):
         micros, nulls = _numbers(value)
         sizes = {"hour": (UNITS["hour"], 24), "minute": (UNITS["minute"], 60), "second": (UNITS["second"], 60)}
@@ -128,12 +123,7 @@ def _start(days: Any, level: str) -> Any:
 
 
 def since_epoch(value: Value, unit: int) -> Value:
-    """Return the whole units since 1970 of timestamps, rounded down, as bigint.
-
-    Args:
-        value: the timestamps.
-        unit: microseconds of a unit.
-    """
+    """Return the whole units, of so many microseconds, since 1970 of timestamps, rounded down, as bigint."""
     micros, nulls = _numbers(value)
     return pa.array(np.floor_divide(micros, unit), pa.int64(), mask=nulls)
 
@@ -146,12 +136,7 @@ def whole_seconds(value: Value) -> Value:
 
 
 def from_epoch(value: Value, unit: int) -> Value:
-    """Return timestamps from whole units since 1970; a time out of range is an error.
-
-    Args:
-        value: the numbers of units.
-        unit: microseconds of a unit.
-    """
+    """Return timestamps from whole units since 1970; a time out of range is an error."""
     (numbers,) = arrays(value)
     return pc.multiply_checked(numbers.cast(pa.int64()), unit).cast(UTC)
 
@@ -167,13 +152,7 @@ def saturating_seconds(value: Value) -> Value:
 
 
 def add_days(value: Value, days: Value, sign: int) -> Value:
-    """Return `date_add` or `date_sub` of dates; a date out of range wraps around, as in Spark.
-
-    Args:
-        value: the dates.
-        days: int numbers of days.
-        sign: 1 to add, -1 to subtract.
-    """
+    """Return dates shifted by `sign` (1 or -1) times some days; a date out of range wraps around, as in Spark."""
     dates, counts = arrays(value, days)
     numbers, _ = _numbers(dates)
     others = np.asarray(counts.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
@@ -186,13 +165,3 @@ def days_between(end: Value, start: Value) -> Value:
     ends, starts = arrays(end, start)
     days = _numbers(ends)[0] - _numbers(starts)[0]
     return pa.array(days.astype(np.int32), pa.int32(), mask=nulls_of(ends) | nulls_of(starts))
-
-
-def day_count(value: Value) -> Value:
-    """Return `unix_date(value)`."""
-    return value.cast(pa.int32())
-
-
-def date_from_days(value: Value) -> Value:
-    """Return `date_from_unix_date(value)`."""
-    return value.cast(pa.date32())

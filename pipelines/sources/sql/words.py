@@ -44,12 +44,7 @@ _ALL_COLUMNS = ("", "(", ",", ".")
 
 
 def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the columns that expressions may name, and perhaps some more.
-
-    Args:
-        expressions: expressions in Spark SQL.
-        names: all columns.
-    """
+    """Return the columns that expressions may name, and perhaps some more."""
     words: set[str] = set()
     for text in expressions:
         try:
@@ -64,12 +59,7 @@ def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
 
 
 def changing_call(text: str, columns: Iterable[str]) -> str | None:
-    """Return the words of an expression that read the clock of the run, or draw a value; None if it has no such call.
-
-    Args:
-        text: the expression.
-        columns: columns that it may name.
-    """
+    """Return the words of an expression that read the clock of the run, or draw a value; None if there are none."""
     try:
         tokens = tokens_of(text)
     except SqlglotError:

@@ -1,16 +1,19 @@
-"""Types of operands and results, by the rules of Spark in ANSI mode (`AnsiTypeCoercion`, `DecimalPrecision`)."""
+"""Operators: types of operands and results as in Spark's ANSI mode (`AnsiTypeCoercion`, `DecimalPrecision`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
 
-from tidegate.pipelines.sources.sql import moments, times
+from tidegate.pipelines.sources.sql import moments, numbers, times
 from tidegate.pipelines.sources.sql.casts import DIGITS, cast
-from tidegate.pipelines.sources.sql.program import Constant, Node
+from tidegate.pipelines.sources.sql.program import Call, Constant, Node
 from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 from tidegate.windowing.type_names import name_of
 
@@ -94,7 +97,8 @@ def together(left: Node, right: Node) -> tuple[Node, Node]:
     kind = common_type((left, right), with_literals=True)
     if isinstance(left, Constant) and isinstance(right, Constant) and pa.types.is_decimal(kind):
         raise Unproven("an operator of two literals is not proven: write its value")
-    if pa.types.is_decimal(kind) and (isinstance(left, Constant) or isinstance(right, Constant)):
+    literals = [node for node in (left, right) if isinstance(node, Constant) and node.value is not None]
+    if pa.types.is_decimal(kind) and literals:
         kind = _wider_decimal(*(decimal_of(_kind(node, True)) for node in (left, right)))
     return cast(left, kind), cast(right, kind)
 
@@ -165,3 +169,78 @@ def finite(text: str) -> float:
     if not math.isfinite(number):
         raise Unproven(f"the literal {text} is out of range")
     return number
+
+
+_COMBINING: dict[type[exp.Expr], Callable[..., Any]] = {
+    exp.Add: pc.add_checked,
+    exp.Sub: pc.subtract_checked,
+    exp.Mul: pc.multiply_checked,
+}
+
+
+def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
+    """Return the program of an operator between two numbers.
+
+    Raises:
+        Unproven: an operand is no number, or the operator is not proven for its types.
+    """
+    need_number(left)
+    need_number(right)
+    if isinstance(node, exp.Div):
+        if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
+            raise Unproven("a quotient of decimals is not proven")
+        if pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
+            left, right = together(left, right)
+            if not pa.types.is_floating(left.type):
+                raise Unproven("a quotient of decimals is not proven")
+        arguments = (cast(left, pa.float64()), cast(right, pa.float64()))
+        return Call(numbers.divide, arguments, pa.float64(), fails=True, right_first=True)
+    if isinstance(node, exp.IntDiv):
+        if not (pa.types.is_integer(left.type) and pa.types.is_integer(right.type)):
+            raise Unproven("div is proven for integers only")
+        arguments = (cast(left, pa.int64()), cast(right, pa.int64()))
+        return Call(pc.divide_checked, arguments, pa.int64(), fails=True, right_first=True)
+    if isinstance(node, exp.Mod):
+        left, right = together(left, right)
+        if pa.types.is_decimal(left.type):
+            raise Unproven("a remainder of decimals is not proven")
+        return Call(numbers.remainder, (left, right), left.type, fails=True, right_first=True)
+    return _combined(node, left, right)
+
+
+def need_number(node: Node) -> None:
+    """Refuse an operand that is no number.
+
+    Raises:
+        Unproven: it is none.
+    """
+    if pa.types.is_boolean(node.type):
+        raise Misfit("does arithmetic with a boolean: write CASE WHEN ... THEN 1 ELSE 0 END for its number")
+    if not is_number(node.type):
+        raise Unproven(f"arithmetic of {name_of(node.type)} is not proven")
+
+
+def _combined(node: exp.Expr, left: Node, right: Node) -> Node:
+    """Return the sum, difference or product of two operands."""
+    kernel = _COMBINING[type(node)]
+    is_decimal = any(pa.types.is_decimal(side.type) for side in (left, right))
+    if is_decimal and not any(pa.types.is_floating(side.type) for side in (left, right)):
+        return _combined_decimals(kernel, left, right)
+    left, right = together(left, right)
+    return Call(kernel, (left, right), left.type, fails=pa.types.is_integer(left.type))
+
+
+def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> Node:
+    """Return the sum, difference or product of decimals, with Spark's precision and scale of the result."""
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        raise Unproven("an operator of two literals is not proven: write its value")
+    first, second = (
+        decimal_of(side if isinstance(side, Constant) and pa.types.is_integer(side.type) else side.type)
+        for side in (left, right)
+    )
+    if kernel is pc.multiply_checked:
+        kind = decimal(first.precision + second.precision + 1, first.scale + second.scale)
+    else:
+        scale = max(first.scale, second.scale)
+        kind = decimal(max(first.precision - first.scale, second.precision - second.scale) + scale + 1, scale)
+    return Call(kernel, (cast(left, first), cast(right, second)), kind)
