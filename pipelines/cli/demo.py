@@ -140,8 +140,7 @@ def _template() -> Path:
 
 
 def _set_up(screen: Screen) -> None:
-    from tidegate.pipelines.engine.spark.jars import jars_folder, resolve_jars
-    from tidegate.pipelines.engine.spark.java import check_java
+    from tidegate.pipelines.engine.spark.jars import check_java, jars_folder, resolve_jars
 
     check_java()
     if not any(jars_folder().glob("*.jar")):

@@ -18,8 +18,7 @@ def setup(screen: Screen) -> None:
     """
     require("the set-up of Spark", "pyspark", "delta")
     from tidegate.pipelines.engine.spark.class_archive import archive_file, make_archive
-    from tidegate.pipelines.engine.spark.jars import resolve_jars
-    from tidegate.pipelines.engine.spark.java import check_java
+    from tidegate.pipelines.engine.spark.jars import check_java, resolve_jars
 
     java = check_java()
     jars = resolve_jars()

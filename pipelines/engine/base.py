@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
     from tidegate.pipelines.sources.file_slice import FileSlice
     from tidegate.pipelines.sources.source_table import JudgedRows
-    from tidegate.pipelines.sources.sql.for_spark import SparkSql
+    from tidegate.pipelines.sources.sql.expression import SparkSql
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.sql.for_spark import SparkSql
+from tidegate.pipelines.sources.sql.expression import SparkSql
 
 if TYPE_CHECKING:
     from tidegate.pipelines.config import Config

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME
+from tidegate.pipelines.epoch.file_measure import Measures
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import SliceCounts
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.measures import Measures
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 _DAY = 86_400_000

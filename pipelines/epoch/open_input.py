@@ -27,20 +27,17 @@ from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.definition.row_sets import texts_of
 from tidegate.pipelines.engine.base import Engine, settings_of
 from tidegate.pipelines.engine.choose import engine_of
-from tidegate.pipelines.engine.spark.functions import function_names
-from tidegate.pipelines.epoch.file_measure import measure_files
+from tidegate.pipelines.engine.spark.jvm import function_names
+from tidegate.pipelines.epoch.file_measure import Measures, measure_files
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.base import SkipsVersions, Source
 from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.sources.places import check_places
+from tidegate.pipelines.sources.open_source import check_places, open_source
 from tidegate.pipelines.sources.rules import Int64s
-from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import Warehouse, read_table, warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -339,7 +336,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
         choice = choose_reader(pipeline, part, source, settings_of(config))
         if choice.expressions:
             # Pipelines without SQL should not wait for this import.
-            from tidegate.pipelines.sources.sql.faults import check_expressions
+            from tidegate.pipelines.sources.sql.words import check_expressions
 
             check_expressions(pipeline, part, without_metadata(source.schema).names, function_names(config))
         check_correctable(pipeline, part, choice)

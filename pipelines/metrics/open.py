@@ -111,12 +111,12 @@ def _opened(
     meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
     ends.callback(meter.close, _LAST_WORDS)
     if settings.textfile is not None:
-        from tidegate.pipelines.metrics.textfile import Textfile
+        from tidegate.pipelines.metrics.prometheus import Textfile
 
         file = config.root / settings.textfile / f"tidegate_{pipeline}.prom"
         ends.callback(Textfile(file, registries[-1], settings.every_seconds).close, _LAST_WORDS)
     if settings.prometheus is not None:
-        from tidegate.pipelines.metrics.serve import serve
+        from tidegate.pipelines.metrics.prometheus import serve
 
         host, _, port = settings.prometheus.rpartition(":")
         entry = config.pipelines.get(pipeline)

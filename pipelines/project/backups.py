@@ -21,7 +21,7 @@ from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.head import no_snapshot_yet
-from tidegate.pipelines.sources.places import place as place_of
+from tidegate.pipelines.sources.open_source import place as place_of
 from tidegate.pipelines.storage import Warehouse, warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import show_millis

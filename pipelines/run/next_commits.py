@@ -18,8 +18,7 @@ from typing import TypeAlias
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
-from tidegate.pipelines.sources.commits import SourceFile
-from tidegate.pipelines.sources.interleave import in_order
+from tidegate.pipelines.sources.commits import SourceFile, in_order
 from tidegate.windowing.errors import IllegalArgument
 
 UNREAD = Position(version=-1)

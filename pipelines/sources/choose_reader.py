@@ -20,16 +20,15 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
-from tidegate.pipelines.sources.limits import gap_column
-from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.rules import gap_column
+from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
 from tidegate.windowing.type_names import name_of
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.sql.derived import SourceSql
-    from tidegate.pipelines.sources.sql.for_spark import SparkSql
+    from tidegate.pipelines.sources.sql.expression import SparkSql
     from tidegate.pipelines.sources.sql.program import Node
 
 Setting: TypeAlias = "Callable[[str], str | None]"

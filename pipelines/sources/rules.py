@@ -16,7 +16,8 @@ import pyarrow as pa
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.far_times import far_rows, within
-from tidegate.pipelines.sources.limits import LONGEST_GAP
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import Millis
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -161,3 +162,13 @@ def _present(names: Sequence[str], rows: ArrowRows) -> list[str]:
 
 def _flags(column: pa.ChunkedArray) -> Bools:
     return np.asarray(column.to_numpy())
+
+
+LONGEST_GAP = 2**60
+"""Longest accepted gap in milliseconds, with which the end of a session always fits int64."""
+
+
+def gap_column(pipeline: Pipeline) -> str | None:
+    """Return the name of the column with the gaps of sessions; None if there is none."""
+    windows: object = pipeline.compute
+    return windows.assigner.column_of_gaps if isinstance(windows, Windows) else None

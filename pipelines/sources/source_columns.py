@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +15,12 @@ import pyarrow as pa
 from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
 from tidegate.pipelines.definition.far_times import holds_times
 from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Bools, Int64s, RuleSettings, rejected
-from tidegate.pipelines.sources.wall_clock import instants
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.sql.derived import SourceSql
-    from tidegate.pipelines.sources.sql.for_spark import SparkSql
+    from tidegate.pipelines.sources.sql.expression import SparkSql
     from tidegate.pipelines.sources.sql.program import Node
 
 
@@ -175,3 +176,70 @@ def _numbers(column: pa.ChunkedArray) -> Int64s:
 
 def _flags(column: pa.ChunkedArray) -> Bools:
     return np.asarray(column.to_numpy())
+
+
+def without_metadata(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the metadata of its fields, at any depth."""
+    return pa.schema([_bare(field) for field in schema])
+
+
+def _bare(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _bare_type(field.type), field.nullable)
+
+
+def _bare_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_bare(field) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_bare(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_bare(kind.key_field), _bare(kind.item_field))
+    return kind
+
+
+_DAY = 86_400
+_FIRST_DAY, _LAST_DAY = -2, 2_932_895
+"""Days since 1970 on which offsets are looked up; all other times are rejected in any zone."""
+_EPOCH = datetime(1970, 1, 1)
+
+
+def instants(wall: Int64s, zone: str) -> Int64s:
+    """Return wall-clock times as instants, as Spark's `to_utc_timestamp` decides.
+
+    A time that the clocks skip counts from before the change, so it becomes an hour later in most zones. A time that
+    occurs twice is the first of both. Both follow from the offset before the change, which Python gives for `fold=0`.
+
+    Args:
+        wall: wall-clock times, int64 milliseconds since the midnight that began 1970 in the zone.
+        zone: name of the time zone.
+    """
+    if not len(wall):
+        return wall
+    seconds = np.floor_divide(wall, 1000)
+    days = np.unique(np.clip(np.floor_divide(seconds, _DAY), _FIRST_DAY, _LAST_DAY)).tolist()
+    steps = [step for day in days for step in _offsets_of(zone, day)]
+    begins, offsets = (np.array(column, np.int64) for column in zip(*steps, strict=True))
+    places = np.maximum(np.searchsorted(begins, seconds, side="right") - 1, 0)
+    instants: Int64s = wall - offsets[places] * 1000
+    return instants
+
+
+@lru_cache(maxsize=100_000)
+def _offsets_of(zone: str, day: int) -> tuple[tuple[int, int], ...]:
+    """Return the offsets from UTC of a day, each after the second of the wall clock from which it holds."""
+    begin, end = day * _DAY, (day + 1) * _DAY
+    before, after = _offset(zone, begin), _offset(zone, end)
+    if before == after:
+        return ((begin, before),)
+    first, last = begin, end
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if _offset(zone, middle) == before else (first, middle)
+    return (begin, before), (last, after)
+
+
+def _offset(zone: str, second: int) -> int:
+    """Return the offset from UTC at a second of the wall clock; of two, the earlier."""
+    offset = (_EPOCH + timedelta(seconds=second)).replace(tzinfo=ZoneInfo(zone)).utcoffset()
+    assert offset is not None
+    return round(offset.total_seconds())

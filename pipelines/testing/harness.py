@@ -42,7 +42,7 @@ from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTi
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.manifest import PartitionWatermark, Shard
-from tidegate.pipelines.sources.interleave import interleaved
+from tidegate.pipelines.sources.commits import interleaved
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.testing.rows import (
     Derive,

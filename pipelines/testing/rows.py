@@ -28,8 +28,7 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
-from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
-from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, RuleSettings, rejected
+from tidegate.pipelines.sources.rules import LONGEST_GAP, OF_TIME, ArrowRows, RuleSettings, gap_column, rejected
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis, to_millis

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from tests.waiting import wait_until
-from tidegate.pipelines.engine.spark.cluster import SECRET
+from tidegate.pipelines.engine.spark.session import SECRET
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tidegate.pipelines.config import load_config
-from tidegate.pipelines.engine.spark.cluster import protection
+from tidegate.pipelines.engine.spark.session import protection
 
 ROOT = Path(__file__).parent.parent.parent
 SECRETS = {

@@ -28,7 +28,7 @@ from tests.deployment.manifests import (
 )
 from tests.docs.test_command_lines import fault
 from tidegate.pipelines.config import Config, load_config
-from tidegate.pipelines.engine.spark.cluster import protection
+from tidegate.pipelines.engine.spark.session import protection
 from tidegate.pipelines.errors import QUALITY, REFUSED, USAGE
 
 FILES = sorted(FOLDER.glob("*/*.yaml"))

@@ -31,7 +31,7 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.definition import epochs, results
-from tidegate.pipelines.engine.spark.cluster import SECRET
+from tidegate.pipelines.engine.spark.session import SECRET
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours

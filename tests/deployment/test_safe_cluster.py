@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.deployment.native import ROOT, SparkCluster
-from tidegate.pipelines.engine.spark.cluster import SECRET
+from tidegate.pipelines.engine.spark.session import SECRET
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidegate.pipelines.engine.spark.class_archive import archive_file, java_options, make_archive
-from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT
-from tidegate.pipelines.engine.spark.java import check_java
+from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

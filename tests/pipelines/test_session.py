@@ -13,10 +13,15 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.engine.spark import jvm
-from tidegate.pipelines.engine.spark.cluster import SECRET, protection, secret
-from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
-from tidegate.pipelines.engine.spark.java import check_java
-from tidegate.pipelines.engine.spark.session import log_python_to, properties_text, start_session
+from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, check_java, find_jars, jars_folder
+from tidegate.pipelines.engine.spark.session import (
+    SECRET,
+    log_python_to,
+    properties_text,
+    protection,
+    secret,
+    start_session,
+)
 from tidegate.pipelines.errors import UsageError
 
 

@@ -17,12 +17,12 @@ from pyspark.errors import AnalysisException
 
 from tests.lake import hourly_pipeline
 from tests.sql_expressions import EXPRESSIONS, drawn
-from tidegate.pipelines.engine.spark.functions import installed_names
+from tidegate.pipelines.engine.spark.jvm import installed_names
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
-from tidegate.pipelines.sources.sql.faults import check_expressions
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array, can_fail
 from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
+from tidegate.pipelines.sources.sql.words import check_expressions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

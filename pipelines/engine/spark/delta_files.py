@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, P
 from tidegate.pipelines.engine.spark.versions import to_arrow
 from tidegate.pipelines.sources.base import SparkTable
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.schemas import without_metadata
+from tidegate.pipelines.sources.source_columns import without_metadata
 
 _LOCAL = "^file:/+"
 """Start of the URI of a local file, which Spark writes with one slash or three."""

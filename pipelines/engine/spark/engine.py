@@ -28,9 +28,9 @@ from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.schemas import without_metadata
+from tidegate.pipelines.sources.source_columns import without_metadata
 from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
-from tidegate.pipelines.sources.sql.for_spark import SparkSql
+from tidegate.pipelines.sources.sql.expression import SparkSql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ class SparkEngine:
             purpose: purpose of the session, for people who look at Spark.
             starts: called before the session starts.
         """
-        from tidegate.pipelines.engine.spark.known_settings import known_settings
+        from tidegate.pipelines.engine.spark.jvm import known_settings
 
         engine = cls()
         engine._config, engine._purpose, engine._known = config, purpose, known_settings(config)

@@ -1,13 +1,25 @@
-"""The JVM of this process's Spark sessions. It outlives a session, and serves the next one.
+"""The JVM of this process's Spark sessions, and what is known of Spark without one: its settings and its functions.
 
+A JVM outlives a session, and serves the next one.
 Tidegate starts it with pyspark's `launch_gateway`, so it has the JVM's process without a private name of Spark.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
 import subprocess
-from collections.abc import Mapping
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.engine.base import settings_of
+from tidegate.pipelines.engine.spark.connect import remote_of
 
 _gateways: list[Any] = []
 """Gateway to the JVM that this process started; empty before that."""
@@ -55,3 +67,62 @@ def end() -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait()
+
+
+def known_settings(config: Config) -> Callable[[str], str | None] | None:
+    """Return the function of `settings_of`; None if a session may have settings from other places."""
+    return None if _has_other_settings(config) else settings_of(config)
+
+
+def _has_other_settings(config: Config) -> bool:
+    if config.session is not None:
+        return True
+    if remote_of(config.spark) is not None or os.environ.get("PYSPARK_SUBMIT_ARGS"):
+        return True
+    # A session in a JVM that runs already takes its settings over.
+    if "pyspark" in sys.modules and is_running():
+        return True
+    folders = [os.environ.get("SPARK_CONF_DIR"), *(f"{home}/conf" for home in spark_homes())]
+    return any(Path(folder, "spark-defaults.conf").is_file() for folder in folders if folder)
+
+
+def spark_homes() -> list[str]:
+    """Return the folders in which Spark may be installed, the one that is used first."""
+    package = importlib.util.find_spec("pyspark")
+    homes = [os.environ.get("SPARK_HOME"), *(package.submodule_search_locations or () if package else ())]
+    return [home for home in homes if home]
+
+
+_REGISTRY = "org/apache/spark/sql/catalyst/analysis/FunctionRegistry$.class"
+_NAME = re.compile(rb"\x01\x00.([a-z_][a-z_0-9]*)", re.DOTALL)
+"""A text among the constants of a class: its kind, two bytes of its length, and the text itself."""
+_OF_GRAMMAR = frozenset(
+    {"timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff", "timediff", "identifier"}
+)
+"""Names that Spark's grammar knows and its registry does not."""
+_ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.catalog.spark_catalog")
+"""Settings that may bring functions of other libraries."""
+
+
+def function_names(config: Config) -> frozenset[str] | None:
+    """Return the names of all functions of a project's Spark, and some more; None if there may be functions of others.
+
+    The names are the constants of the class that registers the functions, so they are those of the installed version.
+    """
+    if known_settings(config) is None or any(name in config.spark for name in _ADDS):
+        return None
+    return installed_names()
+
+
+@cache
+def installed_names() -> frozenset[str] | None:
+    """Return the constants that may be names of functions; None without jars of Spark, as beside Connect's client."""
+    jars = (jar for home in spark_homes() for jar in Path(home, "jars").glob("spark-catalyst_*.jar"))
+    if (jar := next(jars, None)) is None:
+        return None
+    with zipfile.ZipFile(jar) as archive:
+        try:
+            constants = archive.read(_REGISTRY)
+        except KeyError:
+            return None
+    return _OF_GRAMMAR | {name.decode() for name in _NAME.findall(constants)}

@@ -19,8 +19,8 @@ from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.event_columns import KEPT, OURS, PARTITION
 from tidegate.pipelines.engine.spark.versions import from_arrow, to_arrow
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.sources.sql.for_spark import SparkSql
+from tidegate.pipelines.sources.source_columns import without_metadata
+from tidegate.pipelines.sources.sql.expression import SparkSql
 from tidegate.pipelines.sources.sql.words import changing_call, changing_value
 
 _COPY, _BESIDE = f"{OURS}copy", f"{OURS}beside"

@@ -35,10 +35,9 @@ from tidegate.pipelines.sources.delta.actions import (
     unreadable_entry,
 )
 from tidegate.pipelines.sources.delta.changes import Changes, changed_files, cheapest, refusal_of, removes_data
-from tidegate.pipelines.sources.delta.position import TABLE_ID, check_position
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
-from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of, way_to_open
+from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, check_position, details_of, way_to_open
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 

@@ -1,12 +1,23 @@
-"""Words of a Spark SQL expression, proven or not: the columns that it may name, and the calls that change its value."""
+"""Words of a Spark SQL expression, proven or not: columns that it may name, calls that change its value, and faults.
+
+Spark has the last word in a run. So an expression has a fault only if sqlglot's whole dialect of Spark can't parse it,
+if it names a column that neither the source nor an earlier column of `columns` has, or if it calls a function that the
+installed Spark does not have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from itertools import pairwise
 
+import sqlglot
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidegate.pipelines.definition.bound_input import near_names
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.sql.reading import tokens_of
 
@@ -99,3 +110,77 @@ def changing_value(field: str, pipeline: str, text: str, call: str) -> Refused:
 
 def _names_type(token: Token) -> bool:
     return token.text.lower() in ("date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz")
+
+
+_BARE = frozenset({"current_catalog", "current_database", "current_schema", "current_user", "session_user", "user"})
+"""Functions that need no parentheses and look like columns."""
+_HIDDEN = "_metadata"
+"""Column that Spark adds to the files that it reads."""
+
+
+def check_expressions(
+    pipeline: Pipeline, input_: Input, names: Sequence[str], functions: Collection[str] | None = None
+) -> None:
+    """Refuse an expression of an input that no run could evaluate, as far as this is known without Spark.
+
+    Args:
+        pipeline: the pipeline.
+        input_: one of its inputs.
+        names: columns of its source.
+        functions: all functions of Spark; None if they are not known.
+
+    Raises:
+        Refused: an expression can't be parsed, or names a column or a function that is missing.
+    """
+    side = "" if input_ == pipeline.inputs[0] else "right."
+    fields = {f"columns[{name!r}]": (name, text) for name, text in input_.columns.items()}
+    if input_.where is not None:
+        fields["where"] = ("", input_.where)
+    columns = list(names)
+    for field, (name, text) in fields.items():
+        if (fault := _fault(text, columns, functions)) is not None:
+            raise Refused(f"{side}{field} of pipeline {pipeline.name!r}: {text!r} {fault}")
+        if name not in columns:
+            columns.append(name)
+
+
+def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None) -> str | None:
+    """Return the fault of an expression over these columns; None if none is known."""
+    names = {name.lower() for name in columns}
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
+    except SqlglotError:
+        return None if _has_word_of_grammar(text, names) else "can't be parsed as an expression of Spark SQL"
+    except IndexError:
+        # sqlglot makes the trees of some functions, such as map(), from arguments that it takes for given.
+        return None
+    for column in tree.find_all(exp.Column):
+        name = column.parts[0].name
+        if name.lower() not in names | _BARE | {_HIDDEN} and name != "*":
+            return f"names no column {name!r}; {near_names(name, columns)}"
+    return None if functions is None else _unknown_function(text, functions)
+
+
+def _unknown_function(text: str, functions: Collection[str]) -> str | None:
+    """Return the fault that an expression calls a function that Spark does not have; None if it has none."""
+    tokens = tokens_of(text)
+    before = ["", *(token.text for token in tokens)]
+    for place, (token, following) in enumerate(pairwise(tokens)):
+        name = token.text.lower()
+        # Words of the grammar have types of their own, and a name behind a dot is one of a catalog.
+        if token.token_type != TokenType.VAR or following.token_type != TokenType.L_PAREN or before[place] == ".":
+            continue
+        if name not in functions:
+            close = get_close_matches(name, functions, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            return f"calls the function {token.text!r}, which Spark does not have{hint}"
+    return None
+
+
+def _has_word_of_grammar(text: str, names: set[str]) -> bool:
+    """Return True if a column is named like a word of the grammar: Spark takes most of them as names, sqlglot few."""
+    words = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING)
+    try:
+        return any(token.token_type not in words and token.text.lower() in names for token in tokens_of(text))
+    except SqlglotError:
+        return False

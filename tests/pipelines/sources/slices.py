@@ -18,8 +18,7 @@ from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.reader import DeltaReader
 from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
-from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.storage import Warehouse

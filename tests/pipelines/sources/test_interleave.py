@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipelines.sources.interleave import interleaved
+from tidegate.pipelines.sources.commits import interleaved
 
 
 @dataclass(frozen=True)

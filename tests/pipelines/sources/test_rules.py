@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, TIME
 from tidegate.pipelines.definition.far_times import DAYS, MICROS
-from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.rules import (
+    LONGEST_GAP,
     OF_TIME,
     RULES,
     ArrowRows,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipelines.sources.wall_clock import instants
+from tidegate.pipelines.sources.source_columns import instants
 from tidegate.windowing.time import to_millis
 
 BY_SPARK = """
