@@ -1,7 +1,10 @@
-"""Metrics served to Prometheus, while a run lasts.
+"""Metrics for Prometheus: served while a run lasts, or in a file for node_exporter.
 
 The standard library's server asks the name service for the name of its own address when it begins, and a name service
 that does not answer would hold the run for as long.
+
+The file is for runs that end before Prometheus could scrape them. Each run begins its counters at 0. The file continues
+from what it held before, because Prometheus can't tell two short runs with similar numbers apart.
 """
 
 from __future__ import annotations
@@ -72,8 +75,6 @@ def serve(host: str, port: int, registry: CollectorRegistry, pipeline: str) -> C
 
     return end
 
-
-_log = logging.getLogger(__name__)
 
 _Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 _SUMS = {metric.in_prometheus.removesuffix("_total"): metric for metric in (*COUNTERS, *HISTOGRAMS)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
 
@@ -116,7 +116,6 @@ class Backfilled(Answer):
     runs: tuple[BackfillRun, ...]
 
     def shown(self) -> Iterator[Shown]:
-        """Return the intervals as a table."""
         yield ""
         rows = [
             (
@@ -288,9 +287,7 @@ class Replayed(Answer):
     pipeline: str
     epochs: tuple[ReplayedEpoch, ...]
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"{self.pipeline}: every source commit is replayed"
+    says: ClassVar[str] = "{pipeline}: every source commit is replayed"
 
 
 def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller: Teller) -> Replayed:
@@ -337,7 +334,6 @@ class BackfillPlan(Answer):
         }
 
     def shown(self) -> Iterator[Shown]:
-        """Return the corrections, the first of them if there are many, and a table of the intervals."""
         if (changes := self.changes) is not None:
             versions = ", ".join(map(str, changes.versions))
             yield (

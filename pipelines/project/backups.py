@@ -50,7 +50,6 @@ class BackupCreated(Answer):
         return {**as_plain(self.backup), "copied": self.copied, "deleted": list(self.deleted)}
 
     def shown(self) -> Iterator[Shown]:
-        """Return sentences."""
         backup = self.backup
         yield (
             f"backup {backup.name} of {backup.pipeline}: epoch {backup.epoch}, {backup.size} bytes, {self.copied} of "
@@ -79,7 +78,6 @@ class Backups(Answer):
         return [as_plain(each) for each in self.backups]
 
     def shown(self) -> Iterator[Shown]:
-        """Return the backups as a table."""
         rows = [
             (
                 each.name,
@@ -112,7 +110,6 @@ class BackupRestored(Answer):
         return {**as_plain(self.backup), "copied": self.copied}
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
         backup = self.backup
         yield (
             f"{backup.pipeline} is at epoch {backup.epoch} again, from backup {backup.name} "
@@ -138,7 +135,6 @@ class BackupDeleted(Answer):
     for_people = ("is_rest",)
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
         if self.is_rest:
             yield f"{self.files} files that an interrupted command left of backups of {self.pipeline} are deleted"
         else:

@@ -48,7 +48,6 @@ class Vacuumed(Answer):
         }
 
     def shown(self) -> Iterator[Shown]:
-        """Return a table of the files, and the epochs."""
         rows = [(name, len(files), sum(files.values())) for name, files in self.clearing.files.items()]
         title = f"{self.pipeline}: {self.clearing.size} bytes {'would go' if self.dry_run else 'gone'}"
         yield Grid(title, ("table", "files", "bytes"), rows, ("files", "bytes"))
@@ -101,7 +100,6 @@ class Optimized(Answer):
         return {"pipeline": self.pipeline, "files": files}
 
     def shown(self) -> Iterator[Shown]:
-        """Return the numbers as a table."""
         if self.never_run is not None:
             yield self.never_run
             return

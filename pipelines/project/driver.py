@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.report.answer import Answer, Shown
+from tidegate.pipelines.report.answer import Answer
 from tidegate.pipelines.run.host import Heartbeat
 from tidegate.pipelines.run.stopping import stop_driver
 
@@ -27,9 +26,7 @@ class Alive(Answer):
     pipeline: str
     age: float
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"the stream of {self.pipeline} lives: {self.age:.0f} s ago"
+    says: ClassVar[str] = "the stream of {pipeline} lives: {age:.0f} s ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +41,7 @@ class StoppedDriver(Answer):
     pipeline: str
     stopped: str
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"{self.pipeline} is stopped"
+    says: ClassVar[str] = "{pipeline} is stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +56,7 @@ class Unlocked(Answer):
     pipeline: str
     taken_from: Any
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"{self.pipeline} is free; the lease was held by {self.taken_from}"
+    says: ClassVar[str] = "{pipeline} is free; the lease was held by {taken_from}"
 
 
 def alive(config: Config, pipeline: str, within: float) -> Alive:

@@ -49,7 +49,6 @@ class Explained(Answer):
         }
 
     def shown(self) -> Iterator[Shown]:
-        """Return the remarks, the operator and the steps."""
         explanation = self.explanation
         for message in self.missing.values():
             yield f"no column is checked yet: {message}"

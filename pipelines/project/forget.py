@@ -46,7 +46,6 @@ class Erased(Answer):
     for_people = ("key",)
 
     def shown(self) -> Iterator[Shown]:
-        """Return a table of the erased rows, and remarks."""
         held = self.epoch is not None
         title = (
             f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing of {self.pipeline} was changed"

@@ -60,7 +60,6 @@ class LateSummary(Answer):
     for_people = ("keys", "never_run")
 
     def shown(self) -> Iterator[Shown]:
-        """Return the counts as a table."""
         if self.never_run is not None:
             yield self.never_run
         columns = [*self.keys, *_MEASURES]
@@ -96,7 +95,6 @@ class Reopened(Answer):
         return fields if self.epoch is None else {**fields, "panes": self.panes, "withdrawn": self.withdrawn}
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
         if self.epoch is None:
             yield f"{self.pipeline} has no such late rows: nothing to do"
         else:
@@ -119,7 +117,6 @@ class Pruned(Answer):
     removed: dict[str, int]
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
         yield ", ".join(f"{count} rows of {name} removed" for name, count in self.removed.items())
 
 

@@ -30,7 +30,6 @@ class Lineage(Answer):
     outputs: list[dict[str, Any]]
 
     def shown(self) -> Iterator[Shown]:
-        """Return the datasets, and a table of columns for each that is written."""
         places = [
             (role, each["table"], each["namespace"], each["name"], _version(each))
             for role, datasets in (("reads", self.inputs), ("writes", self.outputs))

@@ -46,7 +46,6 @@ class RenamedTables(Answer):
     for_people = ("warehouse",)
 
     def shown(self) -> Iterator[Shown]:
-        """Return sentences that say what must change elsewhere."""
         old, new, uri = self.old, self.pipeline, self.warehouse
         yield (
             f"{old} is now {new}, at epoch {self.epoch}; {self.copied} bytes were copied. The next run goes on "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from tidegate.extras import require
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.report.answer import Answer, Shown
+from tidegate.pipelines.report.answer import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,7 @@ class Report(Answer):
     pipeline: str
     file: str
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"report of {self.pipeline}: {self.file}"
+    says: ClassVar[str] = "report of {pipeline}: {file}"
 
 
 def report(config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> Report:

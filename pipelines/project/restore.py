@@ -41,7 +41,6 @@ class Restored(Answer):
         return {**self.manifest.short(), "given_up": list(self.given_up), "set_aside": list(self.set_aside)}
 
     def shown(self) -> Iterator[Shown]:
-        """Return sentences."""
         manifest = self.manifest
         yield from self.set_aside
         if manifest.kind == "restore" and manifest.parent is not None:

@@ -71,7 +71,6 @@ class Results(Answer):
         return rows_of(self.rows)
 
     def shown(self) -> Iterator[Shown]:
-        """Return the rows as a table."""
         yield _grid(self)
 
 

@@ -44,7 +44,6 @@ class Runs(Answer):
         return [as_plain(row) for row in self.epochs]
 
     def shown(self) -> Iterator[Shown]:
-        """Return the rows as a table."""
         if self.never_run is not None:
             yield self.never_run
         cells, columns = [_cells(row) for row in self.epochs], list(_COLUMNS)

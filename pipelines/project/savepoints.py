@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.report.answer import Answer, Grid, Shown
@@ -41,7 +41,6 @@ class Savepoint(Answer):
         return _plain(self.entry)
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
         manifest = self.entry.manifest
         yield f"savepoint {self.entry.name} of {manifest.pipeline}: epoch {manifest.epoch}, in {self.entry.path}"
 
@@ -70,7 +69,6 @@ class Savepoints(Answer):
         ]
 
     def shown(self) -> Iterator[Shown]:
-        """Return a table, and one of those that can't be read."""
         if self.never_run is not None:
             yield self.never_run
         rows = [
@@ -102,9 +100,7 @@ class SavepointDeleted(Answer):
     pipeline: str
     deleted: str
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"savepoint {self.deleted} of {self.pipeline} is deleted"
+    says: ClassVar[str] = "savepoint {deleted} of {pipeline} is deleted"
 
 
 def savepoint_create(config: Config, pipeline: str, name: str, target: str, if_missing: bool) -> Savepoint:

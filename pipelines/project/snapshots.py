@@ -53,7 +53,6 @@ class Snapshots(Answer):
         return list(self.snapshots)
 
     def shown(self) -> Iterator[Shown]:
-        """Return the snapshots as a table."""
         if self.never_run is not None:
             yield self.never_run
         columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "results")
@@ -125,7 +124,6 @@ class SnapshotContent(Answer):
         }
 
     def shown(self) -> Iterator[Shown]:
-        """Return tables of the manifest, the windows and the key groups."""
         manifest, shown = self.manifest, rows_of(self.windows)
         facts = [
             ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
@@ -205,7 +203,6 @@ class SnapshotDiff(Answer):
         }
 
     def shown(self) -> Iterator[Shown]:
-        """Return a table of windows and one of timers."""
         difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
         counts = {
             kind: ", ".join(f"{n} {change}" for change, n in each.items()) for kind, each in self._counts().items()
@@ -271,7 +268,6 @@ class SnapshotCheck(Answer):
     for_people = ("notes",)
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
         if self.epoch is None:
             yield f"{self.pipeline} can start at the beginning of its source"
             return

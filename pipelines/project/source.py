@@ -44,7 +44,6 @@ class SourceReset(Answer):
         return {"pipeline": self.pipeline, "epoch": self.epoch, "positions": positions}
 
     def shown(self) -> Iterator[Shown]:
-        """Return a sentence for each source."""
         done = "would be reset" if self.dry_run else f"reset by epoch {self.epoch}"
         yield from (f"{self.pipeline}: {done}; {item}" for item in self.positions)
         if not self.positions:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.counters import REOPENED
@@ -18,7 +18,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.project.backfill import check_first_run, corrected, put_out, read
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.project.runs import lag
-from tidegate.pipelines.report.answer import Answer, Shown
+from tidegate.pipelines.report.answer import Answer
 from tidegate.pipelines.run.driver import Driver, Patience, drive, system_clock
 from tidegate.pipelines.run.epoch_log import EpochLog
 from tidegate.pipelines.run.host import Heartbeat
@@ -49,9 +49,7 @@ class Streamed(Answer):
     pipeline: str
     epochs: tuple[dict[str, Any], ...]
 
-    def shown(self) -> Iterator[Shown]:
-        """Return a sentence."""
-        yield f"{self.pipeline}: ended after a whole epoch"
+    says: ClassVar[str] = "{pipeline}: ended after a whole epoch"
 
 
 @dataclass(frozen=True, slots=True)

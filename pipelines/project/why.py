@@ -74,7 +74,6 @@ class Why(Answer):
     for_people = ("remarks", "key", "unit")
 
     def shown(self) -> Iterator[Shown]:
-        """Return the facts, the source's partitions, and the open windows."""
         yield Grid(f"{self.pipeline} at epoch {self.epoch}", ("", ""), self.remarks)
         if self.partitions:
             yield Grid("event time", _PARTITIONS, [_partition(status) for status in self.partitions])

@@ -45,9 +45,13 @@ Shown = str | Grid
 
 
 class Answer:
-    """The base of the values that calls of a project return. Subclasses are frozen dataclasses."""
+    """The base of the values that calls of a project return. Subclasses are frozen dataclasses.
+
+    One that a sentence shows has the sentence in `says`, with its fields in braces; others have a method `shown`.
+    """
 
     __slots__ = ()
+    says: ClassVar[str]
     for_people: ClassVar[tuple[str, ...]] = ()
     """Fields that only `shown` uses."""
 
@@ -57,7 +61,7 @@ class Answer:
 
     def shown(self) -> Iterable[Shown]:
         """Return the lines and tables that show the content to people."""
-        raise NotImplementedError
+        yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
 
     def _repr_html_(self) -> str:
         return "\n".join(map(_html, self.shown()))

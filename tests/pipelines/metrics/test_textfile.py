@@ -14,7 +14,7 @@ from tests.pipelines.metrics.measuring import epoch as epoch
 from tests.pipelines.metrics.measuring import run, values
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.metrics import open as opened
-from tidegate.pipelines.metrics import textfile
+from tidegate.pipelines.metrics import prometheus
 from tidegate.windowing import IntervalJoin
 
 
@@ -81,8 +81,8 @@ def test_a_folder_that_can_not_be_written_is_one_line(
 def test_a_disk_that_hangs_keeps_no_run_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened, "_LAST_WORDS", 0.2)
     answered = threading.Event()
-    monkeypatch.setattr(textfile, "text_string_to_metric_families", lambda text: answered.wait() and ())
-    monkeypatch.setattr(textfile, "write_to_textfile", lambda *given: None)
+    monkeypatch.setattr(prometheus, "text_string_to_metric_families", lambda text: answered.wait() and ())
+    monkeypatch.setattr(prometheus, "write_to_textfile", lambda *given: None)
     (tmp_path / "tidegate_hours.prom").write_text("")
     began = perf_counter()
     with run(tmp_path, textfile=".", every_seconds=600):
