@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tidegate.extras import require
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
-from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, PIPELINE, change_source, write_readers
+from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, PIPELINE, change_source, returned, write_readers
 from tidegate.pipelines.cli.demo_summary import show_summary
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.config import FILE_NAME, Config, load_config
@@ -222,18 +222,13 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
 
 def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     """Describe a run that ended well in one line."""
-    quality = _returned(airflow, name, run, "quality")
+    quality = returned(airflow, run, "quality")
     counters, expectations = quality["counters"], quality["expectations"]
     return (
         f"{name:14} {run['logical_date'][:10]}: {counters['events_in']:5} in, {counters['on_time']:5} on time, "
         f"{counters['late']} late, {counters['rejected']:3} rejected; {fired(counters):5} windows fired, "
         f"{counters['open_windows']:4} open; {expectations['hold']} of {expectations['checked']} expectations hold"
     )
-
-
-def _returned(airflow: EmbeddedAirflow, name: str, run: dict[str, Any], task: str) -> Any:
-    path = f"dags/{name}__backfill/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
-    return airflow.call("GET", path, params={"deserialize": True})["value"]
 
 
 def _failure(airflow: EmbeddedAirflow, project: _Project, name: str, run: dict[str, Any]) -> str:

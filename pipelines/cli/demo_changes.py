@@ -109,7 +109,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         f"was written again; {late} records are late"
     )
     _unpause(airflow, f"{PIPELINE}__late")
-    reopened = _value(airflow, _ended_run(airflow, f"{PIPELINE}__late"), "reopen")
+    reopened = returned(airflow, _ended_run(airflow, f"{PIPELINE}__late"), "reopen")
     console.print(
         f"{PIPELINE:14} late      : {reopened['rows']} late records reopened, {reopened['withdrawn']} panes retracted, "
         f"{reopened['panes']} put out"
@@ -171,11 +171,11 @@ def _read(airflow: EmbeddedAirflow, dag: str, wanted: set[str]) -> dict[str, dic
         return runs if done >= wanted and all(run["state"] in ("success", "failed") for run in runs) else None
 
     runs = _wait_for(f"the runs of {dag} for {', '.join(sorted(wanted))}", ended)
-    return {run["partition_key"]: _value(airflow, run, "add_up") for run in runs}
+    return {run["partition_key"]: returned(airflow, run, "add_up") for run in runs}
 
 
-def _value(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> Any:
-    """Return the result of a task, which Airflow keeps without its lists."""
+def returned(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> Any:
+    """Return what a task returned in a run; Airflow keeps it without its lists."""
     path = f"dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
     return airflow.call("GET", path, params={"deserialize": True})["value"]
 

@@ -6,25 +6,21 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from tidegate.pipelines.cli.demo_changes import PIPELINE, Changes
 from tidegate.pipelines.cli.screen import Screen, table
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.definition import epochs, results
 from tidegate.pipelines.definition.counters import FATES, FIRED, ROWS_GONE, fired
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.examples.flights.shifts import carrier_shifts
+from tidegate.pipelines.project.project import Project
 from tidegate.pipelines.report.answer import moment
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.snapshots.published import pin_tables
-from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
 
 _COUNTED = ("events_in", *FATES, ROWS_GONE)
 _WIDTH = 40
@@ -47,7 +43,8 @@ def show_summary(
     Raises:
         TidegateError: a row is missing: events in are not on time + late + filtered.
     """
-    summaries = [_summary(config, name) for name in pipelines]
+    project = Project(config.file)
+    summaries = [_summary(project, name) for name in pipelines]
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
         expected = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
@@ -56,38 +53,22 @@ def show_summary(
                 f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
                 f"counted {counted} and gave {summary[ROWS_GONE]} back. Please report this with the folder of the demo"
             )
-    longest, days = _longest_shifts(config), shifts_by_day(config, changes.days if changes else ())
+    longest, days = _longest_shifts(project), _shifts_by_day(project, changes.days if changes else ())
     screen.show(
         {
             "pipelines": summaries,
             "changes": None if changes is None else asdict(changes),
             "longest_shifts": longest,
-            "days": [asdict(day) for day in days],
+            "days": days,
             "seconds": round(seconds, 1),
         },
         "",
         _summary_table(summaries),
         "",
         *(() if changes is None else (_changes_table(changes), "")),
-        table(
-            "The five longest shifts",
-            ("airline", "airport", "first departure (UTC)", "last departure (UTC)", "flights", "air minutes", "leg"),
-            [
-                (
-                    shift["carrier"],
-                    shift["origin"],
-                    moment(shift["first"]),
-                    moment(shift["last"], shift["first"]),
-                    shift["flights"],
-                    shift["air_minutes"],
-                    f"{shift['longest_leg']} mi",
-                )
-                for shift in longest
-            ],
-            right=("flights", "air minutes", "leg"),
-        ),
+        _longest_table(longest),
         "",
-        picture_of(days),
+        _picture_of(days),
         "",
         _numbers_to_look_at(summaries, changes, days),
         "",
@@ -98,20 +79,16 @@ def show_summary(
     )
 
 
-def _summary(config: Config, name: str) -> dict[str, Any]:
-    tables = PipelineTables(warehouse_of(config), name)
-    rows = read_table(tables.warehouse, tables.open(epochs.NAME))
-    snapshot = read_snapshot(tables)
-    if snapshot is None:
-        raise TidegateError(f"{name} has no snapshot")
-    counted = {column: pc.sum(rows[column]).as_py() or 0 for column in (*_COUNTED, *FIRED)}
+def _summary(project: Project, name: str) -> dict[str, Any]:
+    rows, newest = project.runs(name, limit=None, stale=True).epochs, project.snapshot_list(name).snapshots[0]
+    counted = {column: sum(row[column] or 0 for row in rows) for column in (*_COUNTED, *FIRED)}
     return {
         "pipeline": name,
         **{column: counted[column] for column in _COUNTED},
         "fired": fired(counted),
-        "open": snapshot.manifest.counters["open_windows"],
-        "epoch": snapshot.manifest.epoch,
-        "snapshot_version": snapshot.version,
+        "open": rows[0]["open_windows"],
+        "epoch": newest["epoch"],
+        "snapshot_version": newest["version"],
     }
 
 
@@ -149,52 +126,44 @@ def _changes_table(changes: Changes) -> Any:
     return table(f"What changed afterwards, and what became of it in {PIPELINE}", ("", ""), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class DayOfShifts:
-    """The final shifts that begin on a day.
-
-    Args:
-        day: the day in UTC, as text.
-        shifts, flights: their number, and that of their flights.
-        several: number of those with more than one flight.
-        crossing: number of those that end on another day.
-        again: True if readers ran again for the day.
-    """
-
-    day: str
-    shifts: int
-    flights: int
-    several: int
-    crossing: int
-    again: bool
+def _longest_table(shifts: Sequence[dict[str, Any]]) -> Any:
+    rows = [
+        (
+            *(shift["carrier"], shift["origin"], moment(shift["first"]), moment(shift["last"], shift["first"])),
+            *(shift["flights"], shift["air_minutes"], f"{shift['longest_leg']} mi"),
+        )
+        for shift in shifts
+    ]
+    columns = ("airline", "airport", "first departure (UTC)", "last departure (UTC)", "flights", "air minutes", "leg")
+    return table("The five longest shifts", columns, rows, right=columns[4:])
 
 
-def shifts_by_day(config: Config, again: Collection[str]) -> list[DayOfShifts]:
-    """Return the final shifts of each day; `again` lists the days that were read again."""
-    windows = pin_tables(PipelineTables(warehouse_of(config), PIPELINE)).final_windows()
+def _shifts_by_day(project: Project, again: Collection[str]) -> list[dict[str, Any]]:
+    """Return counts of the final shifts by the day in UTC on which they begin; `again`: readers ran again for it."""
     by_day = defaultdict(list)
-    for row in windows.select(["window_start", "window_end", "flights"]).to_pylist():
+    for row in project.results(PIPELINE).to_dict():
         by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)
     return [
-        DayOfShifts(
-            day,
-            len(rows),
-            sum(row["flights"] for row in rows),
-            sum(row["flights"] > 1 for row in rows),
-            sum(row["window_end"].date() > row["window_start"].date() for row in rows),
-            day in again,
-        )
+        {
+            "day": day,
+            "shifts": len(rows),
+            "flights": sum(row["flights"] for row in rows),
+            "several": sum(row["flights"] > 1 for row in rows),
+            "crossing": sum(row["window_end"].date() > row["window_start"].date() for row in rows),
+            "again": day in again,
+        }
         for day, rows in sorted(by_day.items())
     ]
 
 
-def picture_of(days: Sequence[DayOfShifts]) -> Any:
+def _picture_of(days: Sequence[dict[str, Any]]) -> Any:
     """Return a bar for each day: sessions of several flights, then those of one."""
-    most = max((day.shifts for day in days), default=1)
+    most = max((day["shifts"] for day in days), default=1)
     rows = []
     for day in days:
-        several, single = (round(_WIDTH * count / most) for count in (day.several, day.shifts - day.several))
-        rows.append((day.day, "█" * several + "▒" * single, day.shifts, "read again" if day.again else ""))
+        several, single = (round(_WIDTH * count / most) for count in (day["several"], day["shifts"] - day["several"]))
+        bar = "█" * several + "▒" * single
+        rows.append((day["day"], bar, day["shifts"], "read again" if day["again"] else ""))
     return table(
         "Final shifts by the day on which they begin: █ of several flights, ▒ of one",
         ("day (UTC)", "", "shifts", ""),
@@ -204,10 +173,10 @@ def picture_of(days: Sequence[DayOfShifts]) -> Any:
 
 
 def _numbers_to_look_at(
-    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[DayOfShifts]
+    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[dict[str, Any]]
 ) -> Any:
     counted = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
-    shifts, several, crossing = (sum(getattr(day, name) for day in days) for name in ("shifts", "several", "crossing"))
+    shifts, several, crossing = (sum(day[name] for day in days) for name in ("shifts", "several", "crossing"))
     on_time = counted["events_in"] - counted["late"] - counted["rejected"]
     rows: list[tuple[object, str]] = [
         (f"{several} of {shifts}", "final shifts hold several flights"),
@@ -225,32 +194,17 @@ def _numbers_to_look_at(
     return table("Numbers to look at", ("", ""), rows)
 
 
-def _longest_shifts(config: Config) -> list[dict[str, Any]]:
-    tables = PipelineTables(warehouse_of(config), PIPELINE)
-    rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("carrier", "origin"))
-    gap = _session_gap(config)
-    length = pc.subtract(rows["window_end"].cast("int64"), rows["window_start"].cast("int64"))
-    ordered = rows.append_column("length", length).sort_by(
-        [("length", "descending"), ("flights", "descending"), ("carrier", "ascending"), ("origin", "ascending")]
-    )
-    return [
-        {
-            **{name: row[name] for name in ("carrier", "origin", "flights", "air_minutes", "longest_leg")},
-            "first": row["window_start"],
-            "last": row["window_end"] - gap,
-        }
-        for row in ordered.slice(0, 5).to_pylist()
+def _longest_shifts(project: Project) -> list[dict[str, Any]]:
+    windows = carrier_shifts.compute
+    assert isinstance(windows, Windows)
+    gap = timedelta(milliseconds=windows.assigner.gap_of_every_element or 0)
+    names = ("carrier", "origin", "flights", "air_minutes", "longest_leg")
+    shifts = [
+        {**{name: row[name] for name in names}, "first": row["window_start"], "last": row["window_end"] - gap}
+        for row in project.results(PIPELINE, view="latest").to_dict()
     ]
-
-
-def _session_gap(config: Config) -> Any:
-    from tidegate.pipelines.definition.load import load_pipeline
-
-    assigner = getattr(load_pipeline(config, PIPELINE).compute, "assigner", None)
-    gap = None if assigner is None else assigner.gap_of_every_element
-    if gap is None:
-        raise TidegateError(f"{PIPELINE} no longer has session windows")
-    return timedelta(milliseconds=gap)
+    shifts.sort(key=lambda each: (each["first"] - each["last"], -each["flights"], each["carrier"], each["origin"]))
+    return shifts[:5]
 
 
 def _where(config: Config, pipelines: Sequence[str]) -> Any:
