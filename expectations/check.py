@@ -66,7 +66,6 @@ class Quality(Answer):
         raise QualityFailed(f"{run.pipeline}, epoch {run.epoch}: {run.failures}; see {run.docs}{held}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the checked snapshot, and the outcome of each expectation."""
         run, pinned = self.run, self.pinned
         return {
             **_of_snapshot(pinned),

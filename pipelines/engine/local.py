@@ -111,7 +111,6 @@ class LocalEngine:
         names: Names | None = None,
         are_placed: bool = False,
     ) -> pa.Table:
-        """Run a function over the judged rows of a slice; see `Engine.over`."""
         heaps = self._heaps(files)
         calls = [_Call(lambda numbers: run(files.judged(numbers, names)), heap) for heap in heaps]
         batches = [batch for call in calls for batch in call()] if len(calls) < 2 else self._in_pool(calls)
@@ -137,7 +136,6 @@ class LocalEngine:
         run: Callable[[str, Sequence[pa.Buffer]], Batches],
         schema: pa.Schema,
     ) -> list[pa.RecordBatch]:
-        """Pack events by shard into files, and run a function once for each shard; see `Engine.exchanged`."""
         with self._folder() as folder:
             if files is not None and files.parts:
                 heaps = self._heaps(files)

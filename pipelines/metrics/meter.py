@@ -20,6 +20,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.metrics import catalog
 from tidegate.pipelines.metrics.catalog import Metric
+from tidegate.pipelines.metrics.observer import Observer
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 _log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
 """Namespace that OpenTelemetry's conventions name for `service.instance.id`."""
 
 
-class Meter:
+class Meter(Observer):
     """An observer that measures one pipeline.
 
     Args:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tidegate.pipelines.manifest import Manifest
 from tidegate.windowing.time import Millis
 
 
-class Observer(Protocol):
-    """An observer of a run. All calls come from the driver's thread; none raises an error or waits for a network."""
+class Observer:
+    """An observer of a run, which measures nothing; `Meter` does.
 
-    @property
-    def is_on(self) -> bool:
-        """Return True if something is measured."""
-        ...
+    All calls come from the driver's thread; none raises an error or waits for a network.
+    """
+
+    is_on = False
 
     def began(self, manifest: Manifest) -> None:
         """Take the newest snapshot at the start of a run; it counts nothing."""
-        ...
 
     def published(self, manifest: Manifest, seconds: Mapping[str, float]) -> None:
         """Count an epoch whose last table this process has just published.
@@ -28,37 +27,12 @@ class Observer(Protocol):
             manifest: manifest of the epoch.
             seconds: duration of its steps; empty if an earlier run computed it.
         """
-        ...
 
     def visible(self, commits: Iterable[Millis]) -> None:
         """Take the times of source commits whose results have just been published."""
-        ...
 
     def state(self, files: Collection[Mapping[str, Any]]) -> None:
         """Take the state files of the newest snapshot, as deltalake lists them."""
-        ...
 
     def looked(self) -> None:
-        """Note a look at the source."""
-        ...
-
-
-class Off:
-    """The observer of a run without metrics."""
-
-    is_on = False
-
-    def began(self, manifest: Manifest) -> None:
-        """Do nothing."""
-
-    def published(self, manifest: Manifest, seconds: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def visible(self, commits: Iterable[Millis]) -> None:
-        """Do nothing."""
-
-    def state(self, files: Collection[Mapping[str, Any]]) -> None:
-        """Do nothing."""
-
-    def looked(self) -> None:
-        """Do nothing."""
+        """Note a poll of the source."""

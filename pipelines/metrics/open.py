@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.extras import missing_extra, require
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.metrics.catalog import ARRAYS, ROWS
-from tidegate.pipelines.metrics.observer import Observer, Off
+from tidegate.pipelines.metrics.observer import Observer
 from tidegate.pipelines.stores.credentials import masked
 from tidegate.windowing.compute import Compute
 from tidegate.windowing.time import Millis
@@ -73,7 +73,7 @@ def measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[]
             own_port,
         )
     if not settings.are_on:
-        yield Off()
+        yield Observer()
         return
     with ExitStack() as ends:
         readers: list[MetricReader] = []
@@ -84,7 +84,7 @@ def measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[]
             for reader in readers:
                 with suppress(Exception):
                     reader.shutdown(0)
-            observer = Off()
+            observer = Observer()
         yield observer
 
 

@@ -322,7 +322,6 @@ class BackfillPlan(Answer):
     changes: Preview | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the intervals, and those whose rows changed."""
         changed = () if self.changes is None else self.changes.intervals
         return {
             "pipeline": self.pipeline,

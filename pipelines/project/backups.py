@@ -46,7 +46,6 @@ class BackupCreated(Answer):
     path: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the backup, what was copied, and what was removed."""
         return {**as_plain(self.backup), "copied": self.copied, "deleted": list(self.deleted)}
 
     def shown(self) -> Iterator[Shown]:
@@ -74,7 +73,6 @@ class Backups(Answer):
     backups: tuple[Backup, ...]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return the backups."""
         return [as_plain(each) for each in self.backups]
 
     def shown(self) -> Iterator[Shown]:
@@ -106,7 +104,6 @@ class BackupRestored(Answer):
     copied: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the backup, and what was copied."""
         return {**as_plain(self.backup), "copied": self.copied}
 
     def shown(self) -> Iterator[Shown]:

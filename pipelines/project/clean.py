@@ -38,7 +38,6 @@ class Vacuumed(Answer):
     clearing: Clearing
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the epochs, and numbers and size of files."""
         return {
             "pipeline": self.pipeline,
             "dry_run": self.dry_run,
@@ -95,7 +94,6 @@ class Optimized(Answer):
     never_run: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers by table."""
         files = {name: {"before": before, "after": after} for name, (before, after) in self.files.items()}
         return {"pipeline": self.pipeline, "files": files}
 

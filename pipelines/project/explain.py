@@ -38,7 +38,6 @@ class Explained(Answer):
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation, with the names of missing tables and of tables of panes."""
         operator = self.explanation.operator
         return {
             **as_plain(self.explanation),

@@ -90,7 +90,6 @@ class Reopened(Answer):
     withdrawn: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields; without an epoch there are no panes."""
         fields = {"pipeline": self.pipeline, "epoch": self.epoch, "rows": self.rows}
         return fields if self.epoch is None else {**fields, "panes": self.panes, "withdrawn": self.withdrawn}
 

@@ -37,7 +37,6 @@ class Restored(Answer):
     set_aside: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the main fields of the manifest, and what was given up and set aside."""
         return {**self.manifest.short(), "given_up": list(self.given_up), "set_aside": list(self.set_aside)}
 
     def shown(self) -> Iterator[Shown]:

@@ -67,7 +67,6 @@ class Results(Answer):
         return frame
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return the rows as dicts."""
         return rows_of(self.rows)
 
     def shown(self) -> Iterator[Shown]:

@@ -40,7 +40,6 @@ class Runs(Answer):
     never_run: str | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return the rows."""
         return [as_plain(row) for row in self.epochs]
 
     def shown(self) -> Iterator[Shown]:

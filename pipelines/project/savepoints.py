@@ -37,7 +37,6 @@ class Savepoint(Answer):
     entry: SavepointEntry
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry, with the main fields of the manifest."""
         return _plain(self.entry)
 
     def shown(self) -> Iterator[Shown]:
@@ -62,7 +61,6 @@ class Savepoints(Answer):
     never_run: str | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return all savepoints."""
         return [
             *map(_plain, self.savepoints),
             *({"name": each.name, "broken": each.reason} for each in self.broken),

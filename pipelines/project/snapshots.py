@@ -49,7 +49,6 @@ class Snapshots(Answer):
     never_run: str | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return the snapshots."""
         return list(self.snapshots)
 
     def shown(self) -> Iterator[Shown]:
@@ -115,7 +114,6 @@ class SnapshotContent(Answer):
         return self.windows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return version, manifest, windows and counts."""
         return {
             "version": self.version,
             "manifest": self.manifest.model_dump(),
@@ -182,7 +180,6 @@ class SnapshotDiff(Answer):
     limit: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts, and the first rows of each kind."""
         difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
         return {
             "pipeline": self.pipeline,

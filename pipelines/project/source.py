@@ -36,7 +36,6 @@ class SourceReset(Answer):
     dry_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the epoch, and both positions of each source."""
         positions = [
             {"source": item.table, "before": item.before.model_dump(), "after": item.after.model_dump()}
             for item in self.positions

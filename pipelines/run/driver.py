@@ -22,7 +22,7 @@ from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.metrics.observer import Observer, Off
+from tidegate.pipelines.metrics.observer import Observer
 from tidegate.pipelines.metrics.open import check_metrics, measured
 from tidegate.pipelines.run.epoch_log import StepTimes
 from tidegate.pipelines.run.lease import Lease, LeaseRow
@@ -72,7 +72,7 @@ class Driver:
     lease: Lease
     clock: Callable[[], Millis] = system_clock
     tell: Tell = lambda step: None
-    metrics: Observer = field(default_factory=Off)
+    metrics: Observer = field(default_factory=Observer)
     times: StepTimes = field(default_factory=StepTimes)
     _handles: Handles | None = field(default=None, init=False, repr=False)
 

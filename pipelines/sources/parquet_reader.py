@@ -54,7 +54,6 @@ class ParquetReader:
 
     @contextmanager
     def open(self, part: FilePart) -> Iterator[SourceParquet]:
-        """Open a file; see `PartReader.open`."""
         stored = {field.name: field for field in fields_of(self.columns)}
         columns = FileColumns(self.columns, stored, {}, np.zeros(0, np.int64))
         with open_parquet(self.warehouse, self.folder, part, lambda rows: columns, self.ways_out) as file:

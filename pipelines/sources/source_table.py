@@ -85,7 +85,6 @@ class SourceTable:
         return self.for_spark is not None or self.columns.by_spark is not None
 
     def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
-        """Open a file; see `PartReader.open`."""
         assert self.files is not None, self.name
         return self.files.open(part)
 

@@ -143,7 +143,6 @@ class SparkEngine:
     def in_place(
         self, tasks: Sequence[Sequence[int]], run: Callable[[Sequence[int]], Batches], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        """Run a function once for each task; see `Engine.in_place`."""
 
         def work(batches: Batches) -> Batches:
             return (out for number in _tasks(batches) for out in run(tasks[number]))
@@ -158,13 +157,11 @@ class SparkEngine:
         names: Names | None = None,
         are_placed: bool = False,
     ) -> pa.Table:
-        """Run a function over the judged rows of a slice; see `Engine.over`."""
         run, unnamed = _unnamed(run, schema)
         batches = _collected(self._frame(files, run, unnamed, names, are_placed))
         return pa.Table.from_batches(batches, unnamed).rename_columns(schema.names)
 
     def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
-        """Run a function over the judged rows of a slice, and yield its rows in order; see `Engine.in_order`."""
         run, unnamed = _unnamed(run, schema)
         ordered = self._frame(files, run, unnamed, names).orderBy(
             *(unnamed.names[schema.get_field_index(name)] for name in by)
@@ -200,7 +197,6 @@ class SparkEngine:
         return _collected(placed.mapInArrow(work, from_arrow(schema)))
 
     def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
-        """Return the columns of an input whose rows go through Spark; see `Engine.columns`."""
         from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
         from tidegate.pipelines.engine.spark.sql import empty_frame, typed
 
@@ -221,7 +217,6 @@ class SparkEngine:
         return InputColumns(schema, sql.schema, sql)
 
     def derived(self, sql: SparkSql, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of events for rows of a source; see `Engine.derived`."""
         from tidegate.pipelines.engine.spark.sql import evaluated
 
         numbered = rows.append_column(PLACE, pa.array(range(len(rows)), pa.int64()))

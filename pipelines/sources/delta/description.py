@@ -73,7 +73,6 @@ class DeltaSource:
             raise IllegalArgument("source.changes", self.changes, "give 'refuse', 'ignore' or 'correct'")
 
     def open(self, warehouse: Warehouse) -> Source:
-        """Open the table at its newest version; see `SourceDescription.open`."""
         # DAG files and help texts import this module, and open no table.
         from tidegate.pipelines.sources.delta.log import SourceLog
 

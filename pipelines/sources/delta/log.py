@@ -145,11 +145,9 @@ class SourceLog:
         return "the source says reader='spark'" if self._reader == "spark" else self._facts.left_to_spark()
 
     def reader(self, columns: pa.Schema) -> DeltaReader:
-        """Return the reader for the tasks; see `Source.reader`."""
         return self._facts.reader(self.warehouse, self.path, columns)
 
     def spark_reader(self, timestamp: str | None) -> SparkTable:
-        """Return the table for Spark to read; see `Source.spark_reader`."""
         return SparkTable(self.warehouse, self.path, timestamp)
 
     def _at_head(self) -> DeltaTable:
