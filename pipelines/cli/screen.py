@@ -26,7 +26,7 @@ from tidegate.pipelines.report.answer import Answer, Grid
 from tidegate.pipelines.report.plain_text import plain, plain_cell
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.project.keys import KeyText
+    from tidegate.pipelines.project.given import KeyText
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -126,7 +126,7 @@ def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Ca
 
 def key_of(texts: Sequence[str]) -> KeyText | None:
     """Return the key of a command's option or arguments; None for no key."""
-    from tidegate.pipelines.project.keys import KeyText
+    from tidegate.pipelines.project.given import KeyText
 
     return KeyText(texts) if texts else None
 

@@ -27,19 +27,17 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.explain import Explained
     from tidegate.pipelines.project.forget import Erased
-    from tidegate.pipelines.project.keys import KeyGiven
+    from tidegate.pipelines.project.given import KeyGiven, Length, Moment
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.rename import RenamedTables
-    from tidegate.pipelines.project.report import Report
     from tidegate.pipelines.project.restore import Restored
     from tidegate.pipelines.project.results import Results, View
-    from tidegate.pipelines.project.runs import Runs
+    from tidegate.pipelines.project.runs import Report, Runs
     from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
     from tidegate.pipelines.project.snapshots import SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed
-    from tidegate.pipelines.project.times import Length, Moment
     from tidegate.pipelines.project.why import Why
 
 
@@ -229,8 +227,8 @@ class Project:
             Refused: a source does not exist, or its rows changed and the pipeline does not correct them.
             LeaseHeld: another driver is at work on the pipeline.
         """
+        from tidegate.pipelines.project.given import length_of, size_of
         from tidegate.pipelines.project.stream import StreamOptions, stream
-        from tidegate.pipelines.project.times import length_of, size_of
         from tidegate.pipelines.run.next_commits import EpochLimits
 
         if end_of_input and interval is not None:
@@ -342,7 +340,7 @@ class Project:
             key: values of the key columns; None for windows of all keys.
             limit: largest number of windows; None for all.
         """
-        from tidegate.pipelines.project.keys import key_text
+        from tidegate.pipelines.project.given import key_text
         from tidegate.pipelines.project.why import why
 
         return why(self._config, pipeline, key_text(key), limit)
@@ -373,8 +371,8 @@ class Project:
             since: count the output of epochs that began at this time or later.
             until: with `since`, only epochs that began before this time.
         """
+        from tidegate.pipelines.project.given import millis_of
         from tidegate.pipelines.project.lineage import lineage
-        from tidegate.pipelines.project.times import millis_of
 
         return lineage(self._config, pipeline, command, millis_of(since, "--since"), millis_of(until, "--until"))
 
@@ -389,7 +387,7 @@ class Project:
             key: key whose windows the timeline shows, its columns joined by `/`, `\N` for a null; None for the busiest.
             to: the file; None puts it among the artifacts.
         """
-        from tidegate.pipelines.project.report import report
+        from tidegate.pipelines.project.runs import report
 
         return report(self._config, pipeline, epoch, key, None if to is None else Path(to))
 
@@ -647,9 +645,8 @@ class Project:
             Refused: the results of the pipeline depend on the order of arrival.
             LeaseHeld: another driver is at work on the pipeline.
         """
-        from tidegate.pipelines.project.keys import key_text
+        from tidegate.pipelines.project.given import key_text, millis_of
         from tidegate.pipelines.project.late import late_reopen
-        from tidegate.pipelines.project.times import millis_of
         from tidegate.pipelines.reopen.recompute_plan import Selection
 
         selection = Selection(key_text(key), millis_of(start, "--start"), millis_of(end, "--end"))
@@ -669,7 +666,7 @@ class Project:
             key: values of the key columns, in order.
         """
         from tidegate.pipelines.project.forget import forget
-        from tidegate.pipelines.project.keys import key_text
+        from tidegate.pipelines.project.given import key_text
 
         return forget(self._config, pipeline, key_text(key) or ())
 
@@ -759,7 +756,7 @@ def _with_engine(config: Config, engine: EngineName | None, spark: Session | Non
 
 def _span(start: Moment | None, end: Moment | None, slice_: Length | relativedelta | None, fill_gaps: bool) -> Span:
     from tidegate.pipelines.project.backfill import Span
-    from tidegate.pipelines.project.times import moment_of, slice_of
+    from tidegate.pipelines.project.given import moment_of, slice_of
 
     return Span(
         None if start is None else moment_of(start, "--start"),

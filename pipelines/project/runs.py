@@ -1,11 +1,13 @@
-"""The epochs of a pipeline, from table `epochs`. Starts no JVM."""
+"""The epochs of a pipeline, from table `epochs`, and the report page of one. Starts no JVM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+from tidegate.extras import require
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
@@ -89,3 +91,27 @@ def _cells(row: dict[str, Any]) -> list[object]:
         cell(row["phases"].get("job")),
         moment(row["started_at"]),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Answer):
+    """A page that was written.
+
+    Args:
+        pipeline: name of the pipeline.
+        file: path or URI of the page.
+    """
+
+    pipeline: str
+    file: str
+
+    says: ClassVar[str] = "report of {pipeline}: {file}"
+
+
+def report(config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> Report:
+    """Write the page of an epoch's run."""
+    config.entry(pipeline)
+    require("the run report", "jinja2", "matplotlib")
+    from tidegate.pipelines.report.page import write_report
+
+    return Report(pipeline, write_report(config, pipeline, epoch, key, to))

@@ -27,7 +27,7 @@ from tidegate.pipelines.reading.reached import (
     rows_of_epochs,
     settled,
 )
-from tidegate.pipelines.reading.rows import OP, has_op, read_file, with_op, without_later_marks
+from tidegate.pipelines.reading.views import OP, has_op, read_file, with_op, without_later_marks
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.published import published_epoch, require_published
 from tidegate.pipelines.storage import arrow_schema, warehouse_of

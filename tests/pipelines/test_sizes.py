@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.project.times import size_of
+from tidegate.pipelines.project.given import size_of
 
 
 @pytest.mark.parametrize(

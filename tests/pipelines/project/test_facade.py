@@ -29,9 +29,8 @@ from tests.pipelines.cli.project import Project as CommandLine
 from tidegate import Project
 from tidegate.pipelines.cli import _COMMANDS, cli
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.project.keys import KeyText, key_text
+from tidegate.pipelines.project.given import KeyText, key_text, length_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
-from tidegate.pipelines.project.times import length_of, moment_of, slice_of
 from tidegate.pipelines.report.answer import Answer
 from tidegate.pipelines.tables.keys import KeySchema, key_of_texts
 

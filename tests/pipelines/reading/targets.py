@@ -13,9 +13,8 @@ import pyarrow as pa
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.reading.reached import Reached
-from tidegate.pipelines.reading.rows import OP
 from tidegate.pipelines.reading.target import TABLES, Target
-from tidegate.pipelines.reading.views import View
+from tidegate.pipelines.reading.views import OP, View
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
 

@@ -26,7 +26,7 @@ from tidegate.pipelines.reading import read_view, views
 from tidegate.pipelines.reading.data_source import TidegateFormat
 from tidegate.pipelines.reading.places import Files
 from tidegate.pipelines.reading.reached import Reached
-from tidegate.pipelines.reading.rows import read_file
+from tidegate.pipelines.reading.views import read_file
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.keys import KeySchema
