@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.definition.source import TimeUnit
 from tidegate.pipelines.errors import Refused
@@ -57,7 +56,6 @@ class OpenList:
     def __init__(self, warehouse: Warehouse, path: str) -> None:
         self.warehouse = warehouse
         self.path = path
-        self.unusual: dict[str, str] = {}
         self._folder, _, self._name = path.rpartition("/")
         if warehouse.sizes(self._folder, [self._name])[self._name] is None:
             raise MissingSource(f"list {path} does not exist: write it, or correct `table` of the pipeline's source")
@@ -125,9 +123,6 @@ class OpenList:
         if position.own[_DIGEST] != self._digest(position.version):
             raise Refused(f"list {self.path}: a line up to {position.version + 1} changed after it was read. {way_out}")
 
-    def check_input(self, part: Input) -> None:
-        """Check nothing: all values are compared by their bytes."""
-
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         """Yield the lines after a line that name files."""
         for commit in self._commits[after + 1 : (self.head if until is None else until) + 1]:
@@ -164,15 +159,8 @@ class OpenList:
         """Return the line that names each file."""
         return {file.path: commit.version for commit in self._commits[: until + 1] for file in commit.files}
 
-    def left_to_spark(self) -> str | None:
-        """Return None: the tasks can read every list."""
-        return None
-
     def reader(self, columns: pa.Schema) -> ParquetReader:
         """Return the reader for the tasks."""
         gone = "it was there when the list was read. Put it back, and run again; nothing was committed"
         ways_out = WaysOut(f"list {self.path}", gone, "Put the file back as it was, and run again")
         return ParquetReader(self.warehouse, self._folder, columns, ways_out)
-
-    def spark_reader(self, *ignored: object) -> None:
-        """Return None: Spark knows no lists."""

@@ -31,7 +31,7 @@ from tidegate.pipelines.engine.spark.jvm import function_names
 from tidegate.pipelines.epoch.file_measure import Measures, measure_files
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.compatibility import check_restorable
-from tidegate.pipelines.sources.base import SkipsVersions, Source
+from tidegate.pipelines.sources.base import ChangingSource, Source, SparkSource
 from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -171,7 +171,8 @@ class OpenInput:
         bound = bind_all(pipeline, [(typed.source, typed.derived) for typed in columns])
         bound = with_renamed(bound, PipelineTables(warehouse, pipeline.name))
         for part, log in parts:
-            log.check_input(part)
+            if isinstance(log, SparkSource):
+                log.check_input(part)
         files = slice_of(bound, logs, choices, columns)
         right = cls(logs[1], bound, warehouse, engine, files, 1) if len(logs) > 1 else None
         return cls(logs[0], bound, warehouse, engine, files, 0, right)
@@ -252,7 +253,7 @@ class OpenInput:
                 -1 if manifest is None else manifest.position_in(input_.table).version, positions[input_.table].version
             )
             for input_ in self.inputs
-            if isinstance(input_.log, SkipsVersions)
+            if isinstance(input_.log, ChangingSource)
         )
 
     @property

@@ -122,8 +122,8 @@ class Source(Protocol):
     """A source of events, as it was when it was opened: its versions up to the head.
 
     Versions are whole numbers from 0 on. A version may add files, or be maintenance that changes no row. What was
-    committed stays: a source whose rows were changed or removed refuses to be read past that version, or passes over it
-    (`SkipsVersions`).
+    committed stays: a source whose rows were changed or removed refuses to be read past that version, unless it is a
+    `ChangingSource`.
 
     A position is `version` (read completely), `files` (so many files of the next commit are read already), `frontier`
     (event time up to which a backfill has come), and fields of the source's own.
@@ -149,10 +149,6 @@ class Source(Protocol):
     def schema(self) -> pa.Schema:
         """Columns in Arrow's types, in those that Delta can store."""
 
-    @property
-    def unusual(self) -> Mapping[str, str]:
-        """Columns that only Spark reads or compares right, with the reasons; mostly none."""
-
     def now(self) -> Source:
         """Return the source at its newest version. A stream calls it at every look, so it must be cheap."""
 
@@ -164,13 +160,6 @@ class Source(Protocol):
 
         Raises:
             Refused: the source was replaced or set back, or the position has a field that it does not know.
-        """
-
-    def check_input(self, part: Input) -> None:
-        """Check that an input can be read from this source.
-
-        Raises:
-            Refused: a column of the key, or of source partitions, is compared in another way than by its bytes.
         """
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
@@ -207,9 +196,6 @@ class Source(Protocol):
             after: a version that is returned for all files that are not younger.
         """
 
-    def left_to_spark(self) -> str | None:
-        """Return the reason why the tasks can't read the files; None if they can."""
-
     def reader(self, columns: pa.Schema) -> PartReader:
         """Return the reader for the tasks.
 
@@ -217,8 +203,27 @@ class Source(Protocol):
             columns: all columns in the types to read them in; texts and bytes of a key are dictionaries.
         """
 
-    def spark_reader(self, timestamp: str | None) -> SparkTable | None:
-        """Return the table for Spark to read; None if it can't, so that what the tasks can't read is refused.
+
+@runtime_checkable
+class SparkSource(Protocol):
+    """A source that Spark can read, too. A source need not be one: then what the tasks can't read is refused."""
+
+    @property
+    def unusual(self) -> Mapping[str, str]:
+        """Columns that only Spark reads or compares right, with the reasons; mostly none."""
+
+    def left_to_spark(self) -> str | None:
+        """Return the reason why the tasks can't read the files; None if they can."""
+
+    def check_input(self, part: Input) -> None:
+        """Check that an input compares as Spark does.
+
+        Raises:
+            Refused: a column of the key, or of source partitions, is compared in another way than by its bytes.
+        """
+
+    def spark_reader(self, timestamp: str | None) -> SparkTable:
+        """Return the table for Spark to read.
 
         Args:
             timestamp: TIMESTAMP column of the source that has the event time; None if another column has it.
@@ -226,19 +231,15 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class SkipsVersions(Protocol):
-    """A source that may pass over versions which removed rows, instead of refusing them. A source need not be one."""
-
-    def skipped(self, after: int, until: int) -> int:
-        """Return the number of versions after `after` up to `until` that were passed over."""
-
-
-@runtime_checkable
 class ChangingSource(Protocol):
     """A source that can tell what changed between two versions. A source need not be one: then its changes are refused.
 
-    `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` that says `changes`.
+    `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` that says `changes`, or
+    passes over it if the source says so.
     """
+
+    def skipped(self, after: int, until: int) -> int:
+        """Return the number of versions after `after` up to `until` that were passed over; mostly 0."""
 
     def changing(self, after: int) -> Iterator[int]:
         """Yield the versions after `after` that removed or changed rows. Their files may be gone.

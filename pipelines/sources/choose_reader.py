@@ -8,7 +8,7 @@ part: one unknown feature sends it to Spark. `explain` shows the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +18,7 @@ from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.base import Source
+from tidegate.pipelines.sources.base import Source, SparkSource
 from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
 from tidegate.pipelines.sources.rules import gap_column
 from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
@@ -87,16 +87,22 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
     Raises:
         Refused: an expression reads the clock of the run, draws a value, or has types that don't fit.
     """
-    files_by_spark = asks_for_spark(input_) or source.left_to_spark() or _unknown_type(source.schema)
+    left = source.left_to_spark() if isinstance(source, SparkSource) else None
+    files_by_spark = asks_for_spark(input_) or left or _unknown_type(source.schema)
     choice = _choose_evaluator(pipeline, input_, source, setting)
-    if files_by_spark is None and choice.sql_by_spark is not None and source.unusual:
+    unusual = _unusual(source)
+    if files_by_spark is None and choice.sql_by_spark is not None and unusual:
         from tidegate.pipelines.sources.sql.words import columns_in
 
         texts = [*input_.columns.values(), *([] if input_.where is None else [input_.where])]
-        for name in columns_in(texts, list(source.unusual)):
-            files_by_spark = f"{choice.sql_by_spark}, and {source.unusual[name]}"
+        for name in columns_in(texts, list(unusual)):
+            files_by_spark = f"{choice.sql_by_spark}, and {unusual[name]}"
             break
     return choice if files_by_spark is None else replace(choice, files_by_spark=files_by_spark, sql=None)
+
+
+def _unusual(source: Source) -> Mapping[str, str]:
+    return source.unusual if isinstance(source, SparkSource) else {}
 
 
 def check_correctable(pipeline: Pipeline, input_: Input, choice: Choice) -> None:
@@ -124,7 +130,7 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
         # Pipelines without SQL should not wait for this import.
         from tidegate.pipelines.sources.sql.derived import compile_input
 
-        sql, compiled = compile_input(pipeline.name, input_, schema, source.unusual)
+        sql, compiled = compile_input(pipeline.name, input_, schema, _unusual(source))
         _check_values(pipeline, input_, [*schema.names, *input_.columns], compiled)
         if (differs := differing_setting(setting)) is None:
             _check_types(pipeline, input_, compiled)
@@ -259,7 +265,9 @@ def slice_of(
         reader = None if choice.files_by_spark is not None else source.reader(read.as_read)
         in_files = read.time_in_files
         is_instant = in_files is not None and part.source.field(in_files).type == pa.timestamp("us", "UTC")
-        by_spark = None if choice.files_by_spark is None else source.spark_reader(in_files if is_instant else None)
+        by_spark = None
+        if choice.files_by_spark is not None and isinstance(source, SparkSource):
+            by_spark = source.spark_reader(in_files if is_instant else None)
         tables.append(SourceTable(reader, read, part.side, by_spark, source.path))
     values = pa.schema([(name, to_delta(bound.derived.field(name).type)) for name in bound.used])
     return FileSlice(tuple(tables), EventShape(bound.key.names, values, bound.source))

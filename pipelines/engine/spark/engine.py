@@ -25,7 +25,7 @@ from tidegate.pipelines.engine.base import PACKED, Batches, Names, Run, heaped
 from tidegate.pipelines.engine.spark.connect import count_cores, keep_alive, runs_here
 from tidegate.pipelines.engine.spark.versions import from_arrow, place_by_number
 from tidegate.pipelines.errors import Refused, TidegateError
-from tidegate.pipelines.sources.base import Source
+from tidegate.pipelines.sources.base import Source, SparkSource
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import without_metadata
@@ -204,14 +204,13 @@ class SparkEngine:
         if choice.files_by_spark is None:
             frame = empty_frame(self.session, schema)
         else:
-            table = source.spark_reader(None)
-            if table is None:
+            if not isinstance(source, SparkSource):
                 raise Refused(
                     f"pipeline {pipeline.name!r} can't read source {source.path}: {choice.files_by_spark}, and Spark "
                     "can't read a source of this kind. Change that part of the pipeline, or write the events into a "
                     "Delta table"
                 )
-            files = DeltaFiles(self.session, table)
+            files = DeltaFiles(self.session, source.spark_reader(None))
             frame, schema = files.empty(source.head), files.schema(source.head)
         sql = typed(SparkSql.of(pipeline, input_), frame)
         return InputColumns(schema, sql.schema, sql)

@@ -367,7 +367,7 @@ class SourceLog:
         return unquote(path)
 
     def skipped(self, after: int, until: int) -> int:
-        """Return the number of versions after `after` up to `until` that were passed over; see `SkipsVersions`."""
+        """Return the number of versions after `after` up to `until` that were passed over; see `ChangingSource`."""
         if self._changes != "ignore":
             return 0
         logged = [version for version in self._logged() if after < version <= until]
