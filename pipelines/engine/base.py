@@ -85,13 +85,7 @@ class Engine(Protocol):
     def in_place(
         self, tasks: Sequence[Sequence[int]], run: Callable[[Sequence[int]], Batches], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        """Run a function once for each task; return the batches that it yields, in any order.
-
-        Args:
-            tasks: numbers that are given to the function, by task.
-            run: the function.
-            schema: schema of the batches.
-        """
+        """Run a function once for each task; return the batches that it yields, in any order."""
 
     def over(
         self,

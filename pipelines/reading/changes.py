@@ -64,14 +64,6 @@ def changes_of_versions(
     """Return the same between two moments of any timelines, by the files of each.
 
     The earlier moment may be before the first epoch.
-
-    Args:
-        before: the files of table results at the earlier moment.
-        after: its files at the later moment.
-        key: names of the key columns.
-        start: the earlier moment.
-        end: the later moment.
-        only_final: True for view `final`.
     """
     panes = results.has_panes(before.schema)
     columns = _columns(key) if panes else [*STALE_AND_EPOCH, "timeline"]

@@ -147,11 +147,6 @@ def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | Non
 def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> None:
     """Refuse to go on from a moment of other tables than those that are there now.
 
-    Args:
-        tables: the pipeline's tables.
-        given: the moment up to which a query has read.
-        now: the moment that is published.
-
     Raises:
         Refused: the tables were made anew, or are a backup from before the moment.
     """

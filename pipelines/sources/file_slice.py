@@ -82,10 +82,6 @@ class FileSlice:
     ) -> Iterator[JudgedRows]:
         """Yield the rows of parts that the tasks read and evaluate.
 
-        Args:
-            numbers: numbers of the parts; None for all.
-            names: columns of events by input; None for those that an event has.
-
         Raises:
             Refused: a file is missing or can't be read as Spark would read it; the message names the file.
         """

@@ -89,13 +89,7 @@ class SourceTable:
         return self.files.open(part)
 
     def judged(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[JudgedRows]:
-        """Yield the rows of a file that tasks read and evaluate, a row group at a time.
-
-        Args:
-            number: number of the part.
-            part: the part.
-            names: columns of events; event time is among them.
-        """
+        """Yield the rows of a file that tasks read and evaluate, a row group at a time."""
         with self.open(part) as file:
             for first, group in file.groups(self.columns.time_in_files, part.since, part.until):
                 yield self.judged_group(number, part, file, (first, group), names)
@@ -103,15 +97,7 @@ class SourceTable:
     def judged_group(
         self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]
     ) -> JudgedRows:
-        """Read columns of a row group and judge its rows.
-
-        Args:
-            number: number of the part.
-            part: the part.
-            file: its file.
-            place: place of the group's first row in the file, and number of the group.
-            names: columns of events; event time is among them.
-        """
+        """Read columns of a row group and judge its rows."""
         columns = self.columns
         table, places = self._read(file, place, columns.reads(names))
         passed = None if columns.sql is None else columns.sql.kept(table)
@@ -121,12 +107,7 @@ class SourceTable:
         return self._judge(number, part, columns.derive(table, names), places, dropped)
 
     def count_kept(self, file: OpenPart, place: tuple[int, int]) -> tuple[int, int]:
-        """Return the number of rows of a row group that `where` keeps, and of those that it drops.
-
-        Args:
-            file: the file of the group.
-            place: place of the group's first row in the file, and number of the group.
-        """
+        """Return the number of rows of a row group that `where` keeps, and of those that it drops."""
         first, group = place
         sql = self.columns.sql
         if sql is None or sql.where is None:

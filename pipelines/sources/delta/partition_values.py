@@ -30,10 +30,6 @@ _DAYS_TO_1970 = 719_468
 def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """Return a partition value in the type of its column.
 
-    Args:
-        text: the value in the log; None for null.
-        kind: type of the column in the table.
-
     Raises:
         ValueError: the text is no value of the type.
     """

@@ -112,12 +112,6 @@ def compile_input(
 ) -> tuple[SourceSql, list[Expression]]:
     """Compile the expressions of an input.
 
-    Args:
-        pipeline: name of the pipeline.
-        input_: the input.
-        source: columns of its table.
-        unusual: columns that no program may read, with the reasons.
-
     Returns:
         The programs, usable only if no expression has a reason; and each expression.
     """

@@ -93,14 +93,7 @@ def changing_call(text: str, columns: Iterable[str]) -> str | None:
 
 
 def changing_value(field: str, pipeline: str, text: str, call: str) -> Refused:
-    """Return the error for an expression with a value that changes between runs.
-
-    Args:
-        field: its place in the pipeline.
-        pipeline: name of the pipeline.
-        text: the expression.
-        call: the words in it that change its value.
-    """
+    """Return the error for an expression with a value that changes between runs."""
     return Refused(
         f"{field} of pipeline {pipeline!r}, {text!r}, has {call} that gives another value each time it is read, such "
         "as rand(), uuid() or now(): a run that is repeated would not be the same. Write such values into the source "
@@ -122,12 +115,6 @@ def check_expressions(
     pipeline: Pipeline, input_: Input, names: Sequence[str], functions: Collection[str] | None = None
 ) -> None:
     """Refuse an expression of an input that no run could evaluate, as far as this is known without Spark.
-
-    Args:
-        pipeline: the pipeline.
-        input_: one of its inputs.
-        names: columns of its source.
-        functions: all functions of Spark; None if they are not known.
 
     Raises:
         Refused: an expression can't be parsed, or names a column or a function that is missing.
