@@ -46,6 +46,10 @@ def test_nan_is_equal_to_nan_and_greater_than_all_and_zeros_are_equal() -> None:
     assert double("a = b", None, 1.0) is None
 
 
+def test_nullif_of_a_decimal_and_null_is_the_decimal() -> None:
+    assert value("nullif(a, null)", a=(Decimal("1.50"), pa.decimal128(12, 2))) == Decimal("1.50")
+
+
 def test_a_condition_with_null_is_three_valued() -> None:
     assert whole("a = 1 and b = 1", None, 2) is False
     assert whole("a = 1 or b = 2", None, 2) is True
