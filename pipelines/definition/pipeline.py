@@ -178,7 +178,7 @@ class Pipeline:
         return uncorrectable(self.compute, self.watermark, self.watermark_from, self.key, self.columns)
 
     def _check_places(self) -> None:
-        """Refuse a name whose folder would hold a source. This compares names; `sources.places` compares paths."""
+        """Refuse a name whose folder would hold a source. This compares names; `sources.open_source` compares paths."""
         for number, part in enumerate(self.inputs):
             table = _normal(part.source.table)
             if table == "." or table.split("/")[0] == self.name:
