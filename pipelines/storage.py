@@ -422,6 +422,12 @@ def arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow(), ours or None)
 
 
+def stored_schema(table: DeltaTable) -> pa.Schema:
+    """Return the columns that the files of a table have: all but those of its partitions, whose values the log has."""
+    partitions = table.metadata().partition_columns
+    return pa.schema([field for field in arrow_schema(table) if field.name not in partitions])
+
+
 def path_of(table: DeltaTable) -> str:
     """Return the place of a table: a local path as the file system spells it, or a URI."""
     return unquote(table.table_uri.rstrip("/").removeprefix("file://"))

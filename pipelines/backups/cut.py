@@ -91,7 +91,9 @@ def cut_now(tables: PipelineTables) -> Cut:
     checks = [_table(tables, quality.NAME, tables.look(quality.NAME).version())] if has_checks else []
     snapshot = require_published(tables, require_snapshot(tables))
     epoch = snapshot.manifest.epoch
-    published = [_table(tables, name, _version_with(tables, name, epoch), epoch) for name in PUBLISHED]
+    published = [
+        _table(tables, name, _version_with(tables, name, epoch), epoch) for name in tables.with_windows(PUBLISHED)
+    ]
     savepoints = []
     for entry in list_savepoints(tables):
         version = tables.warehouse.open(entry.path).version()

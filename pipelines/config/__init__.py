@@ -16,6 +16,7 @@ from tidegate.pipelines.config.settings import (
     PartitionUnit,
     PipelineEntry,
     SourceAsset,
+    WindowsTable,
 )
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "PartitionUnit",
     "PipelineEntry",
     "SourceAsset",
+    "WindowsTable",
     "config_of",
     "find_config",
     "load_config",

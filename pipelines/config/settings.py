@@ -104,6 +104,19 @@ class SourceAsset(BaseModel):
     uri: str
 
 
+class WindowsTable(BaseModel):
+    """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window that stands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    enabled: bool = True
+    """False makes no such table."""
+    partition_by: Literal["day", "month", "none"] = "none"
+    """Partitions of the table, by the start of the windows in UTC."""
+    early: bool = False
+    """True has speculative panes too: a window stands once it fired."""
+
+
 class PipelineEntry(BaseModel):
     """One `[pipelines.NAME]` of tidegate.toml."""
 
@@ -170,6 +183,8 @@ class PipelineEntry(BaseModel):
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
     tags: tuple[str, ...] = ()
+    windows: WindowsTable = WindowsTable()
+    """Table `windows`, which has one row for each window that stands."""
 
     @model_validator(mode="after")
     def _holds_what_events_name(self) -> PipelineEntry:

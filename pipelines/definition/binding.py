@@ -30,7 +30,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators import co_process, interval_join, keyed_process
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.operators.window.snapshot import state_schema
-from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.migration import StateFormat
 from tidegate.windowing.state.rows import REST, StateSchema
 from tidegate.windowing.time import Millis
@@ -158,6 +158,11 @@ class BoundPipeline:
             for value, function in zip(given.values(), bound, strict=False)
             if is_own(type(value).__module__) or is_own(type(function).__module__)
         ]
+
+
+def has_windows(compute: Compute) -> bool:
+    """Return True if results are windows of which each pane replaces the one before, so that one of them stands."""
+    return isinstance(compute, Windows) and compute.accumulation is not Accumulation.DISCARDING
 
 
 def panes_of(windows: Windows) -> PanePolicy:

@@ -112,4 +112,4 @@ def optimize(config: Config, pipeline: str) -> Optimized:
         return Optimized(pipeline, {}, str(no_snapshot_yet(tables)))
     with Lease(tables, "optimize", system_clock):
         trusted_head(tables)
-        return Optimized(pipeline, {name: compact(tables, name) for name in PUBLISHED})
+        return Optimized(pipeline, {name: compact(tables, name) for name in tables.with_windows(PUBLISHED)})

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from tidegate.pipelines.config import Config
-from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.config import Config, WindowsTable
+from tidegate.pipelines.definition import epochs, windows
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
@@ -64,6 +64,7 @@ class Driver:
         tell: called with the name of each step that is done.
         metrics: notified of each epoch that was published.
         times: durations of the steps of epochs.
+        windows: how the project wants table `windows`; None leaves a table that exists as it is, and makes none.
     """
 
     engine: Engine
@@ -74,6 +75,7 @@ class Driver:
     tell: Tell = lambda step: None
     metrics: Observer = field(default_factory=Observer)
     times: StepTimes = field(default_factory=StepTimes)
+    windows: WindowsTable | None = None
     _handles: Handles | None = field(default=None, init=False, repr=False)
 
     @property
@@ -169,6 +171,9 @@ class Driver:
 
         self._handles = self._handles or Handles()
         for table in PUBLISHED:
+            if table == epochs.NAME:
+                # Views hold an epoch as published when table epochs has it.
+                self._publish_windows(manifest)
             self.lease.check()
             with told_as(
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
@@ -180,6 +185,24 @@ class Driver:
             if table == epochs.NAME and (is_ours or lacked_it):
                 self.metrics.published(manifest, self.times.end() if is_ours else {})
             self.tell(f"published {table}")
+
+    def _publish_windows(self, manifest: Manifest) -> None:
+        from tidegate.pipelines.definition.binding import has_windows
+        from tidegate.pipelines.snapshots.publish_windows import make_windows, publish_windows
+
+        self.lease.check()
+        with told_as(
+            f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(windows.NAME)}",
+            "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
+        ):
+            if (wanted := self.windows) is not None:
+                can = has_windows(self.pipeline.compute)
+                wanted = wanted if can else wanted.model_copy(update={"enabled": False})
+                make_windows(self.tables, tuple(manifest.schemas.key), wanted)
+            published = publish_windows(self.tables, manifest)
+        if published:
+            self.times.note(f"published {windows.NAME}")
+            self.tell(f"published {windows.NAME}")
 
 
 @contextmanager
@@ -224,7 +247,9 @@ def drive(
             running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
         else:
             running = engine
-        driver = Driver(running, tables, pipeline, lease, clock, tell, metrics)
+        entry = config.pipelines.get(pipeline.name)
+        wanted = None if entry is None else entry.windows
+        driver = Driver(running, tables, pipeline, lease, clock, tell, metrics, windows=wanted)
         try:
             yield driver
         except Exception as error:

@@ -319,7 +319,7 @@ class Upkeep:
             return False
         try:
             with told_as(f"the upkeep of the tables of {tables.pipeline} failed", "All published rows are good"):
-                for table in PUBLISHED:
+                for table in tables.with_windows(PUBLISHED):
                     compact(tables, table, self.epochs)
                 if is_worthwhile(tables, self.retention):
                     vacuum(tables, self.retention, now, check_lease=check_lease, memory=self.memory)

@@ -64,7 +64,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
     for entry in since[1:]:
         was_whole = differs in whole
         differs ^= entry.added ^ entry.removed
-        if was_whole and _moves_rows(table, entry):
+        if was_whole and moves_rows(table, entry):
             whole.add(differs)
         if differs in whole:
             good = entry.version
@@ -184,7 +184,7 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
     return entries[::-1]
 
 
-def _moves_rows(table: str, entry: LogEntry) -> bool:
+def moves_rows(table: str, entry: LogEntry) -> bool:
     """Return True if a commit leaves the published rows as they are, and only moves them to other files."""
     # Compactions of old versions of tidegate wrote no mark into their commits.
     is_old = bool(entry.added) and all(path.startswith(f"{table}-compacted-") for path in entry.added)

@@ -25,6 +25,8 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES
 
+_WITH_KEYS = (state.NAME, results.NAME, late.NAME, rejects.NAME)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyTraces:
@@ -55,9 +57,9 @@ class KeyTraces:
                     self._are_in_snapshot(entry.version, entry.manifest["kind"])
                     for entry in list_snapshots(self.tables)
                 )
-                or any(self._are_in_table(table) for table in (state.NAME, results.NAME, late.NAME, rejects.NAME))
+                or any(self._are_in_table(table) for table in self.tables.with_windows(_WITH_KEYS))
                 or any(self._are_in_savepoint(entry.name) for entry in list_savepoints(self.tables))
-                or any(has_leftovers(self.tables, table) for table in ALL)
+                or any(has_leftovers(self.tables, table) for table in self.tables.with_windows(ALL))
             )
         except Refused:
             return True

@@ -21,6 +21,7 @@ from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish
 from tidegate.pipelines.snapshots.foreign_changes import GIVE_UP, check_unchanged
 from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.publish_windows import publish_windows
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables.commits import Outrun
 from tidegate.pipelines.tables.commits import commit as commit_to
@@ -71,6 +72,9 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
         FilesMissing: a file that the manifest lists is missing. Refused: the table's commits keep failing.
     """
     for table in PUBLISHED:
+        if table == epochs.NAME:
+            # Views hold an epoch as published when table epochs has it.
+            publish_windows(tables, manifest)
         publish_table(tables, manifest, table)
 
 

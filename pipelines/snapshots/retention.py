@@ -120,10 +120,10 @@ def vacuum(
     check()
     at = {table: log.versions[-1] for table, log in decision.logs.items()}
     # An idle table gets no commit, so that its log does not grow by one in each upkeep of a stream.
-    cleared = [table for table in PUBLISHED if decision.clearing.files[table]]
+    cleared = [table for table in decision.logs if table != state.NAME and decision.clearing.files[table]]
     _fence(tables, at, cleared, decision.since, decision.snapshots)
     # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
-    for table in ALL:
+    for table in decision.logs:
         check()
         decision.logs[table].keep(decision.snapshots if table == state.NAME else (), decision.since[table])
         for number, name in enumerate(decision.clearing.files[table]):
@@ -146,29 +146,31 @@ def keep_newest_only(tables: PipelineTables) -> None:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     required(tables, recover(tables))
-    listed = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
-    at = {table: tables.look(table).version() for table in ALL}
+    names = tables.with_windows(ALL)
+    listed = {table: tables.warehouse.names(tables.path(table)) for table in names}
+    at = {table: tables.look(table).version() for table in names}
     newest = next(entry.version for entry in snapshots_of(TableLog(tables, state.NAME)))
     since = {**at, state.NAME: newest}
     # After the fence, nobody can commit one of the listed files any more.
-    _fence(tables, at, PUBLISHED, since)
-    for table in ALL:
+    _fence(tables, at, tables.with_windows(PUBLISHED), since)
+    for table in names:
         leave_newest(tables, table, since[table], listed[table])
     tables.clear_lease()
 
 
 def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
     # List the files before the logs: a file written later is not in the list, so it can't be removed.
-    files = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
-    logs = {table: TableLog(tables, table, memory) for table in ALL}
+    names, published = tables.with_windows(ALL), tables.with_windows(PUBLISHED)
+    files = {table: tables.warehouse.names(tables.path(table)) for table in names}
+    logs = {table: TableLog(tables, table, memory) for table in names}
     entries = list(snapshots_of(logs[state.NAME]))
     kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
-    since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in PUBLISHED}
+    since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in published}
     # An earlier clean-up that hangs may still remove what was before.
     before = kept_of(logs[state.NAME])
     since = {table: max(version, before.since.get(table, 0)) for table, version in since.items()}
-    needed = {table: logs[table].files_since(since[table]) for table in ALL}
+    needed = {table: logs[table].files_since(since[table]) for table in names}
     for version in kept:
         if version < since[state.NAME]:
             needed[state.NAME] |= logs[state.NAME].files_at(version)
@@ -181,7 +183,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
         tuple(entry.epoch for entry in entries if entry.version not in kept),
-        {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in ALL},
+        {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in names},
     )
     return _Decision(clearing, frozenset(kept), since, logs, min(epochs, default=head.manifest.epoch))
 

@@ -7,14 +7,14 @@ state needs no compaction: each commit writes one file for each shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import log
 from typing import Any
 
 from tidegate.pipelines.definition import epochs
-from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.storage import active_files, stored_schema
 from tidegate.pipelines.tables.commits import commit
-from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.tables.files import add_action, check_written, partition_of, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -48,17 +48,20 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     """
     handle = tables.look(table)
     files = active_files(handle)
-    groups = [group for tier in _tiers(files, together) for group in _groups(tier)]
+    groups = [
+        group for partition in _partitions(files) for tier in _tiers(partition, together) for group in _groups(tier)
+    ]
     if not groups:
         return len(files), len(files)
-    path, schema = tables.path(table), arrow_schema(handle)
-    written = []
+    path, schema = tables.path(table), stored_schema(handle)
+    written, adds = [], []
     for group in groups:
         rows = tables.warehouse.read_files(path, [file["path"] for file in group], schema)
         file = write_file(tables.warehouse, path, f"{table}-compacted", rows)
-        written += [] if file is None else [file]
+        if file is not None:
+            written.append(file)
+            adds.append(add_action(file, data_change=False, partition=partition_of(group[0])))
     check_written(tables.warehouse, path, written)
-    adds = [add_action(file, data_change=False) for file in written]
     removes = [remove_action(file, data_change=False) for group in groups for file in group]
     commit(tables.warehouse, handle, [*adds, *removes], {COMPACTION: table})
     return len(files), len(files) - sum(map(len, groups)) + len(written)
@@ -124,6 +127,14 @@ def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
     raw = [value for bound in bounds for value in (bound.min_raw, bound.max_raw)]
     started = epoch_millis(pa.chunked_array([pa.array([min(raw), max(raw)]).cast(schema.field("started_at").type)]))
     return started[0].as_py(), started[1].as_py()
+
+
+def _partitions(files: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    """Return the files of each partition; only table `windows` may have several."""
+    partitions = defaultdict[tuple[str | None, ...], list[dict[str, Any]]](list)
+    for file in files:
+        partitions[tuple(partition_of(file).values())].append(file)
+    return partitions.values()
 
 
 def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[dict[str, Any]]]:

@@ -10,7 +10,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,8 @@ from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
+
+_PARTITION = "partition."
 
 _SUMMED = "results-"
 """Start of the names of files whose rows have a checksum: published results, also after a compaction."""
@@ -137,14 +139,22 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
         warehouse.make_durable(path)
 
 
-def add_action(file: DataFile, data_change: bool = True) -> AddAction:
+def add_action(
+    file: DataFile, data_change: bool = True, partition: Mapping[str, str | None] | None = None
+) -> AddAction:
     """Return the action that adds a file to a table. `data_change` is False if the table had these rows before."""
-    return AddAction(file.path, file.size, {}, _now(), data_change, file.stats)
+    return AddAction(file.path, file.size, partition or {}, _now(), data_change, file.stats)
 
 
 def remove_action(file: dict[str, Any], data_change: bool = True) -> RemoveAction:
     """Return the action that removes an active file, as `active_files` lists it."""
-    return RemoveAction(file["path"], data_change, _now(), file["size_bytes"], {})
+    return RemoveAction(file["path"], data_change, _now(), file["size_bytes"], partition_of(file))
+
+
+def partition_of(file: dict[str, Any]) -> dict[str, str | None]:
+    """Return the value of each partition column of an active file, as the log has it."""
+    named = {name: value for name, value in file.items() if name.startswith(_PARTITION)}
+    return {name.removeprefix(_PARTITION): None if value is None else str(value) for name, value in named.items()}
 
 
 def _now() -> int:

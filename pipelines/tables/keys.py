@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import epochs, late, rejects, results
+from tidegate.pipelines.definition import epochs, late, rejects, results, windows
 from tidegate.pipelines.errors import UsageError
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.keys import DECIMALS, KeySchema, signed64
@@ -58,7 +58,7 @@ def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[st
     """Return the names of the key columns in a published table; empty if the table has no keys."""
     if table == epochs.NAME:
         return ()
-    if table == results.NAME:
+    if table in (results.NAME, windows.NAME):
         return key
     ours = {field.name.casefold() for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
     named = tuple(f"input_{name}" if name.casefold() in ours else name for name in key)

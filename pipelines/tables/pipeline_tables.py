@@ -6,7 +6,7 @@ these commits silently wrong (column mapping, deletion vectors).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from tidegate.pipelines.config import Config
-from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse, warehouse_of
 from tidegate.pipelines.tables.commits import commit_by
@@ -92,6 +92,10 @@ class PipelineTables:
         """Names of the tables that don't exist."""
         return [table for table in ALL if not self.warehouse.exists(self.path(table))]
 
+    def with_windows(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return names of tables, and that of table `windows` if the pipeline has it."""
+        return (*names, windows.NAME) if self.warehouse.exists(self.path(windows.NAME)) else tuple(names)
+
     def open(self, table: str, version: int | None = None) -> DeltaTable:
         """Open a table.
 
@@ -151,7 +155,14 @@ class PipelineTables:
             ours = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
             self.create_one(table, schema, {**_PROPERTIES, **ours})
 
-    def create_one(self, table: str, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+    def create_windows(self, schema: pa.Schema, unit: str, early: bool) -> None:
+        """Create table `windows`, unless it exists; its properties keep how it is filled."""
+        partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
+        self.create_one(windows.NAME, schema, {**_PROPERTIES, windows.EARLY: str(early).lower()}, partitions)
+
+    def create_one(
+        self, table: str, schema: pa.Schema, properties: Mapping[str, str], partitions: Sequence[str] = ()
+    ) -> None:
         """Create a table with these properties of Delta, unless it exists."""
         path = self.path(table)
         if self.warehouse.exists(path):
@@ -161,6 +172,7 @@ class PipelineTables:
                 path,
                 Schema.from_arrow(schema),
                 mode="ignore",
+                partition_by=list(partitions) or None,
                 name=f"{self.pipeline}.{table}",
                 configuration=properties,
                 raise_if_key_not_exists=False,

@@ -1,0 +1,119 @@
+"""Table `windows`: one row for each window that stands, so that `SELECT *` needs no knowledge of panes.
+
+It says nothing that table `results` does not say: a window stands while its newest pane is not retracted and, unless
+the table has speculative panes too, did not fire early. So the table can always be built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.columns import TIMESTAMP, column
+from tidegate.pipelines.definition.row_sets import one_of_each
+from tidegate.windowing.time import to_millis
+from tidegate.windowing.timestamps import epoch_millis
+
+NAME = "windows"
+
+EARLY = "tidegate.early"
+"""Property of the table: `true` if speculative panes stand too."""
+
+PARTITIONS = {"day": "window_day", "month": "window_month"}
+"""Column by which the table is partitioned: the first day of the day or month, in UTC, in which a window starts."""
+
+_BOUNDS = ("window_start", "window_end")
+_TRAILING = ("final_at", "epoch")
+_FIRST, _LAST = (pa.scalar(moment.replace(tzinfo=UTC), TIMESTAMP) for moment in (datetime.min, datetime.max))
+_NO_DAY = np.iinfo(np.int32).max
+
+
+def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
+    """Return the columns of the table: key, bounds, results, `final_at`, `epoch`, and that of the partitions.
+
+    Args:
+        rows: columns of table results.
+        key: names of the key columns.
+        unit: `day`, `month` or `none`.
+    """
+    ours = {*key, *results.RESERVED}
+    names = [*key, *_BOUNDS, *(name for name in rows.names if name not in ours), *_TRAILING]
+    fields = [rows.field(name) for name in names]
+    if unit in PARTITIONS:
+        fields.append(column(PARTITIONS[unit], pa.date32(), f"the {unit} in which it starts, in UTC"))
+    return pa.schema(fields)
+
+
+def standing(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
+    """Return the newest pane of each window that stands, of rows of table results."""
+    newest = results.latest(rows, tuple(key))
+    return newest if early else newest.filter(pc.not_equal(newest["timing"], "early"))
+
+
+def identities(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the columns that tell the windows of the table apart: at any time one window of a key has its bounds."""
+    return rows.select([*key, *_BOUNDS])
+
+
+def replacing(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the identities of the windows that may stand already, of rows that were added to table results.
+
+    A retraction repeats the bounds of what it takes away, and only the first pane of a window has number 0.
+    """
+    return identities(rows.filter(pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))), key)
+
+
+def without(rows: pa.Table, replaced: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the rows of the table whose windows are not replaced."""
+    both = pa.concat_tables([identities(rows, key), replaced.cast(identities(rows, key).schema)])
+    last = one_of_each(both, pa.array(np.arange(len(both))), "max")
+    kept = np.sort(last.to_numpy())
+    return rows.take(pa.array(kept[kept < len(rows)]))
+
+
+def starts_of(replaced: pa.Table) -> tuple[np.ndarray[Any, np.dtype[np.int64]], bool]:
+    """Return the starts of windows, ascending, int64 epoch milliseconds, and True if one of them has no start."""
+    starts = replaced["window_start"]
+    return np.unique(epoch_millis(starts.drop_null()).to_numpy()), starts.null_count > 0
+
+
+def may_hold(file: dict[str, Any], starts: np.ndarray[Any, np.dtype[np.int64]], without_start: bool) -> bool:
+    """Return True if the statistics of a file allow windows with one of these starts."""
+    low, high = file.get("min.window_start"), file.get("max.window_start")
+    if low is None or high is None:
+        # Times beyond those of Python have no statistics.
+        return True
+    first, last = to_millis(low), to_millis(high) + 1
+    return bool(
+        np.searchsorted(starts, first) < np.searchsorted(starts, last, "right")
+        or (without_start and file.get("null_count.window_start") != 0)
+    )
+
+
+def by_partition(rows: pa.Table, unit: str) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+    """Yield the rows of each partition with its value, in the order of their starts."""
+    rows = rows.take(pc.array_sort_indices(rows["window_start"].combine_chunks()))
+    if unit not in PARTITIONS or not len(rows):
+        yield {}, rows
+        return
+    days = _days(rows["window_start"].combine_chunks(), unit)
+    # Nulls come last, and starts without a partition of their own share the one of nulls.
+    numbers = days.cast(pa.int32()).fill_null(_NO_DAY).to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(rows)]
+    texts = days.cast(pa.string())
+    for first, last in pairwise(edges):
+        yield {PARTITIONS[unit]: texts[int(first)].as_py()}, rows.slice(first, last - first)
+
+
+def _days(starts: pa.Array, unit: str) -> pa.Array:
+    """Return the first day of the partition of each start; null without a start, or for one that Python has not."""
+    is_day = pc.and_(pc.greater_equal(starts, _FIRST), pc.less_equal(starts, _LAST))
+    local = pc.if_else(is_day, starts, None).cast(pa.timestamp("us"))
+    return (pc.floor_temporal(local, unit="month") if unit == "month" else local).cast(pa.date32(), safe=False)
