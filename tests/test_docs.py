@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from pydantic import BaseModel
 
 from tidegate.pipelines.cli import cli
-from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry
-from tidegate.pipelines.definition import epochs, late, rejects, results
+from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry, WindowsTable
+from tidegate.pipelines.definition import epochs, late, rejects, results, windows
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.report.answer import span
 from tidegate.pipelines.testing import PipelineHarness
@@ -206,7 +206,7 @@ def test_the_first_results_are_those_that_the_first_page_shows(tmp_path: Path, m
     ]
 
 
-@pytest.mark.parametrize("model", [Config, MetricsSettings, PipelineEntry])
+@pytest.mark.parametrize("model", [Config, MetricsSettings, PipelineEntry, WindowsTable])
 def test_the_configuration_page_has_every_key_with_its_default(model: type[BaseModel]) -> None:
     page = items("configuration.md")
     for block in blocks(GUIDE / "configuration.md", "toml"):
@@ -227,6 +227,7 @@ def test_the_pipelines_page_has_every_field() -> None:
 def test_the_results_page_has_every_column_of_every_table() -> None:
     page = rows("results.md")
     columns = {field.name for field in (*results.LEADING, *late.TRAILING, *rejects.TRAILING)}
+    columns |= {*windows.PARTITIONS.values()}
     columns |= {
         name for name in epochs.SCHEMA.names if name not in ("parent", "shards", "phases", "run_id", "started_at")
     }

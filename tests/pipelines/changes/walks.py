@@ -22,9 +22,12 @@ from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, conserved
 from tests.pipelines.changes.pipelines import PIPELINES
 from tests.pipelines.metrics.measuring import Read, counted
 from tests.pipelines.sources.changing import USERS, Changing, Seen
+from tests.pipelines.standing import check_windows
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.config import WindowsTable
 from tidegate.pipelines.definition import epochs, late, rejects, results
+from tidegate.pipelines.definition.binding import has_windows
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.metrics.catalog import COUNTERS
 from tidegate.pipelines.reopen.recompute_plan import Selection
@@ -113,6 +116,8 @@ class Walk:
         if self.changing.draw.random() < 0.2 or (waits_without_late_rows(self.pipeline) and not self.is_right(now)):
             self.reopen()
         assert self.is_right(now), self.happened
+        if has_windows(self.pipeline.compute):
+            check_windows(self.changing.lake.tables(self.pipeline))
         self.check_side_tables(now)
         self.note_epochs()
         self.checks += 1
@@ -238,4 +243,9 @@ def walking(folder: Path, name: str, seed: str) -> Iterator[Walk]:
     with changing.lake.driver(LOCAL, pipeline) as driver:
         metrics = Read(changing.lake, pipeline)
         driver.metrics = metrics.meter
+        drawn = random.Random(f"windows {seed}")
+        driver.windows = WindowsTable(
+            partition_by=drawn.choice(("day", "month", "none")),
+            early=drawn.random() < 0.5,  # type: ignore[arg-type]
+        )
         yield Walk(pipeline, changing, driver, metrics)
