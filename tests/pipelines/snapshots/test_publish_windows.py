@@ -26,10 +26,10 @@ from tidegate.pipelines.definition import results, windows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots import publish_windows as step
-from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
