@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.binding import has_windows
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
@@ -92,7 +93,18 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice]
         *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
         Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
         Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
+        Step("driver", _plain_table(pipeline.compute)),
     ]
+
+
+def _plain_table(compute: Compute) -> str:
+    """Return the step that fills table windows, or the reason why the pipeline has no such table."""
+    if has_windows(compute):
+        return (
+            "before epochs, bring table windows to what results has, unless tidegate.toml has windows.enabled = false"
+        )
+    what = "panes that hold a part of their window" if isinstance(compute, Windows) else "results that are no windows"
+    return f"no table windows: the pipeline emits {what}"
 
 
 def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]:
