@@ -31,7 +31,6 @@ PARTITIONS = {"day": "window_day", "month": "window_month"}
 
 _BOUNDS = ("window_start", "window_end")
 _TRAILING = ("final_at", "epoch")
-_FIRST, _LAST = (pa.scalar(moment.replace(tzinfo=UTC), TIMESTAMP) for moment in (datetime.min, datetime.max))
 _NO_DAY = np.iinfo(np.int32).max
 
 
@@ -114,6 +113,7 @@ def by_partition(rows: pa.Table, unit: str) -> Iterator[tuple[dict[str, str | No
 
 def _days(starts: pa.Array, unit: str) -> pa.Array:
     """Return the first day of the partition of each start; null without a start, or for one that Python has not."""
-    is_day = pc.and_(pc.greater_equal(starts, _FIRST), pc.less_equal(starts, _LAST))
+    first, last = (pa.scalar(moment.replace(tzinfo=UTC), TIMESTAMP) for moment in (datetime.min, datetime.max))
+    is_day = pc.and_(pc.greater_equal(starts, first), pc.less_equal(starts, last))
     local = pc.if_else(is_day, starts, None).cast(pa.timestamp("us"))
     return (pc.floor_temporal(local, unit="month") if unit == "month" else local).cast(pa.date32(), safe=False)
