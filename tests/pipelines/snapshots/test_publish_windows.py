@@ -180,6 +180,10 @@ def test_tables_put_back_from_a_copy_are_noticed(
         shutil.rmtree(table)
         shutil.copytree(tmp_path / "copy" / table.name, table)
     commit_to(lake, 7)
+    with monkeypatch.context() as older:
+        # An older tidegate, which does not know the table, runs first.
+        older.setattr(step, "publish_windows", lambda *ignored: False)
+        stream(lake)
     stream(lake)
     if protected:
         check_windows(lake.tables(PIPELINE))
