@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
-from tidegate.pipelines.airflow.environment import without_airflow
-from tidegate.pipelines.airflow.held import HELD
+from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
+from tidegate.pipelines.airflow.tasks import HELD
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
 from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of, incidents_name

@@ -27,7 +27,9 @@ from tidegate.pipelines.airflow.assets import (
     source_assets,
 )
 from tidegate.pipelines.airflow.bundles import check_outside_bundles
-from tidegate.pipelines.airflow.commands import (
+from tidegate.pipelines.airflow.documents import DOCUMENTS
+from tidegate.pipelines.airflow.operator import TidegateOperator
+from tidegate.pipelines.airflow.params import (
     BY_ITSELF,
     CONTINUOUS,
     LATEST,
@@ -38,15 +40,9 @@ from tidegate.pipelines.airflow.commands import (
     savepoint_arguments,
     stream_arguments,
 )
-from tidegate.pipelines.airflow.documents import DOCUMENTS
-from tidegate.pipelines.airflow.held import HELD, HeldPartitions
-from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
-from tidegate.pipelines.airflow.stale import StaleNote
-from tidegate.pipelines.airflow.status_task import ReadStatus
-from tidegate.pipelines.airflow.stop import StopStream
-from tidegate.pipelines.airflow.watch import WatermarkWatch
+from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, ReadStatus, StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.config import Config, PipelineEntry, load_config
 from tidegate.pipelines.errors import UsageError
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
-from tidegate.pipelines.airflow.environment import without_airflow
+from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.run_files import RunFiles
 from tidegate.pipelines.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun, RunFiles, RunState
 from tidegate.pipelines.run.host import this_host
 
@@ -40,6 +39,10 @@ _LONGEST_REASON = 2000
 
 SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
 """The module that `start` runs, the folder of its run first."""
+
+_OF_AIRFLOW = "AIRFLOW"
+_NAMES_OF_THE_RUN = "AIRFLOW_CTX_"
+"""Beginning of the variables with the DAG, the task and the run, which logs of pipeline code may name."""
 
 RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
@@ -270,3 +273,18 @@ def send_signal(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
     except psutil.NoSuchProcess:
         return
+
+
+def without_airflow(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without Airflow's own; the names of the DAG, the task and the run stay.
+
+    Airflow's processes have the Fernet key, the address of its database with the password, the keys that sign its
+    tokens, and connections in variables that begin with AIRFLOW. A command needs none of them.
+    docs/operations/security.md says against whom this helps, and against whom it does not.
+    """
+    return {name: value for name, value in variables.items() if not _is_airflows(name)}
+
+
+def _is_airflows(name: str) -> bool:
+    # Airflow's own scripts begin some names with underscores.
+    return name.lstrip("_").upper().startswith(_OF_AIRFLOW) and not name.startswith(_NAMES_OF_THE_RUN)

@@ -40,7 +40,7 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Tidegate",
         "description": "Exact, Flink-grade windows for Spark and Delta Lake, scheduled by Airflow.",
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["software"]}],
-        "operators": [_modules("operator", "status_task", "stop", "watch")],
+        "operators": [_modules("operator", "tasks")],
         "sensors": [_modules("sensors")],
         "hooks": [_modules("hook")],
         "triggers": [_modules("triggers", "commits")],

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from tidegate.pipelines.airflow.commands import (
+from tidegate.pipelines.airflow.params import (
     PATIENCE_SECONDS,
     backfill_arguments,
     check_arguments,

@@ -16,8 +16,8 @@ from tests.expectations.test_acknowledge import FEW, acknowledged
 from tests.expectations.test_failed_expectation import checked, project
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import describe, incident_of
-from tidegate.pipelines.airflow.held import HELD, HeldPartitions
 from tidegate.pipelines.airflow.operator import CommandRefused
+from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions
 
 
 def result_of_check(folder: Path, printed: pytest.CaptureFixture[str]) -> dict[str, Any]:

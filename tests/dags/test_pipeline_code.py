@@ -13,10 +13,9 @@ import pytest
 from tests.dags.project import write_project
 from tests.expectations.quality_lake import session_lake
 from tidegate.pipelines.airflow import project_dags
-from tidegate.pipelines.airflow.environment import without_airflow
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.airflow.stale import StaleNote
-from tidegate.pipelines.airflow.status_task import ReadStatus
+from tidegate.pipelines.airflow.process import without_airflow
+from tidegate.pipelines.airflow.tasks import ReadStatus, StaleNote
 from tidegate.pipelines.inspect.overview import pipeline_names, pipeline_overview
 
 SECRETS = {

@@ -15,9 +15,8 @@ from tests.dags.project import write_project
 from tests.expectations.quality_lake import QualityLake, at, session_lake
 from tidegate.pipelines.airflow import triggers
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
-from tidegate.pipelines.airflow.stale import StaleNote
+from tidegate.pipelines.airflow.tasks import StaleNote, WatermarkWatch
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
-from tidegate.pipelines.airflow.watch import WatermarkWatch
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 

@@ -17,11 +17,11 @@ from tests.dags.test_operator import Store, stand_in
 from tests.store.hosts import AWAY, TASK, in_airflow, lease_of, operator, project
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.waiting import wait_until
-from tidegate.pipelines.airflow.copying import Copying
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.operator import CommandRefused, TidegateOperator
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle
 from tidegate.pipelines.airflow.run_files import PART, CopyOfRun, FolderOfRun
+from tidegate.pipelines.airflow.supervisor import Copying
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.host import this_host
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, read_lease

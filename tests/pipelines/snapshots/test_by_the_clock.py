@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
-from tidegate.pipelines.airflow.watch import WatermarkWatch
+from tidegate.pipelines.airflow.tasks import WatermarkWatch
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.inspect.status import read_status
 from tidegate.pipelines.report.page import render

@@ -1,0 +1,188 @@
+"""Small tasks of the DAGs that need no command: they read a status, stop a driver, watch a watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from tidegate.pipelines.airflow.operator import CommandRefused
+from tidegate.pipelines.errors import QUALITY
+from tidegate.pipelines.inspect.overview import failed_expectations
+from tidegate.pipelines.inspect.status import read_status
+from tidegate.pipelines.run.stopping import stop_driver
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReadStatus(BaseOperator):
+    """Returns the newest epoch, snapshot version and watermark of a pipeline; epoch 0 before the first.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the status of the pipeline."""
+        return asdict(read_status(self.config, self.pipeline))
+
+
+class StopStream(BaseOperator):
+    """Asks the driver that holds the lease to stop, and waits for its end; the driver may run on another host.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+        only_if: a template; if it renders to anything but `True` the task is skipped.
+        patience: seconds to wait for the present epoch to end.
+    """
+
+    template_fields: Sequence[str] = ("only_if",)
+
+    def __init__(
+        self, *, pipeline: str, config: str, only_if: str = "True", patience: float = 1800, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+        self.only_if = only_if
+        self.patience = patience
+
+    def execute(self, context: Context) -> str:
+        """Stop the driver, and return its name; `nobody` if none was at work.
+
+        Raises:
+            LeaseHeld: the driver did not end in time.
+        """
+        if str(self.only_if) != "True":
+            raise AirflowSkipException("this run does not take over from a running stream")
+        return stop_driver(self.config, self.pipeline, self.patience, self.log.info) or "nobody"
+
+
+class WatermarkWatch(BaseOperator):
+    """Compares a pipeline's watermark with the clock; reads only the newest snapshot.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+        max_lag: the largest allowed lag of the watermark; the run's Param `max_lag_minutes` takes precedence.
+        clock: returns the present time.
+    """
+
+    ui_color = "#f6e3c8"
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        config: str,
+        max_lag: timedelta,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+        self.max_lag = max_lag
+        self.clock = clock
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the status of the pipeline.
+
+        Raises:
+            AirflowFailException: the watermark lies too far behind; a retry would change nothing.
+            AirflowSkipException: the pipeline has no watermark yet.
+        """
+        given = context["params"].get("max_lag_minutes")
+        limit = self.max_lag if given is None else timedelta(minutes=float(given))
+        status = read_status(self.config, self.pipeline)
+        lag = status.lag(self.clock())
+        if lag is None:
+            raise AirflowSkipException(
+                f"{self.pipeline} has no watermark yet (epoch {status.epoch}): nothing lies behind"
+            )
+        what, why = ("watermark", "the source silent, or the stream not running")
+        if status.ends_by_clock:
+            what, why = ("clock", "the stream not running")
+        message = f"{self.pipeline}: {what} of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
+        if lag > limit.total_seconds():
+            raise AirflowFailException(f"{message}, more than {limit}. Is {why}?")
+        self.log.info("%s, at most %s is allowed", message, limit)
+        return asdict(status)
+
+
+HELD: Final = "held"
+"""Id of the task."""
+
+
+class HeldPartitions(BaseOperator):
+    """Fails with exit code 5 if critical expectations of the check before it do not hold.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+        check: id of the task that checks.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, check: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+        self.check = check
+        self.result: dict[str, Any] | None = None
+        """The JSON of the check, as far as alarms show it."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the partitions that may be read.
+
+        Raises:
+            CommandRefused: critical expectations do not hold.
+        """
+        result = context["ti"].xcom_pull(task_ids=self.check)
+        failed = [] if result["success"] else failed_expectations(self.config, self.pipeline, result["check_id"])
+        self.result = {**result, "checks": failed}
+        if not result["success"]:
+            reasons = [check["message"] for check in failed if check["severity"] == "critical"]
+            held = f"{result['partitions']['held']} partitions of {self.pipeline} are held back"
+            message = f"epoch {result['epoch']}: {held}: {'; '.join(reasons)}; see {result['docs']}"
+            raise CommandRefused(message, QUALITY, message)
+        return dict(result["partitions"])
+
+
+@dataclass(frozen=True, slots=True)
+class StaleNote:
+    """Names the intervals whose results are stale now, and the command that has them run again.
+
+    Args:
+        config: path of tidegate.toml.
+        pipeline: its name.
+    """
+
+    config: str
+    pipeline: str
+
+    def __call__(self, result: Any) -> str | None:
+        """Return the note after a run; None if nothing is stale."""
+        stale = read_status(self.config, self.pipeline).stale
+        if not stale:
+            return None
+        starts = [start for start, _ in stale]
+        moments = (min(starts), max(starts), max(end for _, end in stale))
+        # Runs have the dates of their intervals' starts, and Airflow takes both dates as included.
+        first, last, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in moments)
+        return (
+            f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they come from windows "
+            f"that this run replaced. Run them again with: airflow tasks clear {self.pipeline}__backfill "
+            f"--task-regex windows --downstream --start-date {first} --end-date {last} --yes"
+        )
