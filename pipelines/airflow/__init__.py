@@ -1,17 +1,43 @@
-"""Airflow: the operator that runs `tidegate`, and the DAGs of a project. Importable without Spark."""
+"""Airflow: the DAGs of a project, and operators, sensors and assets for DAGs of one's own. Importable without Spark."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.extras import require
 from tidegate.pipelines.stores.credentials import mask_secrets_by, read_connections_by
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.airflow.factory import project_dags
+    from tidegate.pipelines.airflow.assets import final_windows_asset, snapshot_asset
+    from tidegate.pipelines.airflow.hook import WarehouseHook
     from tidegate.pipelines.airflow.operator import TidegateOperator
+    from tidegate.pipelines.airflow.project import project_dags
+    from tidegate.pipelines.airflow.sensors import SnapshotSensor
+    from tidegate.pipelines.airflow.triggers import CommandTrigger, SnapshotTrigger
 
-__all__ = ["TidegateOperator", "project_dags"]
+__all__ = [
+    "CommandTrigger",
+    "SnapshotSensor",
+    "SnapshotTrigger",
+    "TidegateOperator",
+    "WarehouseHook",
+    "final_windows_asset",
+    "project_dags",
+    "snapshot_asset",
+]
+
+_MODULES = {
+    "CommandTrigger": "triggers",
+    "SnapshotSensor": "sensors",
+    "SnapshotTrigger": "triggers",
+    "TidegateOperator": "operator",
+    "WarehouseHook": "hook",
+    "final_windows_asset": "assets",
+    "project_dags": "project",
+    "snapshot_asset": "assets",
+}
+"""Module of each name. They are imported when they are used: the supervisor of a run starts without Airflow."""
 
 
 def _options_of(connection: str) -> dict[str, str]:
@@ -33,15 +59,7 @@ mask_secrets_by(_mask)
 
 
 def __getattr__(name: str) -> Any:
-    # The process supervisor below this package must start without Airflow.
-    if name in __all__:
-        require(name, "airflow")
-    if name == "project_dags":
-        from tidegate.pipelines.airflow.factory import project_dags
-
-        return project_dags
-    if name == "TidegateOperator":
-        from tidegate.pipelines.airflow.operator import TidegateOperator
-
-        return TidegateOperator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require(name, "airflow")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.airflow.tasks import HELD
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.config import Config, Notifier, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
 from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of, incidents_name
+from tidegate.pipelines.stores.credentials import masked
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""
@@ -101,7 +103,7 @@ class Alarm:
                 incidents[place] = open_one
                 _log.warning("no alarm: this incident is open since %s", open_one["since"])
                 return
-        raise_alarm(config, self.pipeline, alarm)
+        raise_alarm(config, self.pipeline, alarm, context)
 
     def _is_marked(self, context: Any) -> bool:
         """Return True if somebody marked the task, or its run, while it ran: Airflow then ends its command."""
@@ -137,16 +139,41 @@ class AlarmEnds:
             ended = incidents.pop(place, None)
         if ended is not None:
             alarm = describe(context, self.pipeline, config.entry(self.pipeline).owner)
-            raise_alarm(
-                config, self.pipeline, {**alarm, "status": "ended", "since": ended["since"], "severity": "info"}
-            )
+            alarm |= {"status": "ended", "since": ended["since"], "severity": "info"}
+            raise_alarm(config, self.pipeline, alarm, context)
 
 
-def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
-    """Note an alarm, and call the project's `on_failure`."""
+def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: Any) -> None:
+    """Note an alarm, and call the project's `on_failure` and notifiers, each even if another one fails.
+
+    Raises:
+        TidegateError: one of them failed; the message names it.
+    """
     note(config, alarm)
-    if config.entry(pipeline).on_failure is not None:
-        tell_project(config, pipeline, alarm)
+    entry, failed = config.entry(pipeline), []
+    calls = [partial(_notify, config, pipeline, each, alarm, context) for each in entry.notifiers]
+    if entry.on_failure is not None:
+        calls.insert(0, partial(tell_project, config, pipeline, alarm))
+    for call in calls:
+        try:
+            call()
+        except TidegateError as error:
+            failed.append(str(error))
+    if failed:
+        raise TidegateError("; ".join(failed))
+
+
+def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: dict[str, Any], context: Any) -> None:
+    """Call a notifier with the context of the task; `tidegate` in its templates is the alarm.
+
+    It runs in Airflow's own process: notifiers read Airflow's connections.
+    """
+    field = f"pipelines.{pipeline}.notifiers"
+    notify: Any = config.load(notifier.notifier, field)
+    try:
+        notify(**notifier.arguments)({**context, "tidegate": alarm})
+    except Exception as error:  # Notifiers are not ours, and their errors have many types.
+        raise TidegateError(masked(f"{field}: {notifier.notifier}: {type(error).__name__}: {error}")) from error
 
 
 def incident_of(instance: Any) -> str:
@@ -205,6 +232,7 @@ def describe(context: Any, pipeline: str, owner: str) -> dict[str, Any]:
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
     task = getattr(instance, "task", None)
+    owner = getattr(task, "owner", None) or owner
     result = getattr(task, "result", None)
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -43,12 +43,19 @@ _NAMED = ("unit", "count", "first", "last", "held")
 
 
 def snapshot_asset(pipeline: str) -> Asset:
-    """Return the asset that changes with every run of the stream."""
+    """Return the asset that changes with every run of the stream.
+
+    Args:
+        pipeline: the beginning of the ids of the pipeline's DAGs: its name, after the `prefix` of `project_dags`.
+    """
     return Asset(name=f"{pipeline}__snapshot", uri=f"tidegate://{pipeline}/state", group="tidegate")
 
 
 def final_windows_asset(pipeline: str) -> Asset:
     """Return the asset that changes when windows became final and no critical expectation failed.
+
+    Args:
+        pipeline: the beginning of the ids of the pipeline's DAGs: its name, after the `prefix` of `project_dags`.
 
     Example:
         >>> from airflow.sdk import DAG
@@ -102,14 +109,17 @@ class WindowEvents:
     Args:
         pipeline: its name.
         unit: length of a partition; `none` has only the event without a partition.
-        hold: `partitions` makes events of a check that failed, too, unless it held back everything.
         newest: returns the newest event of an asset.
+        hold: `partitions` makes events of a check that failed, too, unless it held back everything.
+        table: URI of table `results`. An asset of this URI gets the event without a partition as well; None for no
+            such event.
     """
 
     pipeline: str
     unit: PartitionUnit | Literal["none"]
     newest: Callable[[Asset], Any] = newest_event
     hold: Literal["asset", "partitions"] = "asset"
+    table: str | None = None
 
     @property
     def asset(self) -> Asset:
@@ -118,7 +128,7 @@ class WindowEvents:
 
     @property
     def alias(self) -> AssetAlias:
-        """Return the alias through which the same task changes the asset without a partition."""
+        """Return the alias through which the same task changes the asset without a partition, and that of the table."""
         return AssetAlias(name=f"{self.pipeline}__final_windows_of_all_partitions", group="tidegate")
 
     def arguments(self, context: Context) -> list[str]:
@@ -131,6 +141,11 @@ class WindowEvents:
         """Return True if there may be events although a critical expectation failed, from the JSON of the check."""
         return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None
 
+    def withhold(self, context: Context) -> None:
+        """Make no event: the next check that may tell the readers names everything that changed since the last one."""
+        task = context["ti"].task
+        task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
+
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
         """Give the events to Airflow, and return a line for the log if there are none or too many partitions to name.
 
@@ -141,18 +156,21 @@ class WindowEvents:
         state = {"by": _name_of(context), "before": self._known(context), **check}
         context["asset_state_store"][self.asset].set(_TOLD, state)
         if not partitions["is_any"]:
-            task = context["ti"].task
-            task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
+            self.withhold(context)
             return f"no final window changed since the last event of {self.asset.name}: there is no new event"
         events, keys = context["outlet_events"], partitions["keys"]
         if self.unit == "none":
             extra = {name: value for name, value in extra.items() if name != "partitions"}
+        if self.table is not None:
+            extra = {**extra, "table": self.table}
         events[self.asset].extra = extra
         if keys and self.unit != "none":
             events[self.asset].add_partitions(keys)
             # A reader that knows no partitions can't leave out those that are held back.
             if not partitions.get("held"):
                 events[self.alias].add(self.asset, extra=extra)
+        if self.table is not None and not partitions.get("held"):
+            events[self.alias].add(Asset(self.table), extra=extra)
         if keys is not None or self.unit == "none":
             return None
         return (

@@ -30,18 +30,19 @@ _THREADS = 4
 """Looks at once, for all pipelines of a triggerer. A slow store keeps these waiting, and no other trigger."""
 
 
-def commits_asset(config: str, pipeline: str, look_seconds: float) -> Asset:
+def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str = "") -> Asset:
     """Return the asset that changes when the source has something that the pipeline's stream has not read.
 
     Args:
         config: path of tidegate.toml.
         pipeline: a name in it.
         look_seconds: time between two looks.
+        prefix: beginning of the ids of its DAGs.
     """
-    trigger = CommitTrigger(config, pipeline, look_seconds)
-    name = f"{pipeline}__commits"
+    trigger = CommitTrigger(config, pipeline, look_seconds, prefix)
+    name = f"{prefix}{pipeline}__commits"
     watcher = AssetWatcher(name=name, trigger=trigger)
-    return Asset(name=name, uri=f"tidegate://{pipeline}/source", group="tidegate", watchers=[watcher])
+    return Asset(name=name, uri=f"tidegate://{prefix}{pipeline}/source", group="tidegate", watchers=[watcher])
 
 
 class CommitTrigger(BaseEventTrigger):
@@ -51,20 +52,22 @@ class CommitTrigger(BaseEventTrigger):
         config: path of tidegate.toml.
         pipeline: a name in it.
         look_seconds: time between two looks.
+        prefix: beginning of the ids of its DAGs.
     """
 
-    def __init__(self, config: str, pipeline: str, look_seconds: float = 10.0) -> None:
+    def __init__(self, config: str, pipeline: str, look_seconds: float = 10.0, prefix: str = "") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.config = config
         self.pipeline = pipeline
         self.look_seconds = look_seconds
+        self.prefix = prefix
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("config", "pipeline", "look_seconds")
+        names = ("config", "pipeline", "look_seconds", "prefix")
         return "tidegate.pipelines.airflow.commits.CommitTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        looks = Looks(self._watch(), partial(_active_runs, self.pipeline), self.log.info)
+        looks = Looks(self._watch(), partial(_active_runs, f"{self.prefix}{self.pipeline}"), self.log.info)
         while True:
             # Reading tables blocks; other triggers share this loop.
             look = partial(copy_context().run, looks.next_reason)
@@ -167,7 +170,9 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="tidegate-looks")
 
 
-def _active_runs(pipeline: str, kind: str) -> int:
+def _active_runs(dags: str, kind: str) -> int:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    return RuntimeTaskInstance.get_dr_count(f"{pipeline}__{kind}", states=["queued", "running"])
+    # A restart drives the stream, too.
+    kinds = ("stream", "restart") if kind == "stream" else (kind,)
+    return sum(RuntimeTaskInstance.get_dr_count(f"{dags}__{each}", states=["queued", "running"]) for each in kinds)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The texts of one kind of DAG; `{name}` stands for its pipeline and `{limit}` for the limit of its watch.
+    """The texts of one kind of DAG, with `{name}`, `{pipeline}` and `{limit}` to be filled in.
+
+    `name` begins the ids of the DAGs, `pipeline` is what commands take, and `limit` is that of the watch.
 
     Args:
         line: description in the list of DAGs.
@@ -17,9 +19,9 @@ class Document:
     line: str
     page: str
 
-    def about(self, name: str, limit: float | None) -> dict[str, str]:
+    def about(self, name: str, pipeline: str, limit: float | None) -> dict[str, str]:
         """Return description and page of a pipeline's DAG, under the names of Airflow's arguments."""
-        given = {"name": name, "limit": limit}
+        given = {"name": name, "pipeline": pipeline, "limit": limit}
         return {"description": self.line.format(**given), "doc_md": self.page.format(**given)}
 
 
@@ -47,24 +49,40 @@ _STREAM = """
 
 Runs over the commits of its source: by schedule, or when asset `{name}__commits` says that something is unread
 (`stream_on` in tidegate.toml). `available-now` reads the commits that are there and ends;
-`continuous` is one long task that owns the driver, and `first_epoch` confirms that it has made its first epoch.
-
-* **Restart from a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts from
-  scratch at the beginning of the source. The new timeline begins with its first commit; until then a start with
-  `restore` = `latest` continues the old one. A retry continues the timeline that the first try began.
-* **Replace a running stream**: trigger with `take_over`. Code that can't continue from the snapshot is refused first;
-  then comes the `savepoint`, if one is named; then the old stream is asked to stop after its present epoch.
-* **Rescale**: `parallelism`. State follows its key groups.
+`continuous` is one long task that owns the driver. `{name}__restart` starts the stream from another snapshot, or in
+place of one that is running.
 
 Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
+"""
+
+_RESTART = """
+### Restart of `{name}`
+
+* **From a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts from scratch at the
+  beginning of the source. The new timeline begins with its first commit; until then a start with `restore` = `latest`
+  continues the old one. A retry continues the timeline that the first try began.
+* **In place of a running stream**: trigger with `take_over`. Code that can't continue from the snapshot is refused
+  first; then the `savepoint` is made, if one is named; then the old stream is asked to stop after its current epoch.
+* **Rescale**: `parallelism`. State follows its key groups.
+
+If the new stream is continuous, `first_epoch` confirms that it has made its first epoch.
+"""
+
+_MAINTENANCE = """
+### Maintenance of `{name}`
+
+Merges the small files of the tables (`tidegate optimize {pipeline}`), then removes files that no retained snapshot and
+no reader needs (`tidegate vacuum {pipeline}`). With `maintenance_savepoints` in tidegate.toml it first makes a
+savepoint, and deletes the oldest ones that it made before. While a driver is running, scheduled runs are skipped: a
+stream maintains its tables itself (`upkeep_epochs`).
 """
 
 _LATE = """
 ### Late rows of `{name}`
 
-Takes late rows into their windows after all, as `tidegate late reopen {name}` does, and then checks the windows that it
-corrected; if no critical expectation fails the asset `{name}__final_windows` changes, for the partitions of these
-windows. A continuous stream holds the lease and does this by itself, at the times of `reopen_schedule`; scheduled runs
+Reprocesses late rows into the windows that they missed, as `tidegate late reopen {pipeline}` does, and then checks the
+windows that it corrected; if no critical expectation fails the asset `{name}__final_windows` changes, for the
+partitions of these windows. A continuous stream holds the lease and does this by itself, at the times of `reopen_schedule`; scheduled runs
 are skipped meanwhile. If no late row is waiting, there is nothing to check. `start` and `end` choose windows by their
 start.
 
@@ -85,8 +103,8 @@ task `held` fails in place of `quality`.
 _FULL_CHECK = """
 ### Full check of `{name}`
 
-Checks every window that stands, and reads every file that a table lists, as `tidegate quality {name} --all` does. The
-checks between two epochs only look at what is new. A critical expectation that does not hold fails the task; the
+Checks every window that stands, and reads every file that a table lists, as `tidegate quality {pipeline} --all` does.
+The checks between two epochs only look at what is new. A critical expectation that does not hold fails the task; the
 asset `{name}__final_windows` does not change.
 """
 
@@ -95,12 +113,14 @@ _WATCH = """
 
 Fails when the watermark lies more than {limit} minutes behind the clock: the source is silent, the stream does not run,
 or one source partition without idleness holds the others back. For windows that end by processing time it fails when
-the newest epoch is older than that. `tidegate why {name}` says what windows wait for.
+the newest epoch is older than that. `tidegate why {pipeline}` says what windows wait for.
 """
 
 DOCUMENTS = {
     "backfill": Document("Windows of {name}, one data interval after the other", _BACKFILL),
     "stream": Document("{name} over its source's commits, as they come", _STREAM),
+    "restart": Document("{name} from another snapshot, or in place of a running stream", _RESTART),
+    "maintenance": Document("Savepoints, small files and old files of {name}", _MAINTENANCE),
     "late": Document("Takes late rows of {name} into their windows", _LATE),
     "quality": Document("Suites and report of {name}", _QUALITY),
     "full_check": Document("Every window and every file of {name}", _FULL_CHECK),

@@ -1,11 +1,10 @@
-"""The DAGs of a project: made from tidegate.toml alone, without importing a pipeline or Spark."""
+"""The DAGs of one pipeline: made from tidegate.toml alone, without importing a pipeline or Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import (
@@ -16,6 +15,7 @@ from airflow.sdk import (
     CronDataIntervalTimetable,
     CronTriggerTimetable,
     TriggerRule,
+    chain,
 )
 
 from tidegate.pipelines.airflow import params
@@ -26,58 +26,40 @@ from tidegate.pipelines.airflow.assets import (
     snapshot_asset,
     source_assets,
 )
-from tidegate.pipelines.airflow.bundles import check_outside_bundles
 from tidegate.pipelines.airflow.documents import DOCUMENTS
 from tidegate.pipelines.airflow.operator import TidegateOperator
+from tidegate.pipelines.airflow.options import DagOptions
 from tidegate.pipelines.airflow.params import (
     BY_ITSELF,
     CONTINUOUS,
-    LATEST,
     backfill_arguments,
     check_arguments,
+    maintenance_savepoint_arguments,
     quality_arguments,
     reopen_arguments,
+    restart_arguments,
     savepoint_arguments,
     stream_arguments,
 )
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, ReadStatus, StaleNote, StopStream, WatermarkWatch
-from tidegate.pipelines.config import Config, PipelineEntry, load_config
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.config import Config, PipelineEntry
 
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0
 
 
-def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
-    """Return the DAGs of every pipeline in tidegate.toml by id, to put into the globals of a DAG file.
-
-    Args:
-        config_file: tidegate.toml, best named relative to the DAG file: Airflow's processes run in folders of
-            their own. None finds it as the command line does.
-
-    Raises:
-        UsageError: the file is missing or faulty; Airflow shows it as an import error.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from tidegate.pipelines.airflow import project_dags
-        >>> globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
-    """
-    file = None if config_file is None else Path(config_file)
-    try:
-        config = load_config(file)
-    except UsageError as error:
-        if file is not None and (file.is_absolute() or file.exists()):
-            raise
-        raise UsageError(
-            f"{error}. In a DAG file name it from that file: "
-            'project_dags(Path(__file__).parent.parent / "tidegate.toml")'
-        ) from error
-    check_outside_bundles(config)
-    dags = [dag for name, entry in config.pipelines.items() for dag in PipelineDags(config, name, entry).all()]
-    return {dag.dag_id: dag for dag in dags}
+_CALLBACKS = ("on_failure_callback", "on_success_callback")
+_IN_FILE = {
+    "owner": "owner",
+    "retries": "retries",
+    "retry_delay": "retry_delay_seconds",
+    "execution_timeout": "max_minutes",
+    "queue": "queue",
+    "executor_config": "executor_config",
+}
+"""By name in `default_args`, the field in tidegate.toml."""
 
 
 @dataclass(frozen=True)
@@ -88,40 +70,53 @@ class PipelineDags:
         config: the project.
         name: name of the pipeline.
         entry: its entry in tidegate.toml.
+        options: what code gives to all DAGs.
     """
 
     config: Config
     name: str
     entry: PipelineEntry
+    options: DagOptions
 
-    def all(self) -> list[DAG]:
-        """Return every DAG; those of late rows and of full checks only with a schedule, the watch only with a limit."""
-        watches = [] if self.entry.max_lag_minutes is None else [self.watch(self.entry.max_lag_minutes)]
-        reopens = [] if self.entry.reopen_schedule is None else [self.late(self.entry.reopen_schedule)]
-        full = [] if self.entry.full_check_schedule is None else [self.full_check(self.entry.full_check_schedule)]
-        return [self.backfill(), self.stream(), self.quality(), *full, *reopens, *watches]
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kinds of DAGs, which are the names of their methods: some only with a schedule or a limit."""
+        entry = self.entry
+        by_setting = {
+            "full_check": entry.full_check_schedule,
+            "late": entry.reopen_schedule,
+            "maintenance": entry.maintenance_schedule,
+            "watch": entry.max_lag_minutes,
+        }
+        given = [kind for kind, setting in by_setting.items() if setting is not None]
+        return ["backfill", "stream", "restart", "quality", *given]
+
+    @property
+    def full_name(self) -> str:
+        """Return the pipeline's name in Airflow: the beginning of the ids of its DAGs and the names of its assets."""
+        return f"{self.options.prefix}{self.name}"
 
     def backfill(self) -> DAG:
         """Runs one interval of event time after the other, and checks the windows that became final."""
         with self._dag(
             "backfill",
-            schedule=CronDataIntervalTimetable(self.entry.schedule, timezone="UTC"),
+            schedule=CronDataIntervalTimetable(self.entry.schedule, timezone=self.entry.timezone),
             # Airflow starts a run at its end date too; ours is not included.
             end_date=None if self.entry.end is None else self.entry.end - timedelta(microseconds=1),
             catchup=self.entry.catchup,
             max_active_runs=2,
-            params=params.backfill(),
+            params=params.backfill(self.entry.backfill_events),
         ) as dag:
             windows = self._tidegate(
                 "windows",
                 backfill_arguments(self.name),
-                pool=self.entry.pool,
+                pool=self._pool,
                 depends_on_past=True,
                 inlets=self._sources,
-                note=StaleNote(**self._pipeline),
+                note=StaleNote(**self._pipeline, prefix=self.options.prefix),
             )
             # After several epochs the last one is checked: it includes windows that became final in the others.
-            windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']")
+            windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']", announce="{{ params.events }}")
         return dag
 
     def stream(self) -> DAG:
@@ -129,17 +124,29 @@ class PipelineDags:
         with self._dag(
             "stream",
             schedule=self._stream_schedule,
-            # A restart begins while the stream that it stops is still running.
+            # A run that somebody triggers waits for the scheduled one inside its command.
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
+        ) as dag:
+            # A run that takes longer than its schedule also reads the commits of the next run, which may skip.
+            self._stream(stream_arguments(self.name), skip_if_held=f"{{{{ {BY_ITSELF} }}}}")
+        return dag
+
+    def restart(self) -> DAG:
+        """Starts the stream from a snapshot by hand, after checking the code and stopping the old stream."""
+        with self._dag(
+            "restart",
+            schedule=None,
+            # A restart begins while the stream of the restart before, which it stops, is still running.
+            max_active_runs=2,
+            params=params.restart(self.entry.stream_mode),
         ) as dag:
             before = ReadStatus(task_id="before", **self._pipeline)
             # Code that can't go on is refused while the old stream is still running.
             check = self._tidegate(
                 "check",
                 check_arguments(self.name),
-                only_if="{{ ti.xcom_pull(task_ids='before')['epoch'] > 0 and "
-                f"(params.take_over or params.restore != '{LATEST}') }}}}",
+                only_if="{{ ti.xcom_pull(task_ids='before')['epoch'] > 0 }}",
             )
             savepoint = self._tidegate(
                 "savepoint",
@@ -149,66 +156,78 @@ class PipelineDags:
             )
             stop = StopStream(
                 task_id="stop",
-                only_if="{{ params.take_over }}",
+                take_over="{{ params.take_over }}",
                 retries=0,
                 trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,
             )
-            # The old stream made epochs until here; they must not count as the new stream's first epoch.
-            after_stop = ReadStatus(task_id="after_stop", trigger_rule=TriggerRule.NONE_FAILED, **self._pipeline)
-            stream = self._tidegate(
-                "stream",
-                stream_arguments(self.name, before.task_id),
-                pool=self.entry.pool,
-                inlets=self._sources,
-                outlets=[snapshot_asset(self.name)],
-                event=SnapshotEvent(**self._pipeline),
-                # A run that takes longer than its schedule also reads the commits of the next run, which may skip.
-                skip_if_held=f"{{{{ {BY_ITSELF} }}}}",
-                trigger_rule=TriggerRule.NONE_FAILED,
-            )
+            stream = self._stream(restart_arguments(self.name, before.task_id))
             first_epoch = SnapshotSensor(
                 task_id="first_epoch",
-                newer_than=f"{{{{ ti.xcom_pull(task_ids='{after_stop.task_id}')['epoch'] }}}}",
+                newer_than="{{ ti.xcom_pull(task_ids='stop')['epoch'] }}",
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
                 poke_interval=_LOOK_SECONDS,
                 # A source may stay empty for long; the end of the stream ends the waiting.
                 timeout=_A_YEAR,
-                trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,
             )
-            before >> check >> savepoint >> stop >> after_stop >> [stream, first_epoch]
+            before >> check >> savepoint >> stop >> [stream, first_epoch]
         return dag
+
+    def _stream(self, arguments: list[str], **options: Any) -> TidegateOperator:
+        return self._tidegate(
+            "stream",
+            arguments,
+            pool=self._pool,
+            inlets=self._sources,
+            outlets=[snapshot_asset(self.full_name)],
+            event=SnapshotEvent(**self._pipeline),
+            **options,
+        )
 
     def quality(self) -> DAG:
         """Checks a snapshot: after every run of the stream the newest, by hand that of any epoch."""
-        assets = [snapshot_asset(self.name)]
+        assets = [snapshot_asset(self.full_name)]
         # A continuous stream may not end for months, and only its end changes the asset.
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
         with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
         return dag
 
-    def full_check(self, schedule: str) -> DAG:
+    def full_check(self) -> DAG:
         """Checks every window and reads every file, which the checks between two epochs leave out."""
-        with self._dag("full_check", schedule=CronTriggerTimetable(schedule, timezone="UTC"), max_active_runs=1) as dag:
+        with self._dag("full_check", schedule=self._at(self.entry.full_check_schedule), max_active_runs=1) as dag:
             # It tells readers nothing, because the checks of the epochs do.
             self._tidegate("quality", ["quality", self.name, "--all", "--report"], links=[ReportLink(), DocsLink()])
         return dag
 
-    def late(self, schedule: str) -> DAG:
+    def maintenance(self) -> DAG:
+        """Makes a savepoint, merges small files, and removes files that nothing needs any more."""
+        keep = self.entry.maintenance_savepoints
+        with self._dag("maintenance", schedule=self._at(self.entry.maintenance_schedule), max_active_runs=1) as dag:
+            # A continuous stream holds the lease, and maintains its tables itself.
+            steps = [
+                self._tidegate(each, [each, self.name], skip_if_held="{{ dag_run.run_type == 'scheduled' }}")
+                for each in ("optimize", "vacuum")
+            ]
+            if keep:
+                steps.insert(0, self._tidegate("savepoint", maintenance_savepoint_arguments(self.name, keep)))
+            chain(*steps)
+        return dag
+
+    def late(self) -> DAG:
         """Takes late rows into their windows, and checks the windows that it corrected."""
         with self._dag(
             "late",
-            schedule=CronTriggerTimetable(schedule, timezone="UTC"),
+            schedule=self._at(self.entry.reopen_schedule),
             max_active_runs=1,
             params=params.late(),
         ) as dag:
             reopen = self._tidegate(
                 "reopen",
                 reopen_arguments(self.name),
-                pool=self.entry.pool,
+                pool=self._pool,
                 # A backfill may be at work; the next run reopens these rows too.
                 skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
             )
@@ -216,8 +235,9 @@ class PipelineDags:
             reopen >> self._quality(epoch, only_if=f"{{{{ {epoch} is not none }}}}")
         return dag
 
-    def watch(self, limit: float) -> DAG:
-        """Fails when the watermark lies more than `limit` minutes behind the clock."""
+    def watch(self) -> DAG:
+        """Fails when the watermark lies more than `max_lag_minutes` behind the clock."""
+        limit = self.entry.max_lag_minutes or 0.0
         with self._dag(
             "watch",
             schedule=self._every_tick,
@@ -233,7 +253,12 @@ class PipelineDags:
 
     @property
     def _every_tick(self) -> CronTriggerTimetable:
-        return CronTriggerTimetable(self.entry.stream_schedule, timezone="UTC")
+        return self._at(self.entry.stream_schedule)
+
+    def _at(self, schedule: str | None) -> CronTriggerTimetable:
+        """Return the ticks of a schedule, which the pipeline has."""
+        assert schedule is not None
+        return CronTriggerTimetable(schedule, timezone=self.entry.timezone)
 
     @property
     def _sources(self) -> list[Asset]:
@@ -249,7 +274,7 @@ class PipelineDags:
         # Most projects parse without it.
         from tidegate.pipelines.airflow.commits import commits_asset
 
-        commits = [commits_asset(str(self.config.file), self.name, self.entry.look_seconds)]
+        commits = [commits_asset(str(self.config.file), self.name, self.entry.look_seconds, self.options.prefix)]
         if self.entry.stream_on == "commits":
             return commits
         return AssetOrTimeSchedule(timetable=self._every_tick, assets=commits)
@@ -259,38 +284,65 @@ class PipelineDags:
         """Return the arguments of a task that reads the pipeline's newest snapshot."""
         return {"config": str(self.config.file), "pipeline": self.name}
 
-    def _longest(self, kind: str) -> timedelta | None:
-        """Return the longest time of a task in a DAG of this kind; None for no limit."""
-        minutes = self.entry.max_minutes
-        is_endless = kind == "stream" and self._is_continuous
-        return None if minutes is None or is_endless else timedelta(minutes=minutes)
+    @property
+    def _pool(self) -> str:
+        """Return the pool of a run that drives the pipeline."""
+        theirs: str = self.options.default_args.get("pool", self.entry.pool)
+        return self.entry.pool if "pool" in self.entry.model_fields_set else theirs
+
+    def _default_args(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
+        """Return the default arguments of a DAG's tasks: those of code, of tidegate.toml, and Tidegate's own."""
+        entry, theirs = self.entry, self.options.default_args
+        minutes = entry.max_minutes
+        values = {
+            "owner": entry.owner,
+            "retries": entry.retries,
+            "retry_delay": timedelta(seconds=entry.retry_delay_seconds),
+            "execution_timeout": None if minutes is None else timedelta(minutes=minutes),
+            "queue": entry.queue,
+            "executor_config": entry.executor_config,
+        }
+        defaults = {name: value for name, value in values.items() if value}
+        written = {name: values[name] for name, field in _IN_FILE.items() if field in entry.model_fields_set}
+        own: dict[str, Any] = {
+            "pre_execute": params.known_params(names, self._params_elsewhere(kind)),
+            "on_failure_callback": [Alarm(**self._pipeline)],
+            "on_success_callback": [AlarmEnds(**self._pipeline)],
+        }
+        for name in _CALLBACKS:
+            given = theirs.get(name) or []
+            own[name] += [given] if callable(given) else [*given]
+        if kind in ("stream", "restart") and self._is_continuous:
+            own["execution_timeout"] = None
+        return {**defaults, "retries": entry.retries, **theirs, **written, **own}
+
+    def _params_elsewhere(self, kind: str) -> dict[str, str]:
+        """Return the Params that people may look for in a DAG of this kind, with the DAG that has them."""
+        restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
+        return dict.fromkeys(sorted(restart), f"{self.full_name}__restart") if kind == "stream" else {}
 
     def _dag(self, kind: str, **options: Any) -> DAG:
+        theirs = dict(self.options.dag_args)
+        tags = ["tidegate", self.full_name, kind, *self.entry.tags, *theirs.pop("tags", ())]
         shared: dict[str, Any] = {
-            "dag_id": f"{self.name}__{kind}",
             "start_date": self.entry.start,
             "catchup": False,
             "is_paused_upon_creation": True,
-            "tags": ["tidegate", self.name, kind, *self.entry.tags],
-            "default_args": {
-                "retries": self.entry.retries,
-                "retry_delay": timedelta(seconds=self.entry.retry_delay_seconds),
-                "execution_timeout": self._longest(kind),
-                "owner": self.entry.owner,
-                "on_failure_callback": Alarm(**self._pipeline),
-                "on_success_callback": AlarmEnds(**self._pipeline),
-                "pre_execute": params.known_params(options.get("params", ())),
-            },
-            **DOCUMENTS[kind].about(self.name, self.entry.max_lag_minutes),
+            **theirs,
+            "dag_id": f"{self.full_name}__{kind}",
+            "tags": list(dict.fromkeys(tags)),
+            "default_args": self._default_args(kind, options.get("params", ())),
+            **DOCUMENTS[kind].about(self.full_name, self.name, self.entry.max_lag_minutes),
         }
         return DAG(**shared | options)
 
     def _quality(self, epoch: str, **options: Any) -> TidegateOperator:
-        events = WindowEvents(self.name, self.entry.asset_partitions, hold=self.entry.hold)
+        results = f"{self.config.warehouse_uri.rstrip('/')}/{self.name}/results"
+        events = WindowEvents(self.full_name, self.entry.asset_partitions, hold=self.entry.hold, table=results)
         check = self._tidegate(
             "quality",
             quality_arguments(self.name, epoch),
-            outlets=[events.asset, *([] if events.unit == "none" else [events.alias])],
+            outlets=[events.asset, events.alias],
             windows=events,
             links=[ReportLink(), DocsLink()],
             **options,
@@ -302,12 +354,13 @@ class PipelineDags:
     def _tidegate(
         self, task_id: str, arguments: list[str], *, links: Sequence[BaseOperatorLink] = (), **options: Any
     ) -> TidegateOperator:
+        given = {"runs": str(self.config.work_folder / "runs"), **options, **self.options.operator_args}
         return TidegateOperator(
             task_id=task_id,
             arguments=arguments,
             config=str(self.config.file),
-            runs=str(self.config.work_folder / "runs"),
             pipeline=self.name,
+            shown_as=self.full_name,
             links=[*links, PageLink()],
-            **options,
+            **given,
         )

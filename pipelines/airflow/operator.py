@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import WindowEvents, event_extra
@@ -23,7 +24,7 @@ from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
-from tidegate.pipelines.config import ENVIRONMENT, LEASE_NOTE
+from tidegate.pipelines.config import ENVIRONMENT, LEASE_NOTE, load_config
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
 
 if TYPE_CHECKING:
@@ -56,18 +57,31 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     Args:
         arguments: arguments of the command, each a template; one that renders to nothing is left out.
         config: path of tidegate.toml, named from the DAG file: Airflow's processes run in folders of their own.
-        runs: folder of this host for logs and results of runs.
+        runs: folder of this host for logs and results of runs; None takes `runs` in the project's work folder.
         pipeline: name of the pipeline that the command drives; its lease tells if a command on another host is alive.
+        shown_as: the pipeline's name on the page: the beginning of the ids of its DAGs. None takes `pipeline`.
+        deferrable: True waits for the command in the triggerer, without a worker slot. The log is shown when the
+            command has ended. By default Airflow's `[operators] default_deferrable`.
         python: interpreter to run with; the worker's own by default.
         only_if: a template; if it renders to anything but `True` the task is skipped.
         skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
         event: makes the content of its assets' events from the command's result.
         windows: events of the final windows, if the command checks them.
+        announce: a template; if it renders to anything but `True` these events are left to a later check.
         note: makes a line for the log from the result of a command that ended well.
         links: buttons at the task; its log names where they lead.
+
+    Example:
+        >>> from pathlib import Path
+        >>> replay = TidegateOperator(
+        ...     task_id="replay",
+        ...     arguments=["backfill", "aircraft_duty", "--start={{ ds }}", "--end={{ macros.ds_add(ds, 1) }}"],
+        ...     config=Path(__file__).parent / "tidegate.toml",
+        ...     pipeline="aircraft_duty",
+        ... )
     """
 
-    template_fields: Sequence[str] = ("arguments", "only_if", "skip_if_held")
+    template_fields: Sequence[str] = ("arguments", "only_if", "skip_if_held", "announce", "config", "pipeline")
     ui_color = "#d6eaf0"
     external_id_key = "tidegate_process"
 
@@ -76,13 +90,16 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         *,
         arguments: Sequence[str],
         config: str | Path,
-        runs: str,
+        runs: str | Path | None = None,
         pipeline: str | None = None,
+        shown_as: str | None = None,
+        deferrable: bool | None = None,
         python: str = sys.executable,
         only_if: str = "True",
         skip_if_held: str = "False",
         event: Callable[[Any], dict[str, Any]] = event_extra,
         windows: WindowEvents | None = None,
+        announce: str = "True",
         note: Callable[[Any], str | None] = lambda result: None,
         links: Sequence[BaseOperatorLink] = (),
         **kwargs: Any,
@@ -90,13 +107,18 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         super().__init__(**kwargs)
         self.arguments = list(arguments)
         self.config = str(config)
-        self.runs = runs
+        self.runs = None if runs is None else str(runs)
         self.pipeline = pipeline
+        self.shown_as = shown_as or pipeline
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
         self.python = python
         self.only_if = only_if
         self.skip_if_held = skip_if_held
         self.event = event
         self.windows = windows
+        self.announce = announce
         self.note = note
         self.operator_extra_links = tuple(links)
         self._run: process.Run | None = None
@@ -115,9 +137,26 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         if self.windows is not None:
             self.arguments += self.windows.arguments(context)
         self._try = context["ti"].try_number
-        result = self.execute_resumable(context)
+        return self._finish(context, self.execute_resumable(context))
+
+    def resume(self, context: Context, event: dict[str, Any]) -> Any:
+        """Take the result of a command that was waited for in the triggerer.
+
+        Raises:
+            AirflowTaskTimeout: the command was ended, because it ran longer than `execution_timeout`.
+        """
+        self._try = context["ti"].try_number
+        self.arguments = [str(argument) for argument in self.arguments if str(argument)]
+        if event["is_too_late"]:
+            raise AirflowTaskTimeout(f"the command ran longer than {self.execution_timeout}, and was ended")
+        return self._finish(context, self._result_of(self._run_of(event["handle"]), context))
+
+    def _finish(self, context: Context, result: Any) -> Any:
         notes = [self.note(result)]
-        if self.windows is not None:
+        if self.windows is not None and str(self.announce) != "True":
+            self.windows.withhold(context)
+            self.log.info("no event of %s: this run announces nothing", self.windows.asset.name)
+        elif self.windows is not None:
             notes.append(self.windows.tell(context, result, self.event(result)))
         else:
             for outlet in self.outlets:
@@ -140,7 +179,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             self._run = run
             return run.handle.to_dict()
         name = f"{task}/{instance.try_number}"
-        folder = Path(self.runs) / name
+        folder = self._runs_folder / name
         command = [
             self.python,
             "-m",
@@ -178,7 +217,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return status == process.SUCCEEDED
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        """Follow the log until the process ends, and return its result.
+        """Follow the log until the process ends, and return its result; a deferrable task waits in the triggerer.
 
         Raises:
             AirflowSkipException: another driver is at work, and the task need not wait for it.
@@ -187,13 +226,23 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """
         run = self._run_of(external_id)
         run.files.claim(self._try)
+        if self.deferrable and run.is_alive():
+            from tidegate.pipelines.airflow.triggers import CommandTrigger
+
+            longest = self.execution_timeout
+            ends = None if longest is None else run.clock() + longest.total_seconds()
+            trigger = CommandTrigger(run.handle.to_dict(), self.config, self.pipeline, self._try, ends)
+            self.defer(trigger=trigger, method_name="resume")
+        return self._result_of(run, context)
+
+    def _result_of(self, run: process.Run, context: Context) -> Any:
         ended = run.follow(self.log.info)
         for link in self.operator_extra_links:
             # Airflow gives the instance itself for the key, too.
             if address := link.get_link(self, ti_key=context["ti"]):  # type: ignore[arg-type]
                 self.log.info("%s: %s", link.name, address)
         if ended == process.SUCCEEDED:
-            return self.get_job_result(external_id, context)
+            return self.result
         code, reason = run.exit_code(), run.reason()
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if code == QUALITY and self.windows is not None and self.windows.may_tell(self.result):
@@ -216,7 +265,10 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     def result(self) -> Any:
         """Return the JSON that the command left, however it ended; None while there is none."""
         content = None if self._run is None else self._run.files.result()
-        return None if content is None else json.loads(content)
+        result: Any = None if content is None else json.loads(content)
+        # The page knows the pipeline by the name of its DAGs.
+        is_renamed = isinstance(result, dict) and self.shown_as != self.pipeline
+        return {**result, "shown_as": self.shown_as} if is_renamed else result
 
     def on_kill(self) -> None:
         """End the process and its children with the task, also if they run on another host."""
@@ -238,6 +290,15 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     @property
     def _lineage(self) -> CommandLineage:
         return CommandLineage(self.arguments, self.pipeline, self.config, self.python, self.log.warning)
+
+    @property
+    def _runs_folder(self) -> Path:
+        if self.runs is not None:
+            return Path(self.runs)
+        try:
+            return load_config(Path(self.config)).work_folder / "runs"
+        except UsageError as error:
+            raise CommandRefused(str(error), USAGE, str(error)) from error
 
     @property
     def hosts(self) -> Hosts:

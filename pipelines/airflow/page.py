@@ -68,22 +68,22 @@ def config_file() -> Path:
 
 def may_read(pipeline: str, user: Any) -> bool:
     """Return True if a user may read the DAGs of a pipeline."""
-    return get_auth_manager().is_authorized_dag(method="GET", details=_stream_of(pipeline), user=user)
+    return get_auth_manager().is_authorized_dag(method="GET", details=_dag_of(pipeline, "stream"), user=user)
 
 
 def may_restart(pipeline: str, user: Any) -> bool:
-    """Return True if a user may trigger the stream of a pipeline."""
+    """Return True if a user may trigger a restart of a pipeline's stream."""
     return get_auth_manager().is_authorized_dag(
         method="POST",
         access_entity=DagAccessEntity.RUN,
-        details=_stream_of(pipeline),
+        details=_dag_of(pipeline, "restart"),
         user=user,
     )
 
 
-def _stream_of(pipeline: str) -> DagDetails:
-    """Return the DAG that stands for a pipeline, with its team if Airflow has teams: other teams may not see it."""
-    dag = f"{pipeline}__stream"
+def _dag_of(pipeline: str, kind: str) -> DagDetails:
+    """Return a DAG of a pipeline, with its team if Airflow has teams: other teams may not see it."""
+    dag = f"{pipeline}__{kind}"
     has_teams = conf.getboolean("core", "multi_team", fallback=False)
     return DagDetails(id=dag, team_name=DagModel.get_team_name(dag) if has_teams else None)
 

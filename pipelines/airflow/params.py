@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import Param
@@ -31,9 +32,11 @@ class KnownParams:
 
     Args:
         names: names of the DAG's Params.
+        elsewhere: Params of other DAGs of the pipeline that people may look for here, each with the id of its DAG.
     """
 
     names: tuple[str, ...]
+    elsewhere: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, context: Any) -> None:
         """Let a run pass if all its keys are Params of the DAG.
@@ -48,6 +51,8 @@ class KnownParams:
             )
 
     def _describe(self, name: str) -> str:
+        if (other := dict(self.elsewhere).get(name)) is not None:
+            return f"{name!r} is no Param of this DAG, but of {other}: trigger that one"
         close = get_close_matches(name, self.names, 1)
         return f"{name!r} is no Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
 
@@ -55,12 +60,12 @@ class KnownParams:
         return f"It has {', '.join(self.names)}" if self.names else "It has none"
 
 
-def known_params(params: Iterable[str]) -> KnownParams:
+def known_params(params: Iterable[str], elsewhere: Mapping[str, str] = MappingProxyType({})) -> KnownParams:
     """Return the check of run keys for a DAG with these Params."""
-    return KnownParams(tuple(params))
+    return KnownParams(tuple(params), tuple(elsewhere.items()))
 
 
-def backfill() -> dict[str, Param]:
+def backfill(events: bool) -> dict[str, Param]:
     """Return the Params of `<pipeline>__backfill`."""
     return {
         "interval_start": Param(
@@ -97,6 +102,13 @@ def backfill() -> dict[str, Param]:
             title="Run it again in any case",
             description="On: run an interval again even if its rows and the code seem unchanged.",
         ),
+        "events": Param(
+            events,
+            type="boolean",
+            title="Announce final windows",
+            description="Off: this run makes no asset events. The next check that may make some, such as a run of the "
+            "quality DAG, announces everything that changed since the last event.",
+        ),
     }
 
 
@@ -117,6 +129,20 @@ def stream(mode: str) -> dict[str, Param]:
             title="Time between two epochs",
             description="Of a continuous stream, such as 10s or 1min.",
         ),
+        "parallelism": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            maximum=32768,
+            title="Parallelism",
+            description="Number of shards, at most max_parallelism. Default: that of the pipeline.",
+        ),
+    }
+
+
+def restart(mode: str) -> dict[str, Param]:
+    """Return the Params of `<pipeline>__restart`."""
+    return {
         "restore": Param(
             LATEST,
             type="string",
@@ -126,14 +152,6 @@ def stream(mode: str) -> dict[str, Param]:
             "starts a new timeline from that snapshot. The new timeline begins with its first commit, which removes "
             "the results that the old timeline published after the snapshot. "
             f"`{FROM_SCRATCH}` starts from scratch at the source's beginning.",
-        ),
-        "parallelism": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            maximum=32768,
-            title="Parallelism",
-            description="Number of shards, at most max_parallelism. Default: that of the pipeline.",
         ),
         "savepoint": Param(
             None,
@@ -149,6 +167,7 @@ def stream(mode: str) -> dict[str, Param]:
             description="On: the running stream stops after its current epoch. Off: this run waits for a scheduled run "
             "to end; if a continuous stream runs, this run ends with exit code 4.",
         ),
+        **stream(mode),
     }
 
 
@@ -220,24 +239,41 @@ def _moment(name: str) -> str:
     )
 
 
-def stream_arguments(pipeline: str, before: str) -> list[str]:
-    """Return `tidegate stream` with the Params mode, interval, restore and parallelism.
+def stream_arguments(pipeline: str) -> list[str]:
+    """Return `tidegate stream` with the Params mode, interval and parallelism."""
+    return [
+        "stream",
+        pipeline,
+        f"{{{{ '--available-now' if params.mode == '{AVAILABLE_NOW}' else '--interval=' ~ params.interval }}}}",
+        "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
+        # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
+        f"{{{{ '' if {BY_ITSELF} else '--patience={PATIENCE_SECONDS}' }}}}",
+    ]
+
+
+def restart_arguments(pipeline: str, before: str) -> list[str]:
+    """Return `tidegate stream` with the Params of a stream, and from the snapshot that `restore` names.
 
     Args:
         pipeline: its name.
         before: the task that noted the pipeline's status: a retry continues what the first try restored and began.
     """
     timeline = f"ti.xcom_pull(task_ids='{before}')['timeline']"
+    command, name, mode, *others = stream_arguments(pipeline)
     return [
-        "stream",
-        pipeline,
-        f"{{{{ '--available-now' if params.mode == '{AVAILABLE_NOW}' else '--interval=' ~ params.interval }}}}",
+        command,
+        name,
+        mode,
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore=' ~ params.restore }}}}",
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore-from-timeline=' ~ {timeline} }}}}",
-        "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
-        # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
-        f"{{{{ '' if {BY_ITSELF} else '--patience={PATIENCE_SECONDS}' }}}}",
+        *others,
     ]
+
+
+def maintenance_savepoint_arguments(pipeline: str, keep: int) -> list[str]:
+    """Return `tidegate savepoint create` under the time of the run, which then deletes older ones of maintenance."""
+    name = "{{ 'maintenance-' ~ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
+    return ["savepoint", "create", pipeline, name, "--if-missing", f"--keep={keep}"]
 
 
 def reopen_arguments(pipeline: str) -> list[str]:

@@ -38,8 +38,8 @@ class PageLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the address; an empty text for a command without a pipeline."""
-        pipeline = getattr(operator, "pipeline", None)
-        return _address(f"#{pipeline}") if pipeline else ""
+        name = getattr(operator, "shown_as", None)
+        return _address(f"#{name}") if name else ""
 
 
 def report_url(result: Any) -> str | None:
@@ -49,14 +49,19 @@ def report_url(result: Any) -> str | None:
     """
     if not isinstance(result, dict) or not result.get("report"):
         return None
-    return _address(f"pipelines/{result['pipeline']}/reports/{result['epoch']}")
+    return _address(f"pipelines/{_shown_as(result)}/reports/{result['epoch']}")
 
 
 def docs_url(result: Any) -> str | None:
     """Return the address of the Data Docs, from the JSON that a check left; None if it checked nothing."""
     if not isinstance(result, dict) or not result.get("docs"):
         return None
-    return _address(f"pipelines/{result['pipeline']}/checks/index.html")
+    return _address(f"pipelines/{_shown_as(result)}/checks/index.html")
+
+
+def _shown_as(result: dict[str, Any]) -> str:
+    """Return the pipeline's name on the page, which begins with the prefix of its DAGs."""
+    return str(result.get("shown_as") or result["pipeline"])
 
 
 def run_url(dag: str, run: str) -> str:

@@ -1,4 +1,4 @@
-"""A deferrable sensor that waits until a pipeline has a newer snapshot, or its watermark is past a moment."""
+"""A sensor that waits until a pipeline has a newer snapshot, or its watermark is past a moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseSensorOperator
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tidegate.pipelines.inspect.status import read_status
@@ -20,7 +20,7 @@ _NONE = ("", "None")
 
 
 class SnapshotSensor(BaseSensorOperator):
-    """Waits in the triggerer for a pipeline, and returns the pipeline's status when the wait is over.
+    """Waits for a pipeline, and returns the pipeline's status when the wait is over.
 
     Args:
         pipeline: its name in tidegate.toml.
@@ -29,6 +29,7 @@ class SnapshotSensor(BaseSensorOperator):
         watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
         only_if: a template; if it renders to anything but `True` the task is skipped.
         driver: task of the same run that drives the pipeline: after its end no further snapshot will come.
+        deferrable: True waits in the triggerer, without a worker slot; False polls as `mode` says.
 
     Example:
         >>> from pathlib import Path
@@ -52,6 +53,7 @@ class SnapshotSensor(BaseSensorOperator):
         watermark_past: str | None = None,
         only_if: str = "True",
         driver: str | None = None,
+        deferrable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -61,11 +63,14 @@ class SnapshotSensor(BaseSensorOperator):
         self.watermark_past = watermark_past
         self.only_if = only_if
         self.driver = driver
+        self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
-        """Return at once if the pipeline is that far already; else wait in the triggerer."""
+        """Return immediately if the pipeline is that far already, else wait."""
         if str(self.only_if) != "True":
             raise AirflowSkipException(f"not needed: {self.only_if!r}")
+        if not self.deferrable:
+            return super().execute(context)
         newer_than, watermark_past = self._awaited()
         from tidegate.pipelines.airflow.triggers import SnapshotTrigger, has_come
 
@@ -76,6 +81,25 @@ class SnapshotSensor(BaseSensorOperator):
             )
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
         return asdict(status)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Return whether the pipeline is that far, with its status.
+
+        Raises:
+            AirflowFailException: the driver's task ended before the pipeline was that far.
+        """
+        from tidegate.pipelines.airflow.triggers import end_of, has_come
+
+        newer_than, watermark_past = self._awaited()
+        driver = self._driver(context)
+        # The end of the driver is read before the snapshot: an epoch it commits in between still counts.
+        ended = None if driver is None else end_of(driver)
+        status = read_status(self.config, self.pipeline)
+        if has_come(status, newer_than, watermark_past):
+            return PokeReturnValue(is_done=True, xcom_value=asdict(status))
+        if ended is not None:
+            self.resume(context, {"ended": ended})
+        return PokeReturnValue(is_done=False)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the status that the trigger saw.

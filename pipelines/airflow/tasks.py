@@ -44,30 +44,33 @@ class StopStream(BaseOperator):
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
-        only_if: a template; if it renders to anything but `True` the task is skipped.
+        take_over: a template; if it renders to anything but `True` no driver is stopped.
         patience: seconds to wait for the present epoch to end.
     """
 
-    template_fields: Sequence[str] = ("only_if",)
+    template_fields: Sequence[str] = ("take_over",)
 
     def __init__(
-        self, *, pipeline: str, config: str, only_if: str = "True", patience: float = 1800, **kwargs: Any
+        self, *, pipeline: str, config: str, take_over: str = "True", patience: float = 1800, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.config = config
-        self.only_if = only_if
+        self.take_over = take_over
         self.patience = patience
 
-    def execute(self, context: Context) -> str:
-        """Stop the driver, and return its name; `nobody` if none was at work.
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Stop the driver, and return the status of the pipeline after that.
+
+        The old stream made epochs until here; they don't count as the first epoch of the new one.
 
         Raises:
             LeaseHeld: the driver did not end in time.
         """
-        if str(self.only_if) != "True":
-            raise AirflowSkipException("this run does not take over from a running stream")
-        return stop_driver(self.config, self.pipeline, self.patience, self.log.info) or "nobody"
+        if str(self.take_over) == "True":
+            stopped = stop_driver(self.config, self.pipeline, self.patience, self.log.info)
+            self.log.info("stopped %s", stopped or "nobody: no driver was running")
+        return asdict(read_status(self.config, self.pipeline))
 
 
 class WatermarkWatch(BaseOperator):
@@ -167,10 +170,12 @@ class StaleNote:
     Args:
         config: path of tidegate.toml.
         pipeline: its name.
+        prefix: beginning of the DAGs' ids.
     """
 
     config: str
     pipeline: str
+    prefix: str = ""
 
     def __call__(self, result: Any) -> str | None:
         """Return the note after a run; None if nothing is stale."""
@@ -183,6 +188,6 @@ class StaleNote:
         first, last, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in moments)
         return (
             f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they come from windows "
-            f"that this run replaced. Run them again with: airflow tasks clear {self.pipeline}__backfill "
+            f"that this run replaced. Run them again with: airflow tasks clear {self.prefix}{self.pipeline}__backfill "
             f"--task-regex windows --downstream --start-date {first} --end-date {last} --yes"
         )

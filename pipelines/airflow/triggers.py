@@ -1,8 +1,9 @@
-"""The trigger behind the snapshot sensor, which waits in the triggerer without a worker slot and without a JVM."""
+"""Triggers of the sensor and the operator, which wait in the triggerer without a worker slot and without a JVM."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -12,6 +13,8 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from tidegate.pipelines.airflow.elsewhere import Hosts
+from tidegate.pipelines.airflow.process import ProcessHandle
 from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
@@ -53,7 +56,7 @@ class SnapshotTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:
             # The end of the driver is read before the snapshot: an epoch it commits in between still counts.
-            ended = None if self.driver is None else await self._end_of(self.driver)
+            ended = None if self.driver is None else await sync_to_async(end_of)(self.driver)
             # Reading a table blocks; other triggers share this loop.
             status = await asyncio.to_thread(read_status, self.config, self.pipeline)
             if has_come(status, self.newer_than, self.watermark_past):
@@ -64,13 +67,14 @@ class SnapshotTrigger(BaseTrigger):
                 return
             await asyncio.sleep(self.poke_interval)
 
-    async def _end_of(self, driver: Mapping[str, str]) -> str | None:
-        """Return the state in which the driver's task ended; None while it may continue."""
-        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
-            dag_id=driver["dag_id"], run_ids=[driver["run_id"]], task_ids=[driver["task_id"]]
-        )
-        state = states.get(driver["run_id"], {}).get(driver["task_id"])
-        return state if state in _ENDED else None
+
+def end_of(driver: Mapping[str, str]) -> str | None:
+    """Return the state in which a task ended, by its dag_id, run_id and task_id; None while it may continue."""
+    states = RuntimeTaskInstance.get_task_states(
+        dag_id=driver["dag_id"], run_ids=[driver["run_id"]], task_ids=[driver["task_id"]]
+    )
+    state = states.get(driver["run_id"], {}).get(driver["task_id"])
+    return state if state in _ENDED else None
 
 
 def has_come(status: PipelineStatus, newer_than: int | None, watermark_past: str | None) -> bool:
@@ -78,3 +82,64 @@ def has_come(status: PipelineStatus, newer_than: int | None, watermark_past: str
     if newer_than is not None and not status.is_newer_than(newer_than):
         return False
     return watermark_past is None or status.is_past(datetime.fromisoformat(watermark_past))
+
+
+class CommandTrigger(BaseTrigger):
+    """Fires when a command of the operator has ended.
+
+    The triggerer must see the files of the run as other hosts do: on a shared disk, or among the artifacts.
+
+    Args:
+        handle: handle of the command's process.
+        config: path of tidegate.toml.
+        pipeline: name of the pipeline that the command drives, if it drives one.
+        number: the try of the task.
+        ends: time after which the command is ended, in seconds since 1970; None for no limit.
+        poll_interval: seconds between two polls.
+    """
+
+    def __init__(
+        self,
+        handle: Mapping[str, Any],
+        config: str,
+        pipeline: str | None = None,
+        number: int = 1,
+        ends: float | None = None,
+        poll_interval: float = 5.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.handle = dict(handle)
+        self.config = config
+        self.pipeline = pipeline
+        self.number = number
+        self.ends = ends
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        names = ("handle", "config", "pipeline", "number", "ends", "poll_interval")
+        return "tidegate.pipelines.airflow.triggers.CommandTrigger", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        is_too_late = False
+        # Reading a run's files blocks; other triggers share this loop.
+        while await asyncio.to_thread(self._is_alive):
+            if self.ends is not None and time.time() > self.ends and not is_too_late:
+                is_too_late = True
+                await asyncio.to_thread(self._end)
+            await asyncio.sleep(self.poll_interval)
+        yield TriggerEvent({"handle": self.handle, "is_too_late": is_too_late})  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """End the command, because somebody ended its task."""
+        await asyncio.to_thread(self._end)
+
+    def _is_alive(self) -> bool:
+        return self._hosts.run_of(ProcessHandle(**self.handle)).is_alive()
+
+    def _end(self) -> None:
+        hosts = self._hosts
+        hosts.end(hosts.run_of(ProcessHandle(**self.handle)), self.number)
+
+    @property
+    def _hosts(self) -> Hosts:
+        return Hosts.of(self.config, self.pipeline)

@@ -1,12 +1,13 @@
 """Cron expressions of tidegate.toml, checked when it is read. Airflow finds a fault only when it parses the DAG.
 
-A stream that reopens late rows by a schedule evaluates its expression itself, in UTC, as Airflow would.
+A stream that reopens late rows by a schedule evaluates its expression itself, in the pipeline's time zone.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 _NO_CRON = 'give a cron expression of five fields, such as "0 4 * * *", or a preset such as @daily'
 _FIELDS_OF = {
@@ -56,25 +57,28 @@ def check_cron(value: str) -> str:
     return value
 
 
-def has_tick(value: str, after: int, until: int) -> bool:
-    """Return True if a cron expression has a tick in UTC after one time, and not after another.
+def has_tick(value: str, after: int, until: int, zone: str = "UTC") -> bool:
+    """Return True if a cron expression has a tick after one time, and not after another.
 
     Args:
         value: the expression, as `check_cron` accepts it.
         after: int64 epoch milliseconds.
         until: int64 epoch milliseconds.
+        zone: time zone in which the expression is read.
     """
+    clock = ZoneInfo(zone)
     fields = _FIELDS_OF.get(value.strip().lower(), value).lower().split()
     seconds = _numbers(fields[5], 5) if len(fields) == 6 else {0}
     minutes, hours, months = (_numbers(fields[place], place) for place in (0, 1, 3))
-    minute = datetime.fromtimestamp(after // 1000, UTC).replace(second=0)
-    while (begins := int(minute.timestamp())) * 1000 <= until:
+    begins = after // 60_000 * 60
+    while begins * 1000 <= until:
+        minute = datetime.fromtimestamp(begins, clock)
         is_tick = minute.minute in minutes and minute.hour in hours and minute.month in months
         if is_tick and _is_day(minute, fields[2], fields[4]):
             ticks = ((begins + second) * 1000 for second in seconds)
             if any(after < tick <= until for tick in ticks):
                 return True
-        minute += timedelta(minutes=1)
+        begins += 60
     return False
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -32,6 +33,21 @@ IN_CODE = "Project(pipelines=[...])"
 _NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
 
 
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError('give the name of a time zone, such as "Europe/Berlin"') from None
+    return value
+
+
+def _function(value: str) -> str:
+    module, _, name = value.partition(":")
+    if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ValueError('write it as "package.module:name"')
+    return value
+
+
 def _moment(value: object) -> object:
     if isinstance(value, str):
         try:
@@ -42,8 +58,6 @@ def _moment(value: object) -> object:
         raise ValueError(_NO_MOMENT)
     elif not isinstance(value, datetime) and hasattr(value, "year"):
         value = datetime(value.year, value.month, value.day)  # type: ignore[attr-defined]
-    if isinstance(value, datetime) and value.tzinfo is None:
-        value = value.replace(tzinfo=UTC)
     return value
 
 
@@ -73,7 +87,7 @@ def _folder(value: str) -> str:
 
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
-"""A date or date-time of TOML; without a zone it is UTC."""
+"""A date or date-time of TOML; without a zone it is in the pipeline's `timezone`."""
 
 
 Cron: TypeAlias = Annotated[str, AfterValidator(check_cron)]
@@ -93,6 +107,20 @@ EngineName: TypeAlias = Literal["spark", "local"]
 
 PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
 """Length of a partition of event time."""
+
+
+class Notifier(BaseModel):
+    """A notifier of Airflow, called when an incident begins and when it ends; the other keys are its arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    notifier: Annotated[str, AfterValidator(_function)]
+    """Place of the class: `package.module:name`."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the class."""
+        return dict(self.model_extra or {})
 
 
 class SourceAsset(BaseModel):
@@ -144,10 +172,24 @@ class PipelineEntry(BaseModel):
     """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     full_check_schedule: Cron | None = None
     """Cron expression of the DAG that checks every window and reads every file; None makes no such DAG."""
+    maintenance_schedule: Cron | None = None
+    """Cron expression of the DAG that optimizes and vacuums the tables; None makes no such DAG."""
+    maintenance_savepoints: int = Field(default=0, ge=0)
+    """Number of savepoints that the maintenance DAG keeps, a new one in each run; 0 makes none."""
+    backfill_events: bool = True
+    """False holds the events of final windows back while backfills run; the next check of another DAG announces all."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
     owner: str = "airflow"
     """Owner of the tasks in Airflow, and in alarms."""
+    timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    """Time zone of the cron expressions, and of `start` and `end` where they name none."""
+    queue: str | None = None
+    """Queue of the tasks, for executors that have queues; None takes Airflow's default."""
+    executor_config: dict[str, Any] = {}
+    """`executor_config` of the tasks, for Airflow's executor."""
+    notifiers: tuple[Notifier, ...] = ()
+    """Notifiers of Airflow that are called when an incident begins and when it ends."""
     on_failure: str | None = None
     """Function that is called with a dict when an incident begins and when it ends: `package.module:function`."""
     pool: str = "default_pool"
@@ -185,6 +227,16 @@ class PipelineEntry(BaseModel):
     tags: tuple[str, ...] = ()
     windows: WindowsTable = WindowsTable()
     """Table `windows`, which has one row for each window that stands."""
+
+    @model_validator(mode="after")
+    def _begins_in_its_zone(self) -> PipelineEntry:
+        for name in ("start", "end"):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                # The model is frozen for its users; a default zone needs both fields.
+                zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
+                object.__setattr__(self, name, moment.replace(tzinfo=zone))
+        return self
 
     @model_validator(mode="after")
     def _holds_what_events_name(self) -> PipelineEntry:

@@ -508,16 +508,17 @@ class Project:
             if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
             with_tables: True to take copies of all tables, which are backups.
             place: folder or URI of these copies; None for the place of the backups.
-            keep: with them, remove all but so many of the newest ones.
+            keep: number of the newest copies of all tables to keep; without them, of savepoints that are named like this
+                one up to its last dash. None deletes none.
         """
         if with_tables:
             if of != "latest" or if_missing:
                 raise UsageError("--with-tables copies the newest published epoch: leave out --of and --if-missing")
             return self.backup_create(pipeline, name=name, keep=keep, place=place)
-        _check_without_tables(place, keep)
+        _check_without_tables(place)
         from tidegate.pipelines.project.savepoints import savepoint_create
 
-        return savepoint_create(self._config, pipeline, name, str(of), if_missing)
+        return savepoint_create(self._config, pipeline, name, str(of), if_missing, keep)
 
     def savepoint_list(
         self, pipeline: str, *, with_tables: bool = False, place: str | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
@@ -101,8 +102,16 @@ class SavepointDeleted(Answer):
     says: ClassVar[str] = "savepoint {deleted} of {pipeline} is deleted"
 
 
-def savepoint_create(config: Config, pipeline: str, name: str, target: str, if_missing: bool) -> Savepoint:
-    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot stays as it is."""
+def savepoint_create(
+    config: Config, pipeline: str, name: str, target: str, if_missing: bool, keep: int | None = None
+) -> Savepoint:
+    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot stays as it is.
+
+    With `keep`, delete all but so many of the newest savepoints whose names equal this one up to its last dash.
+    """
+    family, dash, _ = name.rpartition("-")
+    if keep is not None and not dash:
+        raise UsageError(f"--keep: {name!r} has no dash. Give a name such as {name}-20240301: as the older ones have")
     tables = PipelineTables.of(config, pipeline)
     snapshot = find_snapshot(tables, target)
     entry = _copy_of(tables, name, snapshot) if if_missing else None
@@ -110,6 +119,11 @@ def savepoint_create(config: Config, pipeline: str, name: str, target: str, if_m
         # Somebody who set table state back would get an older snapshot under the name.
         trusted_head(tables)
         entry = create_savepoint(tables, snapshot, name, system_clock())
+    if keep is not None:
+        # The new one counts, also if the clock of its host is behind.
+        others = [each.name for each in list_savepoints(tables) if each.name != name]
+        for old in [each for each in others if each.rpartition("-")[0] == family][keep - 1 :]:
+            delete_savepoint(tables, old)
     return Savepoint(entry)
 
 

@@ -114,7 +114,7 @@ class _Run:
         pipeline = driver.pipeline.name
         entry = config.entry(pipeline)
         self._upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
-        self._reopen_schedule = entry.reopen_schedule
+        self._reopen_schedule, self._timezone = entry.reopen_schedule, entry.timezone
         self._log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
         self._cleaning = HourlyCleaning(config)
         self._beat = Heartbeat.of(config.work_folder, pipeline)
@@ -135,6 +135,7 @@ class _Run:
             self._upkeep,
             anew=is_new,
             reopen_schedule=self._reopen_schedule,
+            timezone=self._timezone,
             pause=self._stop.wait,
         )
         should_stop = _asked_to_stop(self._stop, self._driver.lease, self._beat)

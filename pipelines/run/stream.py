@@ -61,8 +61,9 @@ class Stream:
         upkeep: maintenance of the tables between epochs; None leaves it to the commands.
         anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
             untouched until the new timeline has its first epoch.
-        reopen_schedule: cron expression, in UTC, of the times at which a continuous stream reopens its late rows; None
+        reopen_schedule: cron expression of the times at which a continuous stream reopens its late rows; None
             leaves them to the command.
+        timezone: time zone of that expression.
         pause: waits between two polls of the source.
         timer: returns seconds that only grow, by which the waits are measured.
     """
@@ -73,6 +74,7 @@ class Stream:
     upkeep: Upkeep | None = None
     anew: bool = False
     reopen_schedule: str | None = None
+    timezone: str = "UTC"
     pause: Pause = field(default_factory=lambda: threading.Event().wait)
     timer: Callable[[], float] = time.monotonic
     _is_stopped: bool = field(default=False, init=False)
@@ -146,7 +148,7 @@ class Stream:
         since, self._reopened_until = self._reopened_until, now
         if self.reopen_schedule is None or since is None or self._parent() is None:
             return
-        if not has_tick(self.reopen_schedule, since, now):
+        if not has_tick(self.reopen_schedule, since, now, self.timezone):
             return
         try:
             manifest, _ = reopen(driver, Selection())

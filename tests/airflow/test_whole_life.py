@@ -67,7 +67,7 @@ class Life:
 
     def stream(self, **conf: object) -> None:
         """Whatever the source has, and the checks after it."""
-        run = run_of(self.airflow, "life__stream", mode="available-now", **conf)
+        run = run_of(self.airflow, "life__restart" if conf else "life__stream", mode="available-now", **conf)
         assert states(self.airflow, run)["stream"][0] == "success"
         self.check()
 

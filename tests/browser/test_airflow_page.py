@@ -131,11 +131,11 @@ def test_restart_opens_the_trigger_form_of_the_stream(
 ) -> None:
     embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Restart…").click()
     form = page.get_by_role("dialog")
-    expect(form).to_contain_text("Trigger Dag - sessions__stream", timeout=20_000)
+    expect(form).to_contain_text("Trigger Dag - sessions__restart", timeout=20_000)
     for title in ("Start from", "Parallelism", "Stop the stream that runs now"):
         expect(form).to_contain_text(title)
     keep(page, "restart-form")
-    assert re.search("/dags/sessions__stream$", page.url)
+    assert re.search("/dags/sessions__restart$", page.url)
 
 
 def test_restart_at_a_snapshot_fills_the_form_with_its_epoch(embedded: FrameLocator, page: Page) -> None:

@@ -15,8 +15,8 @@ from tidegate.pipelines.airflow.params import (
     check_arguments,
     quality_arguments,
     reopen_arguments,
+    restart_arguments,
     savepoint_arguments,
-    stream_arguments,
 )
 from tidegate.pipelines.cli import run
 
@@ -50,7 +50,7 @@ def rendered(arguments: list[str], **context: Any) -> list[str]:
 def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any], options: list[str]) -> None:
     params = SimpleNamespace(**PARAMS | changed)
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"before": {"timeline": 3}}[task_ids])
-    arguments = stream_arguments("duty", "before")
+    arguments = restart_arguments("duty", "before")
     scheduled, manual = SimpleNamespace(run_type="scheduled"), SimpleNamespace(run_type="manual")
     assert rendered(arguments, params=params, ti=ti, dag_run=scheduled) == ["stream", "duty", *options]
     # What somebody asked for waits for a run of the schedule that is at work; that one leaves its data to others.

@@ -33,8 +33,8 @@ def dags(tmp_path: Path) -> dict[str, DAG]:
     )
 
 
-def test_a_pipeline_has_four_dags_each_explained_tagged_and_paused_at_first(dags: dict[str, DAG]) -> None:
-    assert set(dags) == {"sessions__backfill", "sessions__stream", "sessions__quality", "sessions__watch"}
+def test_a_pipeline_has_its_dags_each_explained_tagged_and_paused_at_first(dags: dict[str, DAG]) -> None:
+    assert set(dags) == {f"sessions__{kind}" for kind in ("backfill", "stream", "restart", "quality", "watch")}
     for dag in dags.values():
         assert {"tidegate", "sessions", "billing"} <= set(dag.tags)
         assert dag.doc_md
@@ -94,7 +94,7 @@ def test_without_partitions_the_final_windows_have_one_plain_event(tmp_path: Pat
         dags = project_dags(write_project(tmp_path / unit, asset_partitions=f'"{unit}"'))
         quality = dags["sessions__quality"].get_task("quality")
         assert quality.windows.unit == unit
-        assert len(quality.outlets) == (1 if unit == "none" else 2)
+        assert len(quality.outlets) == 2
 
 
 def test_tasks_that_run_spark_take_a_slot_of_the_pool_and_others_do_not(dags: dict[str, DAG]) -> None:
@@ -169,13 +169,14 @@ def test_a_task_has_the_longest_time_of_its_pipeline_but_a_stream_without_end(
 
 
 def test_a_stream_is_replaced_only_after_its_successor_was_found_compatible(dags: dict[str, DAG]) -> None:
-    dag = dags["sessions__stream"]
-    order = ["before", "check", "savepoint", "stop", "after_stop", "stream"]
+    assert [task.task_id for task in dags["sessions__stream"].tasks] == ["stream"]
+    dag = dags["sessions__restart"]
+    order = ["before", "check", "savepoint", "stop", "stream"]
     for first, second in pairwise(order):
         assert dag.get_task(second).upstream_task_ids == {first}
     first_epoch = dag.get_task("first_epoch")
-    assert first_epoch.upstream_task_ids == {"after_stop"}
-    assert first_epoch.newer_than == "{{ ti.xcom_pull(task_ids='after_stop')['epoch'] }}", "not one of the old stream"
+    assert first_epoch.upstream_task_ids == {"stop"}
+    assert first_epoch.newer_than == "{{ ti.xcom_pull(task_ids='stop')['epoch'] }}", "not one of the old stream"
 
 
 def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:
@@ -211,12 +212,12 @@ def test_a_stream_is_checked_when_a_run_has_ended_and_one_that_does_not_end_on_i
 def test_a_param_that_can_not_be_is_refused_before_a_run_is_made(
     name: str, value: object, dags: dict[str, DAG]
 ) -> None:
-    dag = dags["sessions__stream"]
+    dag = dags["sessions__restart"]
     with pytest.raises(ParamValidationError, match=name):
         dag.params[name] = value
 
 
-@pytest.mark.parametrize("kind", ["backfill", "stream", "quality", "watch"])
+@pytest.mark.parametrize("kind", ["backfill", "stream", "restart", "quality", "watch"])
 def test_a_key_that_is_no_param_is_refused_by_name_before_any_task_does_anything(
     kind: str, dags: dict[str, DAG]
 ) -> None:
@@ -231,7 +232,7 @@ def test_a_key_that_is_no_param_is_refused_by_name_before_any_task_does_anything
 
 
 def test_a_misspelt_param_is_told_with_the_one_that_was_meant(dags: dict[str, DAG]) -> None:
-    hook = dags["sessions__stream"].get_task("before")._pre_execute_hook
+    hook = dags["sessions__restart"].get_task("before")._pre_execute_hook
     with pytest.raises(AirflowFailException, match=r"'restor' is no Param of this DAG: did you mean restore\?"):
         hook({"dag_run": SimpleNamespace(conf={"restor": "1", "take_over": True})})  # type: ignore[misc, arg-type]
 
@@ -253,7 +254,7 @@ def test_a_config_that_is_taken_from_the_folder_of_the_process_is_told_how_to_be
 
 @pytest.mark.parametrize("restore", ["latest", "none", "17", "savepoint:before_upgrade"])
 def test_a_stream_starts_from_any_snapshot(restore: str, dags: dict[str, DAG]) -> None:
-    dag = dags["sessions__stream"]
+    dag = dags["sessions__restart"]
     dag.params["restore"] = restore
     assert dag.params.validate()["restore"] == restore
 

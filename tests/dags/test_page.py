@@ -80,7 +80,7 @@ def test_without_a_login_there_is_nothing(path: str, client: TestClient) -> None
 def test_only_who_may_trigger_the_stream_is_offered_to_restart_it(client: TestClient) -> None:
     log_in("sessions__stream")
     assert client.get("/pipelines/sessions").json()["may_restart"] is False
-    log_in("sessions__stream", triggers=("sessions__stream",))
+    log_in("sessions__stream", triggers=("sessions__restart",))
     assert client.get("/pipelines/sessions").json()["may_restart"] is True
 
 

@@ -72,7 +72,7 @@ def test_an_unknown_epoch_is_a_clear_error_and_changes_nothing(airflow: Embedded
 
 def test_a_param_that_can_not_be_makes_no_run(airflow: EmbeddedAirflow) -> None:
     with pytest.raises(Exception, match="400"):
-        airflow.call("POST", "dags/sessions__stream/dagRuns", json={"logical_date": None, "conf": {"restore": "../x"}})
+        airflow.call("POST", "dags/sessions__restart/dagRuns", json={"logical_date": None, "conf": {"restore": "../x"}})
 
 
 def test_a_watch_tells_that_the_watermark_lies_behind(airflow: EmbeddedAirflow) -> None:

@@ -23,7 +23,7 @@ def test_a_lease_that_is_held_is_tried_again_then_told_and_changes_nothing(airfl
     config = load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))
     before = read_status(config.file, "sessions")
     with Lease(PipelineTables(warehouse_of(config), "sessions"), "the test", system_clock):
-        run = run_of(airflow, "sessions__stream", mode="continuous")
+        run = run_of(airflow, "sessions__restart", mode="continuous")
     found = states(airflow, run)
     assert found["stream"] == ("failed", 2)
     assert "(the test)" in task_log(airflow, run, "stream")

@@ -169,7 +169,7 @@ def test_a_backfill_a_stream_restart_and_a_quality_run(cluster: Cluster) -> None
     assert found == ["success"]
     streamed = cluster.newest(airport_hours)
     assert streamed.epoch > 2
-    restart = run_of(airflow, f"{name}__stream", restore="2", savepoint="before_restart")
+    restart = run_of(airflow, f"{name}__restart", restore="2", savepoint="before_restart")
     assert states(airflow, restart)["stream"] == ("success", 1)
     assert cluster.newest(airport_hours).timeline == streamed.timeline + 1
 

@@ -1,0 +1,89 @@
+"""The DAGs of a project: which pipelines and kinds, and what code gives to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from tidegate.pipelines.airflow.bundles import check_outside_bundles
+from tidegate.pipelines.airflow.factory import PipelineDags
+from tidegate.pipelines.airflow.options import DagOptions
+from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.names import listed
+
+
+def project_dags(
+    config: str | Path | None = None,
+    *,
+    select: Sequence[str] | None = None,
+    prefix: str = "",
+    default_args: Mapping[str, Any] | None = None,
+    dag_args: Mapping[str, Any] | None = None,
+    operator_args: Mapping[str, Any] | None = None,
+) -> dict[str, DAG]:
+    """Return the DAGs of the pipelines in tidegate.toml by id, to put into the globals of a DAG file.
+
+    Args:
+        config: tidegate.toml, best named relative to the DAG file: Airflow's processes run in folders of their own.
+            None finds it as the command line does.
+        select: names of pipelines (`visits`) or of single DAGs (`visits__stream`), with `*` for any text; None for all.
+        prefix: beginning of the ids of the DAGs and of the names of the assets, so that projects with pipelines of the
+            same name fit into one Airflow: letters, digits, `_` and `-`, such as `team_a_`.
+        default_args: `default_args` of every DAG. What a pipeline sets in tidegate.toml takes precedence; callbacks
+            and notifiers given here are called in addition to Tidegate's alarm.
+        dag_args: further arguments of every DAG, such as `access_control`. Tags are added to Tidegate's own.
+        operator_args: arguments of every TidegateOperator, such as `python`, `deferrable`, or an `executor_config`
+            with a pod; they take precedence over `default_args`.
+
+    Raises:
+        UsageError: the file or an argument is faulty; Airflow shows it as an import error.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tidegate.pipelines.airflow import project_dags
+        >>> globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
+    """
+    file = None if config is None else Path(config)
+    try:
+        project = load_config(file)
+    except UsageError as error:
+        if file is not None and (file.is_absolute() or file.exists()):
+            raise
+        raise UsageError(
+            f"{error}. In a DAG file name it from that file: "
+            'project_dags(Path(__file__).parent.parent / "tidegate.toml")'
+        ) from error
+    check_outside_bundles(project)
+    options = DagOptions(prefix, dict(default_args or {}), dict(dag_args or {}), dict(operator_args or {}))
+    made = {name: PipelineDags(project, name, entry, options) for name, entry in project.pipelines.items()}
+    dags = {f"{name}__{kind}": (dags, kind) for name, dags in made.items() for kind in dags.kinds}
+    wanted = list(dags) if select is None else _selected(project, [*dags], select)
+    return {dag.dag_id: dag for dag in (getattr(dags[each][0], dags[each][1])() for each in wanted)}
+
+
+def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> list[str]:
+    """Return the DAGs, ids without a prefix, that a selection names by itself or by its pipeline.
+
+    Raises:
+        UsageError: a pattern names none.
+    """
+    if isinstance(select, str):
+        raise UsageError(f'select={select!r}: give a list, such as ["{select}"]')
+    found = set[str]()
+    for pattern in select:
+        named = {each for each in dags if fnmatchcase(each, pattern) or fnmatchcase(_pipeline_of(each), pattern)}
+        if not named:
+            raise UsageError(
+                f"select: {pattern!r} names no pipeline and no DAG: {project.names}; DAGs are {listed(sorted(dags))}"
+            )
+        found |= named
+    return [each for each in dags if each in found]
+
+
+def _pipeline_of(dag: str) -> str:
+    return dag.rpartition("__")[0]
