@@ -82,9 +82,9 @@ _LATE = """
 
 Reprocesses late rows into the windows that they missed, as `tidegate late reopen {pipeline}` does, and then checks the
 windows that it corrected; if no critical expectation fails the asset `{name}__final_windows` changes, for the
-partitions of these windows. A continuous stream holds the lease and does this by itself, at the times of `reopen_schedule`; scheduled runs
-are skipped meanwhile. If no late row is waiting, there is nothing to check. `start` and `end` choose windows by their
-start.
+partitions of these windows. A continuous stream holds the lease and does this by itself, at the times of
+`reopen_schedule`; scheduled runs are skipped meanwhile. If no late row is waiting, there is nothing to check. `start`
+and `end` choose windows by their start.
 
 Rows are never reopened twice. Reopen them before `tidegate late prune` removes them.
 """
