@@ -86,7 +86,7 @@ _with_tables = click.option(
     "--with-tables", is_flag=True, help="Take copies of all tables, in the place that `backups` of tidegate.toml names."
 )
 _from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, in place of `backups`.")
-_keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest backups.")
+_keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest copies.")
 
 
 @click.group()

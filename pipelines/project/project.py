@@ -769,4 +769,4 @@ def _span(start: Moment | None, end: Moment | None, slice_: Length | relativedel
 
 def _check_without_tables(*given: object) -> None:
     if any(value is not None for value in given):
-        raise UsageError("a place of copies and --keep are for copies of all tables: add --with-tables")
+        raise UsageError("a place of copies is for copies of all tables: add --with-tables")

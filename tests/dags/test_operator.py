@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import structlog
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
 from tests.dags.project import write_project
 from tests.waiting import wait_until
@@ -20,6 +21,7 @@ from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import SnapshotEvent, WindowEvents, final_windows_asset, snapshot_asset
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
 from tidegate.pipelines.airflow.report_link import ReportLink
+from tidegate.pipelines.airflow.triggers import CommandTrigger
 from tidegate.pipelines.errors import QUALITY
 
 FAKE = """#!{python}
@@ -56,14 +58,8 @@ def interpreter(tmp_path: Path) -> str:
 
 
 def operator(tmp_path: Path, interpreter: str, *arguments: str, **options: Any) -> TidegateOperator:
-    return TidegateOperator(
-        task_id="windows",
-        arguments=list(arguments),
-        config=str(tmp_path / "tidegate.toml"),
-        runs=str(tmp_path / "runs"),
-        python=interpreter,
-        **options,
-    )
+    places = {"config": str(tmp_path / "tidegate.toml"), "runs": str(tmp_path / "runs")}
+    return TidegateOperator(task_id="windows", arguments=list(arguments), python=interpreter, **places | options)
 
 
 class Store(dict[str, Any]):
@@ -113,6 +109,56 @@ def test_the_event_of_a_stream_tells_where_it_stands_however_it_ran(tmp_path: Pa
     assert (told["pipeline"], told["timeline"], told["epoch"], told["snapshot_version"]) == ("sessions", 1, 2, 2)
     assert told["watermark"] == 1_709_298_600_000
     assert told["counters"]["late"] == 1
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_a_deferrable_task_waits_in_the_triggerer_and_ends_as_its_command_did(
+    code: int, tmp_path: Path, interpreter: str
+) -> None:
+    given, trigger = context(), deferred(tmp_path, interpreter, "stream", f"--code={code}")
+    path, arguments = trigger.serialize()
+    assert path == "tidegate.pipelines.airflow.triggers.CommandTrigger"
+    event = first_event(CommandTrigger(**{**json.loads(json.dumps(arguments)), "poll_interval": 0.05}))
+    assert event["is_too_late"] is False
+    resumed = operator(tmp_path, interpreter, "stream", f"--code={code}", deferrable=True)
+    if code == 0:
+        assert resumed.resume(given, event) == {"epoch": 7, "quality": "passed", "watermark": 5}
+        return
+    with pytest.raises(CommandFailed if code == 1 else CommandRefused, match=f"ended with exit code {code}"):
+        resumed.resume(given, event)
+
+
+def test_a_deferred_command_ends_with_its_task_and_with_its_time(tmp_path: Path, interpreter: str) -> None:
+    trigger = deferred(tmp_path, interpreter, "stream", "wait")
+    asyncio.run(trigger.on_kill())
+    run = process.Run(process.ProcessHandle(**trigger.handle))
+    wait_until(lambda: not run.is_alive(), "the end of the command")
+    late = deferred(tmp_path / "other", interpreter, "stream", "wait")
+    event = first_event(CommandTrigger(late.handle, late.config, ends=0.0, poll_interval=0.05))
+    assert event["is_too_late"] is True
+    with pytest.raises(AirflowTaskTimeout, match="was ended"):
+        operator(tmp_path, interpreter, "stream", deferrable=True).resume(context(), event)
+
+
+def deferred(tmp_path: Path, interpreter: str, *arguments: str) -> CommandTrigger:
+    with pytest.raises(TaskDeferred) as told:
+        # The command's start takes longer than the look at it.
+        operator(tmp_path, interpreter, *arguments, deferrable=True).execute(context())
+    trigger = told.value.trigger
+    assert isinstance(trigger, CommandTrigger)
+    return trigger
+
+
+def first_event(trigger: CommandTrigger) -> Any:
+    async def first() -> Any:
+        return await asyncio.wait_for(anext(aiter(trigger.run())), 60)
+
+    return asyncio.run(first()).payload
+
+
+def test_without_a_folder_of_runs_it_is_in_the_work_folder_of_the_project(tmp_path: Path, interpreter: str) -> None:
+    operator(tmp_path, interpreter, "stream", config=write_project(tmp_path), runs=None).execute(context())
+    assert [path.name for path in (tmp_path / ".work" / "runs").iterdir()] == ["duty"]
 
 
 @pytest.mark.parametrize("code", [0, 5])

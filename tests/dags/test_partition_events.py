@@ -90,6 +90,23 @@ def test_each_partition_has_an_event_and_one_has_none() -> None:
     assert note is None
 
 
+@pytest.mark.parametrize("unit", ["day", "none"])
+def test_the_asset_of_the_table_has_the_event_without_a_partition(unit: Any) -> None:
+    table = "s3://lake/warehouse/duty/results"
+    given, found = context("first", Stored()), result(7, KEYS)
+    WindowEvents("duty", unit, nothing, table=table).tell(given, found, event_extra(found))
+    (_, extra) = given["outlet_events"][EVENTS.alias].added[-1]
+    assert [asset.uri for asset, _ in given["outlet_events"][EVENTS.alias].added][-1] == table
+    assert extra["table"] == table == given["outlet_events"][final_windows_asset("duty")].extra["table"]
+
+
+def test_a_reader_of_the_table_is_not_told_while_partitions_are_held() -> None:
+    given, found = context("first", Stored()), result(7, KEYS)
+    found["partitions"]["held"] = 1
+    WindowEvents("duty", "day", nothing, hold="partitions", table="s3://a/b").tell(given, found, event_extra(found))
+    assert EVENTS.alias not in given["outlet_events"]
+
+
 def test_windows_without_a_partition_have_one_event() -> None:
     events, note = tell("first", Stored(), 7, [])
     assert events[final_windows_asset("duty")].keys == []

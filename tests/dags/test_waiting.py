@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.dags.project import write_project
 from tests.expectations.quality_lake import QualityLake, at, session_lake
 from tidegate.pipelines.airflow import triggers
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
-from tidegate.pipelines.airflow.tasks import StaleNote, WatermarkWatch
+from tidegate.pipelines.airflow.tasks import StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.inspect.status import PipelineStatus, read_status
@@ -113,6 +114,25 @@ def test_once_its_driver_has_ended_nothing_is_waited_for(
     assert asyncio.run(first()).payload == event
     with pytest.raises(AirflowFailException, match=r"task stream ended \(failed\)"):
         sensor(tmp_path / "tidegate.toml", newer_than=2, driver="stream").resume({}, event)
+
+
+def test_a_sensor_that_is_not_deferrable_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_project(tmp_path)
+    there = sensor(config, newer_than=1, deferrable=False).poke({})
+    assert (there.is_done, there.xcom_value["epoch"]) == (True, 2)
+    assert sensor(config, newer_than=2, deferrable=False).poke({}).is_done is False
+    assert sensor(config, newer_than=1, deferrable=False).execute({})["epoch"] == 2
+    monkeypatch.setattr(triggers.RuntimeTaskInstance, "get_task_states", lambda **asked: {"r": {"stream": "failed"}})
+    context = {"ti": SimpleNamespace(dag_id="sessions__stream", run_id="r")}
+    with pytest.raises(AirflowFailException, match=r"task stream ended \(failed\)"):
+        sensor(config, newer_than=2, driver="stream", deferrable=False).poke(context)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("take_over", ["True", "False"])
+def test_a_restart_knows_the_epoch_after_which_the_new_stream_begins(take_over: str, tmp_path: Path) -> None:
+    config = str(write_project(tmp_path))
+    stop = StopStream(task_id="stop", pipeline="sessions", config=config, take_over=take_over)
+    assert stop.execute({})["epoch"] == 2  # type: ignore[typeddict-item]
 
 
 def test_a_sensor_without_anything_to_wait_for_is_a_mistake(tmp_path: Path) -> None:

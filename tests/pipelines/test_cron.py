@@ -57,6 +57,13 @@ def test_the_next_tick_is_that_of_croniter(seed: int) -> None:
             assert has_tick(value, to_millis(now), to_millis(tick)), (value, now, tick)
 
 
+def test_a_tick_is_in_its_time_zone_also_after_the_clocks_changed() -> None:
+    for day, hour in ((datetime(2024, 3, 30, tzinfo=UTC), 3), (datetime(2024, 4, 1, tzinfo=UTC), 2)):
+        tick = to_millis(day + timedelta(hours=hour))
+        assert has_tick("0 4 * * *", tick - 1000, tick, "Europe/Berlin")
+        assert not has_tick("0 4 * * *", tick, tick + 3_000_000, "Europe/Berlin")
+
+
 def test_a_tick_counts_once() -> None:
     tick = to_millis(datetime(2024, 3, 1, 4, tzinfo=UTC))
     assert has_tick("0 4 * * *", tick - 1000, tick)

@@ -150,6 +150,17 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
     assert project.vacuum("sessions", snapshots=1, days=0, dry_run=True).dry_run
     assert set(project.optimize("sessions").files) == {"results", "late", "rejects", "epochs"}
     assert project.savepoint_delete("sessions", "before").deleted == "before"
+    for name in ("by-hand", "nightly-1", "nightly-2", "nightly-3"):
+        project.savepoint_create("sessions", name, keep=2 if name.startswith("nightly") else None)
+    assert {each.name for each in project.savepoint_list("sessions").savepoints} == {
+        "by-hand",
+        "nightly-2",
+        "nightly-3",
+    }
+    with pytest.raises(UsageError, match="has no dash"):
+        project.savepoint_create("sessions", "nightly", keep=2)
+    for name in ("by-hand", "nightly-2", "nightly-3"):
+        project.savepoint_delete("sessions", name)
     assert capsys.readouterr() == ("", "")
 
 
