@@ -32,6 +32,7 @@ from tidegate.pipelines.airflow.options import DagOptions
 from tidegate.pipelines.airflow.params import (
     BY_ITSELF,
     CONTINUOUS,
+    LATEST,
     backfill_arguments,
     check_arguments,
     maintenance_savepoint_arguments,
@@ -146,7 +147,8 @@ class PipelineDags:
             check = self._tidegate(
                 "check",
                 check_arguments(self.name),
-                only_if="{{ ti.xcom_pull(task_ids='before')['epoch'] > 0 }}",
+                only_if="{{ ti.xcom_pull(task_ids='before')['epoch'] > 0 and "
+                f"(params.take_over or params.restore != '{LATEST}') }}}}",
             )
             savepoint = self._tidegate(
                 "savepoint",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,10 +19,13 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
-from airflow.models.dag import DagModel
+from airflow.models.dag import DagModel, DagTag
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from sqlalchemy import select
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
 from tidegate.pipelines.errors import TidegateError, UsageError
@@ -43,7 +47,7 @@ _NO_GUESSES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-ori
 # Reports and Data Docs have no script of their own, and text from the data must not bring one.
 _NO_SCRIPT = {**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _POLICY}
 
-Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
+Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,199}$")]
 
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -64,6 +68,50 @@ def config_file() -> Path:
         return find_config(None if ENVIRONMENT in os.environ else Path(conf.get("core", "dags_folder")))
     except UsageError as error:
         raise HTTPException(503, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pipeline of the page.
+
+    Args:
+        name: its name on the page: the beginning of the ids of its DAGs.
+        config: tidegate.toml of its project.
+        pipeline: its name there.
+    """
+
+    name: str
+    config: Path
+    pipeline: str
+
+
+def names_in_airflow() -> list[str]:
+    """Return the names of the pipelines whose stream has a DAG in Airflow."""
+    with create_session() as session:
+        tagged = select(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
+        found = session.scalars(tagged.where(DagTag.name == "tidegate", DagModel.is_stale.is_(False)))
+        return sorted(dag.removesuffix("__stream") for dag in found if dag.endswith("__stream"))
+
+
+def stream_in_airflow(name: str) -> Any:
+    """Return the DAG of a pipeline's stream as Airflow has it; None if there is none."""
+    return SerializedDagModel.get_dag(f"{name}__stream")
+
+
+def names() -> list[str]:
+    """Return the names of the pipelines: of every project with DAGs in Airflow, or of the one that is set up here."""
+    return names_in_airflow() or pipeline_names(config_file())
+
+
+def place_of(name: str) -> Place | None:
+    """Return the pipeline of a name; None if there is none."""
+    dag = stream_in_airflow(name)
+    task = None if dag is None or not dag.has_task("stream") else dag.get_task("stream")
+    # Somebody else's DAG may have such an id.
+    if config := getattr(task, "config", None):
+        return Place(name, Path(config), str(task.pipeline))
+    file = config_file()
+    return Place(name, file, name) if name in pipeline_names(file) else None
 
 
 def may_read(pipeline: str, user: Any) -> bool:
@@ -88,20 +136,20 @@ def _dag_of(pipeline: str, kind: str) -> DagDetails:
     return DagDetails(id=dag, team_name=DagModel.get_team_name(dag) if has_teams else None)
 
 
-def readable(pipeline: Name, user: GetUserDep) -> str:
-    """Return the name of a pipeline in the project that the user may read.
+def readable(pipeline: Name, user: GetUserDep) -> Place:
+    """Return a pipeline that the user may read.
 
     Raises:
         HTTPException: 403 without permission, also for a pipeline that does not exist; else 404 if it does not.
     """
     if not may_read(pipeline, user):
         raise HTTPException(403, f"no permission to read the DAGs of {pipeline}")
-    if pipeline not in pipeline_names(config_file()):
+    if (place := place_of(pipeline)) is None:
         raise HTTPException(404, f"no pipeline {pipeline}")
-    return pipeline
+    return place
 
 
-Readable = Annotated[str, Depends(readable)]
+Readable = Annotated[Place, Depends(readable)]
 
 
 @app.get("/")
@@ -120,30 +168,37 @@ def links() -> FileResponse:
 @app.get("/pipelines")
 def pipelines(user: GetUserDep) -> list[str]:
     """Return the names of the pipelines that the user may read."""
-    return [name for name in pipeline_names(config_file()) if may_read(name, user)]
+    return [name for name in names() if may_read(name, user)]
 
 
 @app.get("/pipelines/{pipeline}")
 def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
     """Return the status of a pipeline, and whether the user may restart it."""
-    return {**pipeline_overview(config_file(), pipeline), "may_restart": may_restart(pipeline, user)}
+    shown = {"pipeline": pipeline.name, "may_restart": may_restart(pipeline.name, user)}
+    try:
+        return {**pipeline_overview(pipeline.config, pipeline.pipeline), **shown}
+    except UsageError as error:
+        # A project whose tidegate.toml is not on this host must not hide the others.
+        return {"error": masked(str(error)), **shown}
 
 
 @app.get("/pipelines/{pipeline}/reports/{epoch}")
 def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HTMLResponse:
     """Serve the run report of an epoch."""
-    text = report_page(config_file(), pipeline, epoch)
+    text = report_page(pipeline.config, pipeline.pipeline, epoch)
     if text is None:
-        raise HTTPException(404, f"no report of epoch {epoch}: `tidegate report {pipeline} --epoch {epoch}` writes it")
+        raise HTTPException(
+            404, f"no report of epoch {epoch}: `tidegate report {pipeline.pipeline} --epoch {epoch}` writes it"
+        )
     return HTMLResponse(text, headers=_NO_SCRIPT)
 
 
 @app.get("/pipelines/{pipeline}/checks/{page}")
 def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> HTMLResponse:
     """Serve a page of the Data Docs: `index.html`, or the page of one check."""
-    text = docs_page(config_file(), pipeline, page)
+    text = docs_page(pipeline.config, pipeline.pipeline, page)
     if text is None:
-        raise HTTPException(404, f"no such page: `tidegate quality {pipeline}` writes one for each check")
+        raise HTTPException(404, f"no such page: `tidegate quality {pipeline.pipeline}` writes one for each check")
     return HTMLResponse(text, headers=_NO_SCRIPT)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.testclient import TestClient
 
 from tests.dags.project import write_project
-from tidegate.pipelines.airflow import page
+from tidegate.pipelines.airflow import page, project_dags
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.errors import StoreFailed
@@ -42,6 +43,9 @@ class Manager:
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setenv("TIDEGATE_CONFIG", str(write_project(tmp_path)))
     monkeypatch.setattr(page, "get_auth_manager", Manager)
+    # Only an Airflow with a database has DAGs.
+    monkeypatch.setattr(page, "names_in_airflow", list)
+    monkeypatch.setattr(page, "stream_in_airflow", lambda name: None)
     yield TestClient(page.app)
     page.app.dependency_overrides.clear()
 
@@ -56,6 +60,27 @@ def test_a_user_sees_the_pipelines_whose_dags_may_be_read(client: TestClient) ->
     assert client.get("/pipelines/sessions").json()["epoch"] == 2
     log_in("other__stream")
     assert client.get("/pipelines").json() == []
+
+
+def test_pipelines_of_several_projects_are_shown_under_the_names_of_their_dags(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dags: dict[str, Any] = {}
+    for team in ("team_a_", "team_b_"):
+        (tmp_path / team).mkdir()
+        made = project_dags(write_project(tmp_path / team), prefix=team)[f"{team}sessions__stream"]
+        dags[f"{team}sessions"] = DagSerialization.from_dict(DagSerialization.to_dict(made))
+    (tmp_path / "team_b_" / "tidegate.toml").unlink()
+    monkeypatch.setattr(page, "names_in_airflow", lambda: sorted(dags))
+    monkeypatch.setattr(page, "stream_in_airflow", dags.get)
+    log_in("team_a_sessions__stream", "team_b_sessions__stream", triggers=("team_a_sessions__restart",))
+    assert client.get("/pipelines").json() == ["team_a_sessions", "team_b_sessions"]
+    first = client.get("/pipelines/team_a_sessions").json()
+    assert (first["pipeline"], first["epoch"], first["may_restart"]) == ("team_a_sessions", 2, True)
+    second = client.get("/pipelines/team_b_sessions").json()
+    assert "there is no" in second["error"], "a project that can't be read hides no other"
+    log_in("team_b_sessions__stream")
+    assert client.get("/pipelines/team_a_sessions").status_code == 403
 
 
 @pytest.mark.parametrize(
