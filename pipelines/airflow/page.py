@@ -25,7 +25,6 @@ from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
-from sqlalchemy import select
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
 from tidegate.pipelines.errors import TidegateError, UsageError
@@ -88,9 +87,9 @@ class Place:
 def names_in_airflow() -> list[str]:
     """Return the names of the pipelines whose stream has a DAG in Airflow."""
     with create_session() as session:
-        tagged = select(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
-        found = session.scalars(tagged.where(DagTag.name == "tidegate", DagModel.is_stale.is_(False)))
-        return sorted(dag.removesuffix("__stream") for dag in found if dag.endswith("__stream"))
+        tagged = session.query(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
+        found = tagged.filter(DagTag.name == "tidegate", DagModel.is_stale.is_(False))
+        return sorted(dag.removesuffix("__stream") for (dag,) in found if dag.endswith("__stream"))
 
 
 def stream_in_airflow(name: str) -> Any:

@@ -33,6 +33,8 @@ def manager(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv(
         "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of this test, long enough for any signature: 0123456789"
     )
+    monkeypatch.setattr(page, "names_in_airflow", list)
+    monkeypatch.setattr(page, "stream_in_airflow", lambda name: None)
     monkeypatch.setattr(RevokedToken, "is_revoked", lambda token: False)
     purge_cached_app()
     manager = create_auth_manager()
