@@ -124,7 +124,7 @@ def test_a_stream_tells_what_it_read_and_its_skipped_tasks_nothing(listening: Em
     tables = lake.tables(daily)
     assert told == len(read_table(tables.warehouse, tables.open("epochs"))), "each epoch is counted once"
     run_of(listening, "daily__restart", mode="available-now")
-    skipped = all_of(listening, "daily__restart.savepoint", "COMPLETE")
+    skipped = wait_until(lambda: all_of(listening, "daily__restart.savepoint", "COMPLETE"), "the end of a skipped task")
     assert {len(event["inputs"]) + len(event["outputs"]) for event in skipped} == {0}
 
 
