@@ -508,8 +508,8 @@ class Project:
             if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
             with_tables: True to take copies of all tables, which are backups.
             place: folder or URI of these copies; None for the place of the backups.
-            keep: number of the newest copies of all tables to keep; without them, of savepoints that are named like this
-                one up to its last dash. None deletes none.
+            keep: number of the newest copies of all tables to keep; without them, of savepoints named like this one
+                up to its last dash. None deletes none.
         """
         if with_tables:
             if of != "latest" or if_missing:

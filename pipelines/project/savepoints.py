@@ -111,9 +111,7 @@ def savepoint_create(
     """
     family, dash, _ = name.rpartition("-")
     if keep is not None and not dash:
-        raise UsageError(
-            f"--keep: {name!r} has no dash. Give a name such as {name}-20240301: as the older ones have, or add --with-tables"
-        )
+        raise UsageError(f"--keep: {name!r} has no dash. Give one such as {name}-20240301, or add --with-tables")
     tables = PipelineTables.of(config, pipeline)
     snapshot = find_snapshot(tables, target)
     entry = _copy_of(tables, name, snapshot) if if_missing else None
