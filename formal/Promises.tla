@@ -1,0 +1,73 @@
+------------------------------ MODULE Promises ------------------------------
+(* What the README promises, as invariants of the protocol; and a record of the dangerous states that TLC reached.    *)
+EXTENDS Tidegate, TLC
+
+RowsIn(files) == UNION {f.rows : f \in files}
+AreAllPublished == \A t \in Names : NewestEpoch(t) = TheHead.epoch
+Kept == RowsIn(tables["results"].files) \cup RowsIn(tables["late"].files) \cup OpenOf(TheHead)
+
+(* "Nothing disappears silently": each row that the head counts as read is a result, late, open, or was forgotten.    *)
+NoRowIsLost == IsSnapshot(TheHead) /\ AreAllPublished =>
+    RowsRead(TheHead.position, TheHead.frontier) \subseteq Kept \cup erased
+
+(* "Exactly once": no row is in two places. *)
+NoRowIsDoubled ==
+    LET files == tables["results"].files \cup tables["late"].files \cup (IF AreAllPublished THEN StateFiles(TheHead) ELSE {})
+    IN  \A f, g \in files : f # g => f.rows \cap g.rows = {}
+
+(* "Events in", per epoch: table epochs has one row for each. *)
+NoEpochIsDoubled == \A f, g \in tables["epochs"].files : f.epoch = g.epoch => f = g
+
+(* "One semantics": results, late rows and state are a function of the position, whatever was killed and cut.         *)
+ResultsFollowFromThePosition ==
+    (IsSnapshot(TheHead) /\ AreAllPublished /\ "backfill" \notin Commands) =>
+        /\ RowsIn(tables["results"].files) \cup erased = FiredAt(TheHead.position) \cup erased
+        /\ RowsIn(tables["late"].files) \cup erased = LateAt(TheHead.position) \cup erased
+        /\ TheHead.open \cup erased = OpenAt(TheHead.position) \cup erased
+
+WatermarkFollowsFromThePosition ==
+    (IsSnapshot(TheHead) /\ "backfill" \notin Commands) => TheHead.watermark = WatermarkAt(TheHead.position)
+
+(* "Exactly once", for readers: a table that has an epoch lists what the manifests of the epoch's line list.          *)
+Belongs(m, t) == UNION {CommittedAs(e).files[t] : e \in m.line}
+PublishedIsTheManifest ==
+    \A t \in {"results", "late"} : NewestEpoch(t) > 0 =>
+        LET m == CommittedAs(NewestEpoch(t))
+        IN  IsSnapshot(m) => RowsIn(tables[t].files) \cup erased = RowsIn(Belongs(m, t)) \cup erased
+
+(* "Nothing had happened": only what was committed to state is published, so a driver that was fenced publishes none. *)
+FencedDriversPublishNothing ==
+    \A t \in {"results", "late"} : \A f \in tables[t].files :
+        \E v \in 1..Len(state) : \E g \in state[v].m.files[t] : g.epoch = f.epoch /\ g.id = f.id
+
+(* "Restore any retained one": state and all tables are at one cut, also if drivers of the old line go on.            *)
+RestoreIsOneCut ==
+    LET line == TheHead.line IN
+    (IsSnapshot(TheHead) /\ TheHead.timeline > 1 /\ \A t \in Names : NewestEpoch(t) >= TheHead.epoch) =>
+        \A t \in Names : \A f \in tables[t].files : f.epoch \in line
+
+(* "The snapshot is a Delta version": files of retained snapshots, of tables and of an unpublished epoch are there.    *)
+NoNeededFileIsRemoved ==
+    /\ \A t \in Names : tables[t].files \subseteq folder
+    /\ \A v \in retained : StateFiles(HeadAt(v)) \subseteq folder
+    /\ \A t \in {"results", "late"} :
+         IsSnapshot(TheHead) /\ NewestEpoch(t) < TheHead.epoch => TheHead.files[t] \cup TheHead.back[t] \subseteq folder
+
+(* "The newest snapshot": a stream goes on from it, and no table is ever ahead of it unless another engine did that.  *)
+NoTableIsAhead == "set back" \notin Others => \A t \in Names : NewestEpoch(t) <= TheHead.epoch
+
+(* After `forget` said that it is done, the key is in no snapshot and no table, and the files that held it are gone.  *)
+ForgottenKeysAreInNoFile ==
+    LET files == UNION {tables[t].files : t \in Names} \cup UNION {StateFiles(HeadAt(v)) : v \in retained}
+    IN  \A f \in files \cup (forgotten.listed \cap folder) : f.rows \cap forgotten.rows = {}
+
+(* ---- Dangerous states ---- *)
+
+(* What an action did is no part of a state, so states that differ in it only are one. TLC still looks at each step.  *)
+View == <<source, state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased>>
+
+ASSUME TLCSet(1, {})
+
+Note == IF did' = "" \/ did' \in TLCGet(1) THEN TRUE
+        ELSE TLCSet(1, TLCGet(1) \cup {did'}) /\ PrintT(<<"reached", did'>>)
+=============================================================================

@@ -1,0 +1,467 @@
+------------------------------ MODULE Tidegate ------------------------------
+(* The protocol by which drivers turn a source into published tables, as docs/operations/recovery.md describes it.    *)
+(* Steps have the names that the driver tells: planned, operated, committed, published.                               *)
+(*                                                                                                                    *)
+(* A driver may stop for any time between two steps and go on later (nothing here is fair), or crash. The lease may   *)
+(* run out at any time: its holder hung, or the clock of another host is ahead. What a driver reads of a log may be   *)
+(* stale by one entry. Logs take an entry only if there is none of that number (put-if-absent), and the answer may be *)
+(* lost. Table rejects is left out: it differs from late in nothing that matters here.                                *)
+EXTENDS Source
+
+CONSTANTS Drivers,      \* the processes
+          Commands,     \* what may be started: subset of {"stream", "backfill", "restore", "reset", "forget", "vacuum"}
+          Others,       \* what other writers may do: subset of {"set back", "vacuum"}
+          MaxStarts,    \* number of commands that are started
+          MaxEpochs,    \* number of the last epoch
+          Stale,        \* TRUE: a listing may lack the newest entry
+          Bug           \* the protection that is switched off; "none" for the protocol as it is
+
+VARIABLES source,       \* generation, and number of commits that are there
+          state,        \* log of table state: a sequence of entries; entry.m is the manifest that is the head there
+          tables,       \* by published table: its log (epoch and timeline of each entry) and the files it lists
+          folder,       \* the data files that exist, of all tables
+          retained,     \* versions of table state that can be restored
+          lease,        \* the driver that holds the lease, or Nobody
+          driver,       \* by driver: its step, and what it has in memory
+          starts,       \* number of commands started
+          tries,        \* number of plans made; it makes the names of files unique
+          note,         \* position after the newest epoch that was published as a whole; only a bug reads it
+          forgotten,    \* rows that completed commands `forget` erased, and the files that the last one listed
+          erased,       \* rows that any epoch of `forget` erased; a restore does not bring them back
+          did           \* the dangerous thing that the last action did, or ""; no action reads it
+
+vars == <<source, state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased, did>>
+
+Published == <<"results", "late", "epochs">>
+Names == {"results", "late", "epochs"}
+Nobody == "nobody"
+None == [epoch |-> 0]
+
+Idle == [pc |-> "idle", cmd |-> "", at |-> 0, m |-> None, t |-> 0, opened |-> -1, then |-> "", listed |-> {},
+         ends |-> [t \in Names |-> 0]]
+
+Init ==
+    /\ source = [generation |-> 1, commits |-> 1]
+    /\ state = <<>>
+    /\ tables = [t \in Names |-> [log |-> <<>>, files |-> {}]]
+    /\ folder = {} /\ retained = {} /\ lease = Nobody
+    /\ driver = [d \in Drivers |-> Idle]
+    /\ starts = 0 /\ tries = 0 /\ note = Unread
+    /\ forgotten = [rows |-> {}, listed |-> {}]
+    /\ erased = {}
+    /\ did = ""
+
+(* ---- Manifests and files ---- *)
+
+HeadAt(version) == IF version = 0 THEN None ELSE state[version].m
+TheHead == HeadAt(Len(state))
+IsSnapshot(m) == m.epoch > 0
+PositionOf(m) == IF IsSnapshot(m) THEN m.position ELSE Unread
+FrontierOf(m) == IF IsSnapshot(m) THEN m.frontier ELSE 0
+LineOf(m) == IF IsSnapshot(m) THEN m.line ELSE {}
+OpenOf(m) == IF IsSnapshot(m) THEN m.open ELSE {}
+WatermarkOf(m) == IF IsSnapshot(m) THEN m.watermark ELSE 0
+
+(* The newest epoch that a log has up to a version: Delta's transaction of our application.                           *)
+EpochIn(log, version) == Max({0} \cup {log[v].epoch : v \in 1..version})
+NewestEpoch(t) == EpochIn(tables[t].log, Len(tables[t].log))
+NewestOfAll == Max({TheHead.epoch} \cup {NewestEpoch(t) : t \in Names})
+
+(* The manifest of an epoch that was committed; the log keeps all, also those that retention has removed.             *)
+CommittedAs(epoch) ==
+    LET versions == {v \in 1..Len(state) : state[v].kind = "snapshot" /\ state[v].m.epoch = epoch}
+    IN  IF versions = {} THEN None ELSE state[Min(versions)].m
+
+File(table, epoch, rows, id) == [of |-> table, epoch |-> epoch, rows |-> rows, id |-> id]
+FilesWith(table, epoch, rows, id) == IF rows = {} THEN {} ELSE {File(table, epoch, rows, id)}
+NoFiles == [t \in {"results", "late"} |-> {}]
+
+StateFiles(m) == IF IsSnapshot(m) THEN FilesWith("state", m.epoch, m.open, m.try) ELSE {}
+ListedBy(m) == IF ~IsSnapshot(m) THEN {}
+               ELSE m.files["results"] \cup m.files["late"] \cup m.back["results"] \cup m.back["late"]
+
+(* ---- Steps that every command begins with ---- *)
+
+Become(d, record) == driver' = [driver EXCEPT ![d] = record]
+End(d, event) == /\ Become(d, Idle)
+                 /\ lease' = IF lease = d THEN Nobody ELSE lease
+                 /\ did' = event
+
+Listing(length) == IF Stale /\ length > 0 THEN {length, length - 1} ELSE {length}
+
+Start(d, cmd) ==
+    /\ driver[d].pc = "idle" /\ lease = Nobody /\ starts < MaxStarts
+    /\ starts' = starts + 1 /\ lease' = d
+    /\ Become(d, [Idle EXCEPT !.pc = "started", !.cmd = cmd])
+    /\ did' = IF \E other \in Drivers \ {d} : driver[other].pc # "idle" THEN "two drivers work at the same time"
+              ELSE IF state = <<>> THEN "first start"
+              ELSE IF \A t \in Names : NewestEpoch(t) = TheHead.epoch THEN "rerun after a clean end"
+              ELSE "rerun of an epoch that is not published"
+    /\ UNCHANGED <<source, state, tables, folder, retained, tries, note, forgotten, erased>>
+
+(* Recovery compares the head with the tables. It refuses a head that a table is ahead of; otherwise it rolls forward. *)
+Recover(d) ==
+    /\ driver[d].pc = "started"
+    /\ \E version \in Listing(Len(state)) :
+         LET m == HeadAt(version)
+             isBehind == \E t \in Names : NewestEpoch(t) > m.epoch
+             ready == [driver[d] EXCEPT !.pc = "ready", !.at = version]
+         IN  IF isBehind /\ Bug # "a head behind the tables is refused" /\ driver[d].cmd # "restore"
+             THEN End(d, "a head behind the tables is refused")
+             ELSE /\ Become(d, IF isBehind \/ ~IsSnapshot(m) \/ Bug = "recovery rolls forward" THEN ready
+                               ELSE [ready EXCEPT !.pc = "publishing", !.m = m, !.t = 1, !.then = "ready"])
+                  /\ did' = IF version < Len(state) THEN "a stale listing of state is believed" ELSE ""
+                  /\ UNCHANGED lease
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
+
+(* ---- planned ---- *)
+
+Ready(d, cmd) == driver[d].pc = "ready" /\ driver[d].cmd = cmd /\ tries < 2 * MaxEpochs + 2
+
+Planned(d, m) == /\ m.epoch <= MaxEpochs
+                 /\ Become(d, [driver[d] EXCEPT !.pc = "planned", !.m = m])
+                 /\ tries' = tries + 1
+
+(* An epoch that reads: rows is what it reads, and watermark, pending, position and frontier are those at its end.    *)
+Reading(base, kind, rows, watermark, pending, position, frontier, isLate(_)) ==
+    LET epoch == base.epoch + 1
+        late == {row \in rows : isLate(row)}
+        alive == OpenOf(base) \cup (rows \ late)
+        fired == {row \in alive : Time(row) < watermark}
+    IN  [epoch |-> epoch, try |-> tries + 1, kind |-> kind, generation |-> source.generation,
+         timeline |-> IF IsSnapshot(base) THEN base.timeline ELSE 1, line |-> LineOf(base) \cup {epoch},
+         position |-> position, frontier |-> frontier, watermark |-> watermark, pending |-> pending,
+         open |-> alive \ fired,
+         files |-> [t \in {"results", "late"} |->
+                        FilesWith(t, epoch, IF t = "results" THEN fired ELSE late, tries + 1)],
+         remove |-> {}, back |-> [t \in Names |-> {}], forget |-> {}]
+
+(* A quiet epoch reads nothing. *)
+Quiet(from, kind, epoch, timeline, line) ==
+    [from EXCEPT !.epoch = epoch, !.try = tries + 1, !.kind = kind, !.timeline = timeline, !.line = line,
+                 !.files = NoFiles, !.remove = {}, !.back = [t \in Names |-> {}], !.forget = {}]
+
+StreamRefuses(base) == /\ IsSnapshot(base) /\ base.generation # source.generation
+                       /\ Bug # "a position belongs to one source"
+
+(* Where the unread rows begin, by the position of the head. *)
+Begin(base) ==
+    LET position == IF Bug = "the position is the manifest's" THEN note ELSE PositionOf(base)
+        at == position[source.generation]
+        \* Without the check the number of the old table's version is taken for one of the new table.
+        misread == [version |-> position[1].version, files |-> 0]
+    IN  IF Bug = "files that were read are part of the position" THEN [position EXCEPT ![source.generation].files = 0]
+        ELSE IF IsSnapshot(base) /\ base.generation # source.generation
+        THEN [position EXCEPT ![source.generation] = misread] ELSE position
+
+PlanStream(d) ==
+    /\ Ready(d, "stream")
+    /\ LET base == HeadAt(driver[d].at)
+           begin == Begin(base)
+           at == begin[source.generation]
+           next == at.version + 1
+           count == Len(Times[source.generation][next])
+           before == IF Bug = "event time is part of the snapshot" THEN 0 ELSE WatermarkOf(base)
+           halves == IF Bug = "half a commit's times are part of the snapshot" \/ ~IsSnapshot(base) THEN 0
+                     ELSE base.pending
+       IN  /\ ~StreamRefuses(base) /\ FrontierOf(base) = 0 /\ at.version < source.commits
+           /\ \E files \in (at.files + 1)..count :  \* limits cut an epoch after any file
+                LET rows == {<<source.generation, next, file>> : file \in (at.files + 1)..files}
+                    times == Max({halves} \cup {Time(row) : row \in rows})
+                    isWhole == files = count
+                    end == [begin EXCEPT ![source.generation] =
+                                IF isWhole THEN [version |-> next, files |-> 0] ELSE [@ EXCEPT !.files = files]]
+                    IsLate(row) == Time(row) < before
+                IN  /\ Planned(d, Reading(base, "stream", rows, IF isWhole THEN Max({before, times}) ELSE before,
+                                          IF isWhole THEN 0 ELSE times, end, 0, IsLate))
+                    /\ did' = IF isWhole THEN "" ELSE "half a commit is read"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+(* A stream that follows a backfill first reads what the backfill left of the commits that it knew. *)
+PlanHandOver(d) ==
+    /\ Ready(d, "stream")
+    /\ LET base == HeadAt(driver[d].at)
+           rows == RowsRead(PositionOf(base), 0) \ RowsRead(PositionOf(base), FrontierOf(base))
+           IsLate(row) == FALSE
+       IN  /\ ~StreamRefuses(base) /\ FrontierOf(base) > 0
+           /\ Planned(d, Reading(base, "hand-over", rows, Max({WatermarkOf(base)} \cup {Time(r) : r \in rows}), 0,
+                                 PositionOf(base), 0, IsLate))
+    /\ did' = "a stream takes over from a backfill"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+(* An interval of a backfill. Rows before it that came since are taken into their windows: a correction. *)
+PlanInterval(d) ==
+    /\ Ready(d, "backfill")
+    /\ LET base == HeadAt(driver[d].at)
+           frontier == FrontierOf(base) + 2
+           position == [PositionOf(base) EXCEPT ![source.generation] = [version |-> source.commits, files |-> 0]]
+           rows == RowsRead(position, frontier) \ (IF IsSnapshot(base) THEN RowsRead(PositionOf(base), FrontierOf(base))
+                                                   ELSE {})
+           IsLate(row) == FALSE
+       IN  /\ ~StreamRefuses(base) /\ (IsSnapshot(base) => FrontierOf(base) > 0) /\ FrontierOf(base) <= LastTime
+           /\ Planned(d, Reading(base, "interval", rows, frontier, 0, position, frontier, IsLate))
+    /\ did' = ""
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+(* A restore opens state, looks for its target among the retained snapshots, and leaves the line that tables are on.  *)
+PlanRestore(d) ==
+    /\ Ready(d, "restore")
+    /\ \E target \in retained :
+         LET then == HeadAt(target)
+             newest == CommittedAs(NewestOfAll)
+             epoch == IF Bug = "epoch numbers only grow" THEN then.epoch + 1 ELSE NewestOfAll + 1
+             gone == newest.line \ then.line
+             returning == {CommittedAs(e) : e \in then.line \ newest.line}
+             back == [t \in Names |->
+                        IF t = "epochs" THEN {File("epochs", m.epoch, {}, -tries) : m \in returning}
+                        ELSE UNION {m.files[t] : m \in returning}]
+             quiet == Quiet(then, "restore", epoch, newest.timeline + 1, then.line \cup {epoch})
+         IN  /\ then.epoch < newest.epoch \/ TheHead # newest
+             /\ Planned(d, [quiet EXCEPT !.remove = gone, !.back = back])
+             /\ did' = IF returning # {} THEN "a restore brings back a line that was left"
+                       ELSE IF TheHead # newest THEN "a restore after state was set back" ELSE "a restore"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+PlanReset(d) ==
+    /\ Ready(d, "reset")
+    /\ LET base == HeadAt(driver[d].at)
+           quiet == Quiet(base, "reset", base.epoch + 1, base.timeline, base.line \cup {base.epoch + 1})
+       IN  /\ IsSnapshot(base) /\ base.generation # source.generation
+           /\ Planned(d, [quiet EXCEPT !.generation = source.generation, !.pending = 0])
+    /\ did' = "a source is reset"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+PlanForget(d) ==
+    /\ Ready(d, "forget")
+    /\ LET base == HeadAt(driver[d].at)
+           held == base.open \cup UNION {f.rows : f \in tables["results"].files \cup tables["late"].files}
+           gone == {row \in held : HasForgettableKey(row)}
+           quiet == Quiet(base, "forget", base.epoch + 1, base.timeline, base.line \cup {base.epoch + 1})
+       IN  /\ IsSnapshot(base) /\ gone # {}
+           /\ Planned(d, [quiet EXCEPT !.open = @ \ gone, !.forget = gone])
+    /\ did' = "a key is forgotten"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+(* Nothing is left to do, or the command is refused: it ends, and gives the lease back. *)
+EndCleanly(d) ==
+    /\ driver[d].pc = "ready"
+    /\ LET base == HeadAt(driver[d].at) IN
+       End(d, IF driver[d].cmd = "stream" /\ StreamRefuses(base) THEN "another source is refused"
+              ELSE IF driver[d].cmd = "backfill" /\ IsSnapshot(base) /\ FrontierOf(base) = 0
+              THEN "a backfill behind a stream is refused" ELSE "")
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
+
+(* ---- operated ---- *)
+
+Operate(d) ==
+    /\ driver[d].pc = "planned"
+    /\ LET m == driver[d].m
+           new == m.files["results"] \cup m.files["late"] \cup StateFiles(m)
+           left == {f \in folder : f.epoch = m.epoch /\ f.of = "results" /\ f \notin tables["results"].files}
+       IN  /\ folder' = folder \cup new
+           /\ Become(d, [driver[d] EXCEPT !.pc = "operated"])
+           /\ did' = IF left # {} THEN "files of a failed attempt lie there" ELSE ""
+    /\ UNCHANGED <<source, state, tables, retained, lease, starts, tries, note, forgotten, erased>>
+
+(* The files must be there. Between this step and the commit no other writer may run VACUUM; our own clean-up may.    *)
+CheckFiles(d) ==
+    /\ driver[d].pc = "operated"
+    /\ LET planned == driver[d].m
+           lying == {f \in folder : f.of = "results" /\ f.epoch = planned.epoch}
+           m == IF Bug = "only reported files are published" /\ planned.kind = "stream"
+                THEN [planned EXCEPT !.files["results"] = lying] ELSE planned
+           isThere == ListedBy(m) \cup StateFiles(m) \subseteq folder
+       IN  IF isThere \/ Bug = "each file exists before it is committed"
+           THEN /\ Become(d, [driver[d] EXCEPT !.pc = "checked", !.m = m])
+                /\ did' = "" /\ UNCHANGED lease
+           ELSE End(d, "a file is gone before its commit")
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
+
+(* ---- committed: the commit point, and the fence ---- *)
+
+Commit(d) ==
+    /\ driver[d].pc = "checked"
+    /\ LET me == driver[d]
+           fits == Len(state) = me.at
+           goesOn == [me EXCEPT !.pc = "publishing", !.t = 1, !.opened = -1, !.then = "published"]
+       IN  IF fits \/ Bug = "the state commit allows no retry"
+           THEN /\ state' = Append(state, [kind |-> "snapshot", m |-> me.m])
+                /\ retained' = retained \cup {Len(state) + 1}
+                /\ erased' = erased \cup me.m.forget
+                /\ Become(d, [goesOn EXCEPT !.at = Len(state) + 1])
+                \* If the answer is lost, the driver finds its own id in the entry: the same end.
+                /\ did' \in {"", "the answer to a commit is lost"}
+                /\ UNCHANGED lease
+           ELSE /\ UNCHANGED <<state, retained, erased>>
+                /\ IF Bug = "a commit knows its own entry" /\ Len(state) > me.at
+                   THEN Become(d, goesOn) /\ did' = "" /\ UNCHANGED lease
+                   ELSE End(d, IF me.at < Len(state) /\ state[me.at + 1].kind = "fence"
+                               THEN "a clean-up fences a driver that hung" ELSE "the fence stops the second driver")
+    /\ UNCHANGED <<source, tables, folder, starts, tries, note, forgotten>>
+
+(* ---- published ---- *)
+
+IsPublished(m, t, version) ==
+    LET log == tables[t].log
+        ours == IF Bug = "all timelines share one application id"
+                THEN SelectSeq(SubSeq(log, 1, version), LAMBDA entry : entry.timeline = m.timeline)
+                ELSE SubSeq(log, 1, version)
+    IN  EpochIn(ours, Len(ours)) >= m.epoch /\ Bug # "an epoch is published once"
+
+NextTable(me) == IF me.t < Len(Published) THEN [me EXCEPT !.t = @ + 1, !.opened = -1]
+                 ELSE [me EXCEPT !.pc = me.then, !.t = 0, !.opened = -1, !.m = IF me.then = "ready" THEN None ELSE @]
+
+OpenTable(d) ==
+    /\ driver[d].pc = "publishing" /\ driver[d].opened = -1
+    /\ LET me == driver[d]
+           t == Published[me.t]
+       IN  \E version \in Listing(Len(tables[t].log)) :
+             IF IsPublished(me.m, t, version)
+             THEN /\ Become(d, NextTable(me))
+                  /\ did' = IF NewestEpoch(t) > me.m.epoch THEN "a hung driver publishes behind another epoch"
+                            ELSE IF me.then = "ready" THEN "" ELSE "another driver published this epoch"
+             ELSE Become(d, [me EXCEPT !.opened = version]) /\ did' = ""
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, tries, note, forgotten, erased>>
+
+(* What a table lists after an epoch: rows of removed epochs and forgotten rows go, others come back.                 *)
+After(m, t) ==
+    LET rest == {f \in tables[t].files : f.epoch \notin m.remove}
+        changed == {f \in rest : f.rows \cap m.forget # {}}
+        rewritten == {[f EXCEPT !.rows = @ \ m.forget] : f \in changed}
+        own == IF t = "epochs" THEN {File("epochs", m.epoch, {}, Len(tables[t].log) + 1)} ELSE m.files[t]
+    IN  (rest \ changed) \cup {f \in rewritten : f.rows # {}} \cup own \cup m.back[t]
+
+PutTable(d) ==
+    /\ driver[d].pc = "publishing" /\ driver[d].opened >= 0
+    /\ LET me == driver[d]
+           t == Published[me.t]
+           fits == Len(tables[t].log) = me.opened
+       IN  IF fits \/ Bug = "a table is published by the handle that was checked"
+           THEN /\ tables' = [tables EXCEPT ![t] = [log |-> Append(@.log, [epoch |-> me.m.epoch,
+                                                                          timeline |-> me.m.timeline]),
+                                                    files |-> After(me.m, t)]]
+                /\ folder' = folder \cup {f \in After(me.m, t) : f \notin tables[t].files /\ f \notin ListedBy(me.m)}
+                /\ Become(d, NextTable(me))
+                /\ did' = IF me.then = "ready" THEN "recovery publishes" ELSE ""
+           ELSE /\ Become(d, [me EXCEPT !.opened = -1])  \* outrun: open again, check again, commit again
+                /\ did' = "a table moved between look and commit"
+                /\ UNCHANGED <<tables, folder>>
+    /\ UNCHANGED <<source, state, retained, lease, starts, tries, note, forgotten, erased>>
+
+Finish(d) ==
+    /\ driver[d].pc = "published"
+    /\ LET me == driver[d]
+           again == [me EXCEPT !.pc = "ready", !.m = None]
+       IN  /\ note' = IF me.m.generation = source.generation THEN me.m.position ELSE note
+           /\ Become(d, IF me.cmd \in {"stream", "backfill"} THEN again
+                        ELSE IF me.cmd = "forget" THEN [me EXCEPT !.pc = "listing"]
+                        ELSE Idle)
+           /\ lease' = IF me.cmd \in {"restore", "reset"} /\ lease = d THEN Nobody ELSE lease
+    /\ did' = ""
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, forgotten, erased>>
+
+(* ---- Clean-up: list, fence, delete. `forget` ends with it; `vacuum` is nothing else. Only the newest snapshot stays. *)
+
+List(d) ==
+    /\ \/ driver[d].pc = "listing"
+       \/ driver[d].pc = "ready" /\ driver[d].cmd = "vacuum" /\ IsSnapshot(HeadAt(driver[d].at))
+    /\ Become(d, [driver[d] EXCEPT !.pc = "listed", !.listed = folder, !.at = Len(state),
+                                   !.ends = [t \in Names |-> Len(tables[t].log)]])
+    /\ did' = IF \E other \in Drivers \ {d} : driver[other].pc \in {"operated", "checked"}
+              THEN "a clean-up lists files that are not committed" ELSE ""
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, tries, note, forgotten, erased>>
+
+Fence(d) ==
+    /\ driver[d].pc = "listed"
+    /\ LET me == driver[d]
+           fits == Len(state) = me.at /\ \A t \in Names : Len(tables[t].log) = me.ends[t]
+           goesOn == [me EXCEPT !.pc = "fenced", !.at = Len(state) + 1]
+       IN  IF Bug = "a clean-up fences the tables"
+           THEN /\ retained' = {Len(state)} /\ Become(d, [goesOn EXCEPT !.at = Len(state)])
+                /\ did' = "" /\ UNCHANGED <<state, tables, lease>>
+           ELSE IF fits
+           THEN /\ state' = Append(state, [kind |-> "fence", m |-> TheHead])
+                /\ tables' = [t \in Names |-> [tables[t] EXCEPT !.log = Append(@, [epoch |-> 0, timeline |-> 0])]]
+                /\ retained' = {Len(state) + 1}
+                /\ Become(d, goesOn) /\ did' = "" /\ UNCHANGED lease
+           ELSE End(d, "a clean-up is outrun") /\ UNCHANGED <<state, tables, retained>>
+    /\ UNCHANGED <<source, folder, starts, tries, note, forgotten, erased>>
+
+NeededSince(version) ==
+    UNION {tables[t].files : t \in Names}
+    \cup UNION {ListedBy(HeadAt(v)) \cup StateFiles(HeadAt(v)) : v \in version..Len(state)}
+
+Delete(d) ==
+    /\ driver[d].pc = "fenced"
+    /\ folder' = folder \ (driver[d].listed \ NeededSince(driver[d].at))
+    /\ forgotten' = IF driver[d].cmd # "forget" THEN forgotten
+                    ELSE [rows |-> forgotten.rows \cup driver[d].m.forget, listed |-> driver[d].listed]
+    /\ End(d, IF Len(state) > driver[d].at THEN "a clean-up deletes after another epoch was committed" ELSE "")
+    /\ UNCHANGED <<source, state, tables, retained, starts, tries, note, erased>>
+
+(* ---- What happens to drivers, and what others do ---- *)
+
+Crash(d) ==
+    /\ driver[d].pc # "idle" /\ starts < MaxStarts  \* after the last start a crash changes nothing that is checked
+    /\ End(d, CASE driver[d].pc = "planned" -> "a crash after planned"
+                [] driver[d].pc \in {"operated", "checked"} -> "a crash after operated"
+                [] driver[d].pc = "publishing" /\ driver[d].t = 1 -> "a crash after committed"
+                [] driver[d].pc = "publishing" /\ driver[d].t = 2 -> "a crash after published results"
+                [] driver[d].pc = "publishing" /\ driver[d].t = 3 -> "a crash after published late"
+                [] driver[d].pc = "published" -> "a crash after published epochs"
+                [] driver[d].pc \in {"listing", "listed", "fenced"} -> "a crash within a clean-up"
+                [] OTHER -> "")
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
+
+(* The holder hangs, or a clock is ahead. *)
+LeaseRunsOut ==
+    /\ lease # Nobody /\ Cardinality(Drivers) > 1 /\ starts < MaxStarts
+    /\ lease' = Nobody /\ did' = ""
+    /\ UNCHANGED <<source, state, tables, folder, retained, driver, starts, tries, note, forgotten, erased>>
+
+(* A driver looks at its lease before it commits, and before each table. It may also have no reason to look.          *)
+LeaseIsLost(d) ==
+    /\ driver[d].pc \in {"checked", "publishing", "listed", "fenced"} /\ lease \notin {d, Nobody}
+    /\ End(d, "a driver finds its lease lost")
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
+
+SourceCommit ==
+    /\ source.commits < Len(Times[source.generation])
+    /\ source' = [source EXCEPT !.commits = @ + 1] /\ did' = ""
+    /\ UNCHANGED <<state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased>>
+
+SourceIsReplaced ==
+    /\ "reset" \in Commands /\ source.generation = 1 /\ IsSnapshot(TheHead)
+    /\ source' = [generation |-> 2, commits |-> 1] /\ did' = ""
+    /\ UNCHANGED <<state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased>>
+
+(* RESTORE of table state to an older version, by another engine. *)
+StateIsSetBack ==
+    /\ "set back" \in Others /\ \A v \in 1..Len(state) : state[v].kind # "set back"
+    /\ \E v \in retained : /\ v < Len(state) /\ HeadAt(v) # TheHead
+                           /\ state' = Append(state, [kind |-> "set back", m |-> HeadAt(v)])
+                           /\ retained' = retained \cup {Len(state) + 1}
+    /\ did' = "another engine sets state back"
+    /\ UNCHANGED <<source, tables, folder, lease, driver, starts, tries, note, forgotten, erased>>
+
+(* VACUUM by another engine removes files that no table lists and no manifest needs. *)
+OtherVacuum ==
+    /\ "vacuum" \in Others /\ \A d \in Drivers : driver[d].pc # "checked"
+    /\ LET kept == folder \cap NeededSince(1) IN folder' = kept /\ kept # folder
+    /\ did' = "another engine removes files that are not committed"
+    /\ UNCHANGED <<source, state, tables, retained, lease, driver, starts, tries, note, forgotten, erased>>
+
+Next ==
+    \/ \E d \in Drivers :
+         \/ \E cmd \in Commands : Start(d, cmd)
+         \/ Recover(d)
+         \/ PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d)
+         \/ EndCleanly(d)
+         \/ Operate(d) \/ CheckFiles(d) \/ Commit(d)
+         \/ OpenTable(d) \/ PutTable(d) \/ Finish(d)
+         \/ List(d) \/ Fence(d) \/ Delete(d)
+         \/ Crash(d) \/ LeaseIsLost(d)
+    \/ LeaseRunsOut \/ SourceCommit \/ SourceIsReplaced \/ StateIsSetBack \/ OtherVacuum
+
+Spec == Init /\ [][Next]_vars
+=============================================================================

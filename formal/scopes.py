@@ -1,0 +1,225 @@
+"""What TLC checks: the scopes, each small enough to be exhausted, the bugs, and the dangerous states that it must reach.
+
+A bug takes one protection out. It is tried in the scope where it matters, with the one invariant that must then fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+INVARIANTS = (
+    "NoRowIsLost",
+    "NoRowIsDoubled",
+    "NoEpochIsDoubled",
+    "ResultsFollowFromThePosition",
+    "WatermarkFollowsFromThePosition",
+    "PublishedIsTheManifest",
+    "FencedDriversPublishNothing",
+    "RestoreIsOneCut",
+    "NoNeededFileIsRemoved",
+    "NoTableIsAhead",
+    "ForgottenKeysAreInNoFile",
+)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The part of the protocol that one run of TLC exhausts.
+
+    Args:
+        name: shown to people.
+        reaches: the dangerous states that it must reach.
+        commands: the commands that may be started.
+        others: what other writers may do.
+        drivers: number of processes.
+        starts: number of commands that are started.
+        epochs: number of the last epoch.
+        stale: True if listings may be stale.
+        times: name of the definition in Source.tla that has the source's rows.
+    """
+
+    name: str
+    reaches: tuple[str, ...]
+    commands: tuple[str, ...] = ("stream",)
+    others: tuple[str, ...] = ()
+    drivers: int = 1
+    starts: int = 2
+    epochs: int = 3
+    stale: bool = False
+    times: str = "SmallTimes"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A protection that is taken out.
+
+    Args:
+        protection: its name; the model has it in quotes.
+        refutes: the invariant that must fail without it.
+        scope: the name of the scope in which it is tried.
+    """
+
+    protection: str
+    refutes: str
+    scope: str
+
+
+CRASHES = (
+    "a crash after planned",
+    "a crash after operated",
+    "a crash after committed",
+    "a crash after published results",
+    "a crash after published late",
+    "a crash after published epochs",
+)
+
+RIVALS = ("two drivers work at the same time", "the fence stops the second driver")
+
+SCOPES = (
+    Scope(
+        "kills",
+        (
+            "first start",
+            "rerun after a clean end",
+            "rerun of an epoch that is not published",
+            "half a commit is read",
+            "files of a failed attempt lie there",
+            "the answer to a commit is lost",
+            "recovery publishes",
+            *CRASHES,
+        ),
+    ),
+    Scope(
+        "rivals",
+        (
+            *RIVALS,
+            "a table moved between look and commit",
+            "another driver published this epoch",
+            "a hung driver publishes behind another epoch",
+            "a driver finds its lease lost",
+            "a stale listing of state is believed",
+        ),
+        drivers=2,
+        epochs=2,
+        stale=True,
+    ),
+    Scope(
+        "restore",
+        (
+            *RIVALS,
+            "a restore",
+            "a hung driver publishes behind another epoch",
+        ),
+        ("stream", "restore"),
+        drivers=2,
+        starts=3,
+        epochs=3,
+    ),
+    Scope(
+        "two restores",
+        ("a restore brings back a line that was left",),
+        ("stream", "restore"),
+        starts=3,
+        epochs=4,
+    ),
+    Scope(
+        "state set back",
+        (
+            "another engine sets state back",
+            "a head behind the tables is refused",
+            "a restore after state was set back",
+        ),
+        ("stream", "restore"),
+        ("set back",),
+        starts=3,
+        epochs=4,
+    ),
+    Scope(
+        "source created again",
+        ("another source is refused", "a source is reset"),
+        ("stream", "reset"),
+        starts=3,
+        epochs=3,
+    ),
+    Scope(
+        "forget",
+        (
+            "a key is forgotten",
+            "a clean-up lists files that are not committed",
+            "a clean-up fences a driver that hung",
+            "a crash within a clean-up",
+        ),
+        ("stream", "forget"),
+        drivers=2,
+        epochs=3,
+    ),
+    Scope(
+        "clean-up",
+        (
+            "a clean-up lists files that are not committed",
+            "a clean-up fences a driver that hung",
+            "a clean-up is outrun",
+            "a clean-up deletes after another epoch was committed",
+        ),
+        ("stream", "vacuum"),
+        drivers=2,
+        starts=3,
+        epochs=2,
+    ),
+    Scope(
+        "hand-over",
+        (
+            *RIVALS,
+            "a stream takes over from a backfill",
+            "a backfill behind a stream is refused",
+        ),
+        ("backfill", "stream"),
+        drivers=2,
+        starts=3,
+        epochs=3,
+    ),
+    Scope(
+        "another engine's VACUUM",
+        ("another engine removes files that are not committed", "a file is gone before its commit"),
+        others=("vacuum",),
+        epochs=2,
+    ),
+)
+
+WIDE = {
+    "kills": {"starts": 3, "epochs": 5, "times": "WideTimes"},
+    "rivals": {"starts": 3, "epochs": 3},
+    "restore": {"starts": 4, "epochs": 4},
+    "two restores": {"starts": 4, "epochs": 5},
+    "state set back": {"starts": 4, "epochs": 5},
+    "source created again": {"starts": 4, "epochs": 5},
+    "forget": {"starts": 3, "epochs": 4},
+    "clean-up": {"starts": 4, "epochs": 3},
+    "hand-over": {"starts": 3, "epochs": 5},
+    "another engine's VACUUM": {"starts": 3, "epochs": 4, "drivers": 2},
+}
+"""What the long form has in place of the small bounds."""
+
+BUGS = (
+    Bug("recovery rolls forward", "PublishedIsTheManifest", "kills"),
+    Bug("an epoch is published once", "NoEpochIsDoubled", "kills"),
+    Bug("the position is the manifest's", "NoRowIsDoubled", "kills"),
+    Bug("files that were read are part of the position", "NoRowIsDoubled", "kills"),
+    Bug("event time is part of the snapshot", "ResultsFollowFromThePosition", "kills"),
+    Bug("half a commit's times are part of the snapshot", "WatermarkFollowsFromThePosition", "kills"),
+    Bug("only reported files are published", "NoRowIsDoubled", "kills"),
+    Bug("the state commit allows no retry", "NoRowIsDoubled", "rivals"),
+    Bug("a commit knows its own entry", "FencedDriversPublishNothing", "rivals"),
+    Bug("a table is published by the handle that was checked", "NoEpochIsDoubled", "rivals"),
+    Bug("all timelines share one application id", "RestoreIsOneCut", "restore"),
+    Bug("epoch numbers only grow", "RestoreIsOneCut", "two restores"),
+    Bug("a head behind the tables is refused", "NoRowIsLost", "state set back"),
+    Bug("a position belongs to one source", "NoRowIsLost", "source created again"),
+    Bug("a clean-up fences the tables", "NoNeededFileIsRemoved", "clean-up"),
+    Bug("each file exists before it is committed", "NoNeededFileIsRemoved", "another engine's VACUUM"),
+)
+
+
+def wide(scope: Scope) -> Scope:
+    """Return the scope with the bounds of the long form."""
+    return replace(scope, **WIDE[scope.name])
