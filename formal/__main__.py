@@ -22,11 +22,8 @@ def runs(is_wide: bool, names: list[str]) -> Iterator[tuple[str, bool]]:
         found = check(scope, heap="4g" if is_wide else "1g")
         missed = sorted(set(scope.reaches) - found.reached)
         faults = [f"BROKEN: {found.broken}"] if found.broken else [f"not reached: {state}" for state in missed]
-        yield (
-            f"{scope.name}: {found.states} states, {len(found.reached)} dangerous ones, {found.seconds:.0f} s"
-            f"{''.join(f'; {fault}' for fault in faults)}",
-            not faults,
-        )
+        line = f"{scope.name}: {found.states} states, {len(found.reached)} dangerous ones, {found.seconds:.0f} s"
+        yield "; ".join([line, *faults]), not faults
         if found.broken:
             print(found.text)
     small = {scope.name: scope for scope in SCOPES}
@@ -35,10 +32,11 @@ def runs(is_wide: bool, names: list[str]) -> Iterator[tuple[str, bool]]:
             continue
         found = check(small[bug.scope], bug.protection, (bug.refutes,))
         is_refuted = found.broken == bug.refutes
-        yield (
-            f"without {bug.protection!r}: {bug.refutes} {'fails' if is_refuted else 'HOLDS'}, {found.seconds:.0f} s",
-            is_refuted,
-        )
+        yield f"without {bug.protection!r}: {bug.refutes} {_fails(is_refuted)}, {found.seconds:.0f} s", is_refuted
+
+
+def _fails(is_refuted: bool) -> str:
+    return "fails" if is_refuted else "HOLDS"
 
 
 if __name__ == "__main__":
