@@ -65,7 +65,8 @@ WatermarkOf(m) == IF IsSnapshot(m) THEN m.watermark ELSE 0
 (* The newest epoch that a log has up to a version: Delta's transaction of our application.                           *)
 EpochIn(log, version) == Max({0} \cup {log[v].epoch : v \in 1..version})
 NewestEpoch(t) == EpochIn(tables[t].log, Len(tables[t].log))
-NewestOfAll == Max({TheHead.epoch} \cup {NewestEpoch(t) : t \in Names})
+NewestCommitted(version) == Max({0} \cup {state[v].m.epoch : v \in 1..version})
+NewestOfAll == Max({NewestCommitted(Len(state))} \cup {NewestEpoch(t) : t \in Names})
 
 (* The manifest of an epoch that was committed; the log keeps all, also those that retention has removed.             *)
 CommittedAs(epoch) ==
@@ -99,16 +100,21 @@ Start(d, cmd) ==
               ELSE "rerun of an epoch that is not published"
     /\ UNCHANGED <<source, state, tables, folder, retained, tries, note, forgotten, erased>>
 
-(* Recovery compares the head with the tables. It refuses a head that a table is ahead of; otherwise it rolls forward. *)
+(* Recovery compares the head with the epochs of all tables, also of state. It refuses a head that is behind one;     *)
+(* otherwise it rolls forward.                                                                                        *)
 Recover(d) ==
     /\ driver[d].pc = "started"
     /\ \E version \in Listing(Len(state)) :
-         LET m == HeadAt(version)
-             isBehind == \E t \in Names : NewestEpoch(t) > m.epoch
+         LET head == HeadAt(version)
+             isBehind == NewestCommitted(version) > head.epoch \/ \E t \in Names : NewestEpoch(t) > head.epoch
+             isRestore == driver[d].cmd = "restore"
+             \* A restore leaves the newest epoch that any table has, also if the head is another one.
+             m == IF isRestore THEN CommittedAs(NewestOfAll) ELSE head
              ready == [driver[d] EXCEPT !.pc = "ready", !.at = version]
-         IN  IF isBehind /\ Bug # "a head behind the tables is refused" /\ driver[d].cmd # "restore"
+             skips == Bug = "recovery rolls forward" \/ Bug = "a head behind the tables is refused" /\ isBehind
+         IN  IF isBehind /\ Bug # "a head behind the tables is refused" /\ ~isRestore
              THEN End(d, "a head behind the tables is refused")
-             ELSE /\ Become(d, IF isBehind \/ ~IsSnapshot(m) \/ Bug = "recovery rolls forward" THEN ready
+             ELSE /\ Become(d, IF skips \/ ~IsSnapshot(m) THEN ready
                                ELSE [ready EXCEPT !.pc = "publishing", !.m = m, !.t = 1, !.then = "ready"])
                   /\ did' = IF version < Len(state) THEN "a stale listing of state is believed" ELSE ""
                   /\ UNCHANGED lease
@@ -383,6 +389,7 @@ Fence(d) ==
            THEN /\ state' = Append(state, [kind |-> "fence", m |-> TheHead])
                 /\ tables' = [t \in Names |-> [tables[t] EXCEPT !.log = Append(@, [epoch |-> 0, timeline |-> 0])]]
                 /\ retained' = {Len(state) + 1}
+                                \cup (IF Bug = "forget leaves only the newest snapshot" THEN retained ELSE {})
                 /\ Become(d, goesOn) /\ did' = "" /\ UNCHANGED lease
            ELSE End(d, "a clean-up is outrun") /\ UNCHANGED <<state, tables, retained>>
     /\ UNCHANGED <<source, folder, starts, tries, note, forgotten, erased>>
@@ -411,7 +418,10 @@ Crash(d) ==
                 [] driver[d].pc = "published" -> "a crash after published epochs"
                 [] driver[d].pc \in {"listing", "listed", "fenced"} -> "a crash within a clean-up"
                 [] OTHER -> "")
-    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
+    \* If a commit were not durable, a power loss could undo it behind what was published since.
+    /\ state' = IF Bug = "a commit is durable before the next step" /\ driver[d].pc = "publishing"
+                THEN SubSeq(state, 1, Len(state) - 1) ELSE state
+    /\ UNCHANGED <<source, tables, folder, retained, starts, tries, note, forgotten, erased>>
 
 (* The holder hangs, or a clock is ahead. *)
 LeaseRunsOut ==

@@ -25,7 +25,7 @@ def runs(is_wide: bool, names: list[str]) -> Iterator[tuple[str, bool]]:
         line = f"{scope.name}: {found.states} states, {len(found.reached)} dangerous ones, {found.seconds:.0f} s"
         yield "; ".join([line, *faults]), not faults
         if found.broken:
-            print(found.text)
+            print(found.text, file=sys.stderr)
     small = {scope.name: scope for scope in SCOPES}
     for bug in BUGS:
         if names and bug.protection not in names and "bugs" not in names:

@@ -1,0 +1,61 @@
+"""TLC exhausts the model of the protocol: promises hold, each bug breaks one, and every dangerous state is reached."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from formal.scopes import BUGS, INVARIANTS, SCOPES, Bug, Scope, wide
+from formal.tlc import FOLDER, check
+from tests.recovery.bugs import BUGS as PLANTED
+
+SCOPE = {scope.name: scope for scope in SCOPES}
+
+
+@pytest.mark.parametrize("scope", SCOPES, ids=lambda scope: scope.name)
+def test_every_promise_holds_and_every_danger_is_met(scope: Scope) -> None:
+    found = check(scope)
+    assert not found.broken, found.text
+    assert found.reached >= set(scope.reaches)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("scope", [wide(scope) for scope in SCOPES], ids=lambda scope: scope.name)
+def test_every_promise_holds_in_the_wide_bounds(scope: Scope) -> None:
+    found = check(scope, heap="4g")
+    assert not found.broken, found.text
+    assert found.reached >= set(scope.reaches)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.protection)
+def test_without_a_protection_a_promise_is_broken(bug: Bug) -> None:
+    assert check(SCOPE[bug.scope], bug.protection, (bug.refutes,)).broken == bug.refutes
+
+
+def test_a_danger_that_no_action_meets_is_not_reached() -> None:
+    alone = check(replace(SCOPE["rivals"], drivers=1, starts=1))
+    assert "two drivers work at the same time" not in alone.reached
+    assert "the fence stops the second driver" not in alone.reached
+
+
+def test_a_model_that_does_not_parse_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="did not come to an end"):
+        check(replace(SCOPE["rivals"], times="NoSuchTimes"))
+
+
+def test_bugs_and_dangers_are_those_of_the_model() -> None:
+    model = (FOLDER / "Tidegate.tla").read_text()
+    assert set(re.findall(r'Bug (?:=|#) "([^"]+)"', model)) == {bug.protection for bug in BUGS}
+    texts = set(re.findall(r'"([^"]+)"', model))
+    assert {state for scope in SCOPES for state in scope.reaches} <= texts
+
+
+def test_each_protection_that_crash_tests_switch_off_is_a_bug_of_the_model() -> None:
+    assert {bug.rule for bug in PLANTED} <= {bug.protection for bug in BUGS}
+
+
+def test_each_promise_is_what_some_bug_breaks() -> None:
+    assert {bug.refutes for bug in BUGS} == set(INVARIANTS)
