@@ -9,7 +9,7 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 THREE := --numprocesses=3 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-fast test-long test-matrix checked compiled lint docs picture bench bench-full env lock clean
+.PHONY: run test test-fast test-long test-matrix formal checked compiled lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: .venv/ready
@@ -21,7 +21,7 @@ test: checked
 test-long: checked
 	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE)
 
-# Lint, types, and what needs neither a JVM nor Airflow nor minutes of drawing: for every change, in three minutes.
+# Lint, types, and what needs neither Spark nor Airflow nor minutes of drawing: for every change, in three minutes.
 test-fast: lint
 	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)"
 
@@ -29,6 +29,10 @@ test-fast: lint
 # and 1.7 GB for a pair. MATRIX="4.0.5 -- tests/spark/test_sql.py" chooses versions and tests.
 test-matrix: .venv/made
 	@$(BIN)/python -m tests.matrix $(MATRIX)
+
+# The model of the protocol in the wide bounds (docs/proof.md).
+formal: .venv/made
+	@$(BIN)/python -m formal wide
 
 # Each takes one core a minute.
 checked: .venv/made

@@ -106,12 +106,13 @@ Recover(d) ==
     /\ driver[d].pc = "started"
     /\ \E version \in Listing(Len(state)) :
          LET head == HeadAt(version)
-             isBehind == NewestCommitted(version) > head.epoch \/ \E t \in Names : NewestEpoch(t) > head.epoch
+             isBehind == \/ NewestCommitted(version) > head.epoch
+                         \/ \E t \in Names : NewestEpoch(t) > head.epoch
              isRestore == driver[d].cmd = "restore"
              \* A restore leaves the newest epoch that any table has, also if the head is another one.
              m == IF isRestore THEN CommittedAs(NewestOfAll) ELSE head
              ready == [driver[d] EXCEPT !.pc = "ready", !.at = version]
-             skips == Bug = "recovery rolls forward" \/ Bug = "a head behind the tables is refused" /\ isBehind
+             skips == Bug = "recovery rolls forward" \/ (isBehind /\ Bug = "a head behind the tables is refused")
          IN  IF isBehind /\ Bug # "a head behind the tables is refused" /\ ~isRestore
              THEN End(d, "a head behind the tables is refused")
              ELSE /\ Become(d, IF skips \/ ~IsSnapshot(m) THEN ready

@@ -11,6 +11,8 @@ from formal.scopes import BUGS, INVARIANTS, SCOPES, Bug, Scope, wide
 from formal.tlc import FOLDER, check
 from tests.recovery.bugs import BUGS as PLANTED
 
+ROOT = FOLDER.parent
+PAGE = (ROOT / "docs" / "proof.md").read_text()
 SCOPE = {scope.name: scope for scope in SCOPES}
 
 
@@ -59,3 +61,11 @@ def test_each_protection_that_crash_tests_switch_off_is_a_bug_of_the_model() -> 
 
 def test_each_promise_is_what_some_bug_breaks() -> None:
     assert {bug.refutes for bug in BUGS} == set(INVARIANTS)
+
+
+def test_the_page_has_every_promise_and_every_protection_with_its_test() -> None:
+    rows = [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if "| `" in line]
+    assert [row[1] for row in rows if len(row) == 2] == list(INVARIANTS)
+    protections = [row for row in rows if len(row) == 3]
+    assert [(row[0], row[1]) for row in protections] == [(bug.protection, bug.refutes) for bug in BUGS]
+    assert all((ROOT / row[2]).is_file() for row in protections)
