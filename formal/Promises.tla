@@ -43,7 +43,9 @@ FencedDriversPublishNothing ==
 (* "Restore any retained one": state and all tables are at one cut, also if drivers of the old line go on.            *)
 RestoreIsOneCut ==
     LET line == TheHead.line IN
-    (IsSnapshot(TheHead) /\ TheHead.timeline > 1 /\ \A t \in Names : NewestEpoch(t) >= TheHead.epoch) =>
+    (/\ IsSnapshot(TheHead) /\ TheHead.timeline > 1
+     /\ state[Len(state)].kind # "set back"  \* then readers still see the newer epoch, and each command is refused
+     /\ \A t \in Names : NewestEpoch(t) >= TheHead.epoch) =>
         \A t \in Names : \A f \in tables[t].files : f.epoch \in line
 
 (* "The snapshot is a Delta version": files of retained snapshots, of tables and of an unpublished epoch are there.    *)

@@ -9,10 +9,11 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANT Times
 
-(* Two commits, and one in a second generation. The row with time 2 is late, because 3 was read in an earlier commit. *)
+(* Two commits, and two of a second generation. The row with time 2 is late, because 3 was read in an earlier commit. *)
 (* The commit <<3, 1>> read in two halves has its watermark from the half that was read first.                        *)
-SmallTimes == << << <<3, 1>>, <<2, 4>> >>, << <<5, 2>> >> >>
-WideTimes == << << <<3, 1>>, <<2, 4>>, <<6>> >>, << <<5, 2>> >> >>
+SmallTimes == << << <<3, 1>>, <<2, 4>> >>, << <<5>>, <<2>> >> >>
+TinyTimes == << << <<1>>, <<4>> >> >>
+WideTimes == << << <<3, 1>>, <<2, 4>>, <<6>> >>, << <<5, 7>>, <<2>> >> >>
 
 Generations == DOMAIN Times
 

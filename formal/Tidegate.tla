@@ -18,7 +18,7 @@ CONSTANTS Drivers,      \* the processes
 
 VARIABLES source,       \* generation, and number of commits that are there
           state,        \* log of table state: a sequence of entries; entry.m is the manifest that is the head there
-          tables,       \* by published table: its log (epoch and timeline of each entry) and the files it lists
+          tables,       \* by published table: its log (epoch and application id of each entry) and the files it lists
           folder,       \* the data files that exist, of all tables
           retained,     \* versions of table state that can be restored
           lease,        \* the driver that holds the lease, or Nobody
@@ -38,7 +38,7 @@ Nobody == "nobody"
 None == [epoch |-> 0]
 
 Idle == [pc |-> "idle", cmd |-> "", at |-> 0, m |-> None, t |-> 0, opened |-> -1, then |-> "", listed |-> {},
-         ends |-> [t \in Names |-> 0]]
+         ends |-> [t \in Names |-> 0], began |-> 0]
 
 Init ==
     /\ source = [generation |-> 1, commits |-> 1]
@@ -90,10 +90,14 @@ End(d, event) == /\ Become(d, Idle)
 
 Listing(length) == IF Stale /\ length > 0 THEN {length, length - 1} ELSE {length}
 
+(* The application id under which a driver commits to tables; the same for all drivers, unless it is the timeline's.   *)
+ApplicationAtStart == IF Bug = "all timelines share one application id" /\ IsSnapshot(TheHead) THEN TheHead.timeline
+                      ELSE 0
+
 Start(d, cmd) ==
     /\ driver[d].pc = "idle" /\ lease = Nobody /\ starts < MaxStarts
     /\ starts' = starts + 1 /\ lease' = d
-    /\ Become(d, [Idle EXCEPT !.pc = "started", !.cmd = cmd])
+    /\ Become(d, [Idle EXCEPT !.pc = "started", !.cmd = cmd, !.began = ApplicationAtStart])
     /\ did' = IF \E other \in Drivers \ {d} : driver[other].pc # "idle" THEN "two drivers work at the same time"
               ELSE IF state = <<>> THEN "first start"
               ELSE IF \A t \in Names : NewestEpoch(t) = TheHead.epoch THEN "rerun after a clean end"
@@ -241,7 +245,9 @@ PlanReset(d) ==
 PlanForget(d) ==
     /\ Ready(d, "forget")
     /\ LET base == HeadAt(driver[d].at)
-           held == base.open \cup UNION {f.rows : f \in tables["results"].files \cup tables["late"].files}
+           \* Also if only an older snapshot holds the key, because a command before was interrupted.
+           files == tables["results"].files \cup tables["late"].files \cup UNION {StateFiles(HeadAt(v)) : v \in retained}
+           held == base.open \cup UNION {f.rows : f \in files}
            gone == {row \in held : HasForgettableKey(row)}
            quiet == Quiet(base, "forget", base.epoch + 1, base.timeline, base.line \cup {base.epoch + 1})
        IN  /\ IsSnapshot(base) /\ gone # {}
@@ -308,11 +314,8 @@ Commit(d) ==
 
 (* ---- published ---- *)
 
-IsPublished(m, t, version) ==
-    LET log == tables[t].log
-        ours == IF Bug = "all timelines share one application id"
-                THEN SelectSeq(SubSeq(log, 1, version), LAMBDA entry : entry.timeline = m.timeline)
-                ELSE SubSeq(log, 1, version)
+IsPublished(m, t, version, application) ==
+    LET ours == SelectSeq(SubSeq(tables[t].log, 1, version), LAMBDA entry : entry.application = application)
     IN  EpochIn(ours, Len(ours)) >= m.epoch /\ Bug # "an epoch is published once"
 
 NextTable(me) == IF me.t < Len(Published) THEN [me EXCEPT !.t = @ + 1, !.opened = -1]
@@ -323,7 +326,7 @@ OpenTable(d) ==
     /\ LET me == driver[d]
            t == Published[me.t]
        IN  \E version \in Listing(Len(tables[t].log)) :
-             IF IsPublished(me.m, t, version)
+             IF IsPublished(me.m, t, version, me.began)
              THEN /\ Become(d, NextTable(me))
                   /\ did' = IF NewestEpoch(t) > me.m.epoch THEN "a hung driver publishes behind another epoch"
                             ELSE IF me.then = "ready" THEN "" ELSE "another driver published this epoch"
@@ -345,7 +348,7 @@ PutTable(d) ==
            fits == Len(tables[t].log) = me.opened
        IN  IF fits \/ Bug = "a table is published by the handle that was checked"
            THEN /\ tables' = [tables EXCEPT ![t] = [log |-> Append(@.log, [epoch |-> me.m.epoch,
-                                                                          timeline |-> me.m.timeline]),
+                                                                          application |-> me.began]),
                                                     files |-> After(me.m, t)]]
                 /\ folder' = folder \cup {f \in After(me.m, t) : f \notin tables[t].files /\ f \notin ListedBy(me.m)}
                 /\ Become(d, NextTable(me))
@@ -388,7 +391,7 @@ Fence(d) ==
                 /\ did' = "" /\ UNCHANGED <<state, tables, lease>>
            ELSE IF fits
            THEN /\ state' = Append(state, [kind |-> "fence", m |-> TheHead])
-                /\ tables' = [t \in Names |-> [tables[t] EXCEPT !.log = Append(@, [epoch |-> 0, timeline |-> 0])]]
+                /\ tables' = [t \in Names |-> [tables[t] EXCEPT !.log = Append(@, [epoch |-> 0, application |-> 0])]]
                 /\ retained' = {Len(state) + 1}
                                 \cup (IF Bug = "forget leaves only the newest snapshot" THEN retained ELSE {})
                 /\ Become(d, goesOn) /\ did' = "" /\ UNCHANGED lease

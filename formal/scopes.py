@@ -113,6 +113,7 @@ SCOPES = (
         ),
         ("stream", "restore"),
         drivers=2,
+        times="TinyTimes",
         epochs=3,
     ),
     Scope(
@@ -132,7 +133,7 @@ SCOPES = (
         ("stream", "restore"),
         ("set back",),
         starts=3,
-        epochs=4,
+        epochs=3,
     ),
     Scope(
         "source created again",
@@ -147,11 +148,16 @@ SCOPES = (
             "a key is forgotten",
             "a clean-up lists files that are not committed",
             "the fence stops the second driver",
-            "a crash within a clean-up",
         ),
         ("stream", "forget"),
         drivers=2,
         epochs=2,
+    ),
+    Scope(
+        "forget, killed",
+        ("a key is forgotten", "a crash within a clean-up"),
+        ("stream", "forget"),
+        starts=3,
     ),
     Scope(
         "clean-up",
@@ -163,7 +169,9 @@ SCOPES = (
         ),
         ("stream", "vacuum"),
         drivers=2,
+        starts=3,
         epochs=2,
+        times="TinyTimes",
     ),
     Scope(
         "hand-over",
@@ -174,6 +182,7 @@ SCOPES = (
         ),
         ("backfill", "stream"),
         drivers=2,
+        times="TinyTimes",
         epochs=2,
     ),
     Scope(
@@ -187,13 +196,14 @@ SCOPES = (
 WIDE: dict[str, dict[str, Any]] = {
     "kills": {"starts": 3, "epochs": 5, "times": "WideTimes"},
     "rivals": {"starts": 3, "epochs": 3},
-    "restore": {"starts": 3, "epochs": 4},
-    "two restores": {"starts": 4, "epochs": 5},
-    "state set back": {"starts": 4, "epochs": 5},
-    "source created again": {"starts": 4, "epochs": 5},
+    "restore": {"starts": 3, "times": "SmallTimes"},
+    "two restores": {"starts": 4, "epochs": 4},
+    "state set back": {"starts": 3, "epochs": 4},
+    "source created again": {"starts": 4, "epochs": 4},
     "forget": {"starts": 3, "epochs": 3},
-    "clean-up": {"starts": 3, "epochs": 3},
-    "hand-over": {"starts": 3, "epochs": 3},
+    "forget, killed": {"starts": 4, "epochs": 4},
+    "clean-up": {"times": "SmallTimes"},
+    "hand-over": {"starts": 3, "epochs": 3, "times": "SmallTimes"},
     "another engine's VACUUM": {"starts": 3, "epochs": 4, "drivers": 2},
 }
 """What the long form has in place of the small bounds."""
