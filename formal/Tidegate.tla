@@ -292,25 +292,32 @@ CheckFiles(d) ==
 
 (* ---- committed: the commit point, and the fence ---- *)
 
+Commits(me, version) == [me EXCEPT !.pc = "publishing", !.t = 1, !.opened = -1, !.then = "published", !.at = version]
+
 Commit(d) ==
     /\ driver[d].pc = "checked"
     /\ LET me == driver[d]
            fits == Len(state) = me.at
-           goesOn == [me EXCEPT !.pc = "publishing", !.t = 1, !.opened = -1, !.then = "published"]
        IN  IF fits \/ Bug = "the state commit allows no retry"
            THEN /\ state' = Append(state, [kind |-> "snapshot", m |-> me.m])
                 /\ retained' = retained \cup {Len(state) + 1}
                 /\ erased' = erased \cup me.m.forget
-                /\ Become(d, [goesOn EXCEPT !.at = Len(state) + 1])
-                \* If the answer is lost, the driver finds its own id in the entry: the same end.
-                /\ did' \in {"", "the answer to a commit is lost"}
-                /\ UNCHANGED lease
-           ELSE /\ UNCHANGED <<state, retained, erased>>
-                /\ IF Bug = "a commit knows its own entry" /\ Len(state) > me.at
-                   THEN Become(d, goesOn) /\ did' = "" /\ UNCHANGED lease
-                   ELSE End(d, IF me.at < Len(state) /\ state[me.at + 1].kind = "fence"
-                               THEN "a clean-up fences a driver that hung" ELSE "the fence stops the second driver")
-    /\ UNCHANGED <<source, tables, folder, starts, tries, note, forgotten>>
+                /\ \/ Become(d, Commits(me, Len(state) + 1)) /\ did' = ""
+                   \/ fits /\ Become(d, [me EXCEPT !.pc = "asking"]) /\ did' = "the answer to a commit is lost"
+           ELSE Become(d, [me EXCEPT !.pc = "asking"]) /\ did' = "" /\ UNCHANGED <<state, retained, erased>>
+    /\ UNCHANGED <<source, tables, folder, lease, starts, tries, note, forgotten>>
+
+(* An error does not say whether the entry was written. So the driver looks whose entry stands there: each has an id. *)
+LookWhoseEntryItIs(d) ==
+    /\ driver[d].pc = "asking"
+    /\ LET me == driver[d]
+           entry == state[me.at + 1]
+           isMine == entry.kind = "snapshot" /\ entry.m.try = me.m.try
+       IN  IF isMine \/ Bug = "a commit knows its own entry"
+           THEN Become(d, Commits(me, me.at + 1)) /\ did' = "" /\ UNCHANGED lease
+           ELSE End(d, IF entry.kind = "fence" THEN "a clean-up fences a driver that hung"
+                       ELSE "the fence stops the second driver")
+    /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
 
 (* ---- published ---- *)
 
@@ -419,6 +426,7 @@ Crash(d) ==
                 [] driver[d].pc = "publishing" /\ driver[d].t = 1 -> "a crash after committed"
                 [] driver[d].pc = "publishing" /\ driver[d].t = 2 -> "a crash after published results"
                 [] driver[d].pc = "publishing" /\ driver[d].t = 3 -> "a crash after published late"
+                [] driver[d].pc = "asking" -> "a crash before a lost answer is looked up"
                 [] driver[d].pc = "published" -> "a crash after published epochs"
                 [] driver[d].pc \in {"listing", "listed", "fenced"} -> "a crash within a clean-up"
                 [] OTHER -> "")
@@ -471,7 +479,7 @@ Next ==
          \/ Recover(d)
          \/ PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d)
          \/ EndCleanly(d)
-         \/ Operate(d) \/ CheckFiles(d) \/ Commit(d)
+         \/ Operate(d) \/ CheckFiles(d) \/ Commit(d) \/ LookWhoseEntryItIs(d)
          \/ OpenTable(d) \/ PutTable(d) \/ Finish(d)
          \/ List(d) \/ Fence(d) \/ Delete(d)
          \/ Crash(d) \/ LeaseIsLost(d)

@@ -86,6 +86,7 @@ SCOPES = (
             "half a commit is read",
             "files of a failed attempt lie there",
             "the answer to a commit is lost",
+            "a crash before a lost answer is looked up",
             "recovery publishes",
             *CRASHES,
         ),
