@@ -105,8 +105,8 @@ def names() -> list[str]:
 def place_of(name: str) -> Place | None:
     """Return the pipeline of a name; None if there is none."""
     dag = stream_in_airflow(name)
-    task = None if dag is None or not dag.has_task("stream") else dag.get_task("stream")
-    # Somebody else's DAG may have such an id.
+    # Somebody else's DAG may have such an id, and such a task.
+    task: Any = dag.get_task("stream") if dag is not None and dag.has_task("stream") else None
     if config := getattr(task, "config", None):
         return Place(name, Path(config), str(task.pipeline))
     file = config_file()
