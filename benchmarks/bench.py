@@ -19,11 +19,11 @@ from benchmarks.event_table import EventTable, Layout
 from benchmarks.events import DAY, START, EventSet
 from benchmarks.phases import Phases, Seconds, show, typical
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.engine.spark.session import start_session
-from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.next_commits import EpochLimits

@@ -25,7 +25,7 @@ from benchmarks.bench import Bench, bench_of
 from benchmarks.figures import Figure, Wanted, tell
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark.engine import SparkEngine
-from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.stream import Stream

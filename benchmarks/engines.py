@@ -25,9 +25,9 @@ from benchmarks.events import EventSet
 from benchmarks.figures import Figure, Wanted, ratio, tell
 from benchmarks.long_stream import NAME, PIPELINE, PROJECT, commit
 from tidegate.pipelines import read_view
-from tidegate.pipelines.config import EngineName
+from tidegate.pipelines.definition.config import EngineName
 from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 FIRST_RESULT = Wanted("at most", 3.0)
 SMALL = 10_000
@@ -47,7 +47,7 @@ def first_result(engine: EngineName) -> float:
         began = perf_counter()
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "tidegate.pipelines.cli", "backfill", NAME, "--start", "2024-01-01"),
+                *(sys.executable, "-m", "tidegate", "backfill", NAME, "--start", "2024-01-01"),
                 *("--end", "2100-01-01", "--end-of-input", "--engine", engine, "--config", str(file)),
             ],
             capture_output=True,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Wanted, tell
 from tests.recovery.growth import Cost, growth, mean_of, run_epochs
+from tidegate.pipelines.ledger.snapshots.retention import Retention
 from tidegate.pipelines.run.stream import Upkeep
-from tidegate.pipelines.snapshots.retention import Retention
 
 WANTED = Wanted("at most", 1.1)
 RETENTION = Retention(snapshots=10, age=timedelta(days=7), readers=timedelta(minutes=3))

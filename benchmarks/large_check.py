@@ -25,19 +25,19 @@ import pyarrow as pa
 
 from benchmarks.figures import Figure, tell
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.config import FILE_NAME, load_config
 from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.definition.config import FILE_NAME, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import OF_TASKS
 from tidegate.pipelines.definition.recorded import Position
-from tidegate.pipelines.manifest import Manifest, Publish, Shard, line_after
-from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.files import write_file
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.manifest import Manifest, Publish, Shard, line_after
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.columnar.hashing import hash_keys, window_ids
 from tidegate.windowing.time import to_millis
@@ -129,7 +129,7 @@ def check(project: Path, name: str) -> Iterator[Figure]:
     command = [
         sys.executable,
         "-m",
-        "tidegate.pipelines.cli",
+        "tidegate",
         "quality",
         hours.name,
         "--config",

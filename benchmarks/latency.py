@@ -29,9 +29,9 @@ import numpy as np
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.long_stream import NAME, PIPELINE, PROJECT, commit
 from tidegate.pipelines.definition import epochs
-from tidegate.pipelines.delta_log import Action, DeltaLog, commit_info, entry_versions
-from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.delta_log import Action, DeltaLog, commit_info, entry_versions
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import Millis
 
 APART = 0.5
@@ -161,7 +161,7 @@ def ours(folder: Path, rate: int, seconds: float, interval: str, engine: str) ->
     with (folder / "stream.log").open("wb") as output:
         stream = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tidegate.pipelines.cli", "stream", NAME, "--interval", interval),
+                *(sys.executable, "-m", "tidegate", "stream", NAME, "--interval", interval),
                 *("--engine", engine),
                 *("--config", str(folder / "tidegate.toml")),
             ],

@@ -34,9 +34,9 @@ from benchmarks.events import names
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.memory import role
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
 
 WANTED = Wanted("at most", 1.2)
@@ -170,7 +170,7 @@ def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look
     with (folder / "stream.log").open("wb") as log:
         stream = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tidegate.pipelines.cli", "stream", NAME, "--interval", interval),
+                *(sys.executable, "-m", "tidegate", "stream", NAME, "--interval", interval),
                 *("--config", str(folder / "tidegate.toml")),
             ],
             stdout=log,

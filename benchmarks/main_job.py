@@ -20,9 +20,9 @@ from time import perf_counter
 
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.memory import PeakMemory
-from tidegate.pipelines.config import FILE_NAME, load_config
+from tidegate.pipelines.definition.config import FILE_NAME, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.examples.flights.source import DAYS, load_flights
-from tidegate.pipelines.storage import warehouse_of
 
 RUNS = (
     ("a month of aircraft_duty by the day", 90, "aircraft_duty", "2013-02-01", "1d"),
@@ -40,7 +40,14 @@ def measure() -> Iterator[Figure]:
             root = Path(folder)
             (root / FILE_NAME).write_text((ROOT / FILE_NAME).read_text())
             load_flights(warehouse_of(load_config(root / FILE_NAME)).path("flights"), DAYS)
-            command = [sys.executable, "-m", "tidegate.pipelines.cli", "backfill", pipeline, "--start=2013-01-01"]
+            command = [
+                sys.executable,
+                "-m",
+                "tidegate",
+                "backfill",
+                pipeline,
+                "--start=2013-01-01",
+            ]
             began = perf_counter()
             with subprocess.Popen(
                 [*command, f"--end={end}", f"--slice={length}", "--json"],

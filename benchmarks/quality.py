@@ -19,9 +19,9 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.figures import Figure, Wanted, tell
-from tidegate.pipelines.config import FILE_NAME, load_config
+from tidegate.pipelines.definition.config import FILE_NAME, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.examples.flights.source import load_flights
-from tidegate.pipelines.storage import warehouse_of
 
 DAYS = 31
 LIMIT_SECONDS = 60.0
@@ -57,7 +57,7 @@ def measure() -> Iterator[Figure]:
 def _tidegate(project: Path, *arguments: str) -> dict[str, Any]:
     """Run a command on a project, and return its JSON."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tidegate.pipelines.cli", *arguments, "--json"],
+        [sys.executable, "-m", "tidegate", *arguments, "--json"],
         cwd=project,
         env={**os.environ, "TIDEGATE_CONFIG": str(project / FILE_NAME)},
         stdout=subprocess.PIPE,

@@ -18,7 +18,7 @@ from benchmarks.bench import Bench, Run, bench_of, typical_run
 from benchmarks.events import START, EventSet, events_of, keys_of_group, one_each
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.memory import PeakMemory
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.local import LocalEngine
 
 MILLION = 1_000_000

@@ -20,11 +20,11 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.expectations.differences import UNITS, Ints, Until, differing, read_differences
 from tidegate.expectations.pinned import Pinned
-from tidegate.pipelines.config import PartitionUnit
 from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.config import PartitionUnit
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import is_on
-from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.ledger.manifest import is_on
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
 
 MOST_KEYS: Final = 1000

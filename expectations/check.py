@@ -13,15 +13,16 @@ from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.run import QualityRun, run_suites
 from tidegate.expectations.suites import check_suite, suites
 from tidegate.expectations.unexpected_rows import matches
-from tidegate.pipelines.config import Config, PartitionUnit
+from tidegate.pipelines.definition.config import Config, PartitionUnit
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import QualityFailed, UsageError
-from tidegate.pipelines.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.tables import quality as outcomes
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.work_folder import DAY, clean
-from tidegate.pipelines.stores.artifacts import artifacts_of, docs_folder
-from tidegate.pipelines.tables import quality as outcomes
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.artifacts import docs_folder
 
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 """Texts and quoted names of SQL."""
@@ -164,7 +165,7 @@ def check(
     changed = _changed(config, pinned, run, unit, None if since is None else Mark.parse(since))
     report = None
     if with_report:
-        from tidegate.pipelines.report.page import write_report
+        from tidegate.pipelines.observe.report.page import write_report
 
         report = write_report(config, pipeline, run.epoch)
     return Quality(pinned, run, changed, report)

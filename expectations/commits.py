@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tidegate.pipelines.definition import state
-from tidegate.pipelines.delta_log import Action, commit_info, files_in
-from tidegate.pipelines.snapshots.foreign_changes import PUT_BACK
-from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables.checksum import add_up, checksum_of
-from tidegate.pipelines.tables.compaction import COMPACTION
-from tidegate.pipelines.tables.files import CHECKSUM, epoch_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.table_log import TableLog
+from tidegate.pipelines.ledger.snapshots.foreign_changes import PUT_BACK
+from tidegate.pipelines.ledger.tables.checksum import add_up, checksum_of
+from tidegate.pipelines.ledger.tables.compaction import COMPACTION
+from tidegate.pipelines.ledger.tables.files import CHECKSUM, epoch_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in
+from tidegate.pipelines.storage.warehouse import active_files
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
 """Faults of a file: no commit of tidegate added it; none removed it; its rows changed; it is not there or damaged; a

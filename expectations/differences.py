@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from tidegate.expectations.pinned import Pinned
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.window_shape import WindowShape
-from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables.checksum import hashes_of_rows
-from tidegate.pipelines.tables.keys import digests
+from tidegate.pipelines.ledger.tables.checksum import hashes_of_rows
+from tidegate.pipelines.ledger.tables.keys import digests
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 

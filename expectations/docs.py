@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from tidegate.pipelines.report.look import look
-from tidegate.pipelines.report.plain_text import plain_value
-from tidegate.pipelines.stores.artifacts import docs_folder
+from tidegate.pipelines.observe.report.look import look
+from tidegate.pipelines.observe.report.plain_text import plain_value
+from tidegate.pipelines.storage.artifacts import docs_folder
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
-    from tidegate.pipelines.manifest import Manifest
-    from tidegate.pipelines.stores.artifacts import Artifacts
-    from tidegate.pipelines.tables.quality import QualityRow
+    from tidegate.pipelines.ledger.manifest import Manifest
+    from tidegate.pipelines.ledger.tables.quality import QualityRow
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 INDEX = "index.html"
 KEPT = 500

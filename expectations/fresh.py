@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.snapshots.published import PinnedEpoch
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.timestamps import epoch_millis
 
 

@@ -21,7 +21,7 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.counters import FIRED, RETRACTED
 from tidegate.pipelines.definition.epochs import DEPARTED
 from tidegate.pipelines.definition.window_shape import WindowShape
-from tidegate.pipelines.manifest import Line, Manifest
+from tidegate.pipelines.ledger.manifest import Line, Manifest
 
 _PRUNED = ("late", "rejected")
 """Counters of rows that `tidegate late prune` may remove, always all of an epoch at once."""

@@ -14,7 +14,7 @@ import pandas as pd
 
 from tidegate.expectations.invariants.rule import Rule
 from tidegate.expectations.invariants.tables import COMPUTED
-from tidegate.pipelines.tables.quality import MOST_EXAMPLES, Example
+from tidegate.pipelines.ledger.tables.quality import MOST_EXAMPLES, Example
 from tidegate.windowing.time import show_millis
 
 _COLUMNS = ("column_list", "column", "column_A", "column_B", "column_set", "key")

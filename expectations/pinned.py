@@ -40,14 +40,14 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.epochs import DEPARTED, SHAPE
 from tidegate.pipelines.definition.far_times import as_text
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
-from tidegate.pipelines.inspect.contents import checksums
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot, state_rows
-from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
-from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.keys import are_in
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot, state_rows
+from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints, read_savepoint
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.keys import are_in
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.contents import checksums
+from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar.hashing import key_groups
 
 _NESTED = ("phases", "shards", DEPARTED, SHAPE)

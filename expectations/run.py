@@ -20,14 +20,14 @@ from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
 from tidegate.pipelines.definition import epochs, results, state
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.published import is_forgotten_since
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.quality import MOST_EXAMPLES, QualityRow
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.published import is_forgotten_since
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.quality import MOST_EXAMPLES, QualityRow
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.stores.artifacts import Artifacts
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 _EVERY_ROW: Final = {"result_format": "COMPLETE", "partial_unexpected_count": MOST_EXAMPLES}
 """Results with the index of every row that breaks an expectation."""

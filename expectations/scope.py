@@ -22,12 +22,12 @@ from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.window_shape import window_shape
-from tidegate.pipelines.manifest import is_on
-from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.snapshots.published import PinnedEpoch, pin_epoch
-from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.manifest import is_on
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch, pin_epoch
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import Millis, to_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)

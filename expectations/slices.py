@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.tables.keys import key_schema
+from tidegate.pipelines.ledger.tables.keys import key_schema
 from tidegate.windowing.columnar.hashing import UInt64s, hash_keys
 
 ROWS = 100_000

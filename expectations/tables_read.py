@@ -21,10 +21,10 @@ from tidegate.pipelines.definition.column_names import input_fields
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.row_sets import distinct, one_of_each
 from tidegate.pipelines.definition.window_shape import WindowShape
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.published import PinnedEpoch
-from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.time import Millis, from_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis

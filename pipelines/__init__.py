@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.pipeline import Input, Pipeline
-    from tidegate.pipelines.reading import read_view, register_format
+    from tidegate.pipelines.observe.reading import read_view, register_format
     from tidegate.pipelines.sources.delta.description import DeltaSource
 
 __all__ = ["DeltaSource", "Input", "Pipeline", "read_view", "register_format"]
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(description, name)
     if name in ("read_view", "register_format"):
-        from tidegate.pipelines import reading
+        from tidegate.pipelines.observe import reading
 
         return getattr(reading, name)
     if name in __all__:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.lake import Lake
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.tables.keys import KeyTexts, texts_of_key
+from tidegate.pipelines.ledger.tables.keys import KeyTexts, texts_of_key
 
 
 def texts(*parts: str) -> KeyTexts:

@@ -19,22 +19,23 @@ from deltalake.transaction import AddAction
 
 from tests.commit_times import date_commit, newest_entry
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.pipelines.sources.parquet_reader import ParquetReader, WaysOut
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 _DIGEST = "digest"
 

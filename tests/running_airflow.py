@@ -45,10 +45,10 @@ FINAL = final_windows_asset("told")
 
 @task
 def read(dag_run=None):
-    from tidegate.pipelines.config import load_config
-    from tidegate.pipelines.snapshots.published import pin_tables
-    from tidegate.pipelines.storage import warehouse_of
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.definition.config import load_config
+    from tidegate.pipelines.ledger.snapshots.published import pin_tables
+    from tidegate.pipelines.definition.config.opened import warehouse_of
+    from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
     tables = PipelineTables(warehouse_of(load_config(ROOT / "tidegate.toml")), "told")
     partition = dag_run.partition_key or "-"

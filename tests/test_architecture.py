@@ -27,16 +27,16 @@ def drawn(picture: str) -> list[tuple[str, str, str]]:
     return [(start, label, end) for start, _, label, end in ARROW.findall(picture)]
 
 
-OF_GROUND = {"config", "stores"}
-"""Folders that belong to the room `ground`."""
+HANDS_ON = {ROOT / "pipelines" / "testing.py"}
+"""Files that only give names of a package to users, as the `__init__` of a top package does."""
+
+MOST_PACKAGES, MOST_FLOORS = 10, 8
+"""Bounds of `tidegate.pipelines`, of which `examples`, written as users write, is no part."""
 
 
 def room_of(module: Path) -> str:
-    """The room of a file: its folder, `ground` (loose files, and `OF_GROUND`), or `tables` (the manifest)."""
-    package, *folders, name = module.relative_to(ROOT).parts
-    if name == "manifest.py":
-        return "tables"
-    folders = [] if set(folders[:1]) & OF_GROUND else folders
+    """The package of a file below a top package: its first folder, or `ground` for a loose file of `pipelines`."""
+    package, *folders, _ = module.relative_to(ROOT).parts
     return (
         "checks" if package == "expectations" else folders[0] if folders else "ground" if package == "pipelines" else ""
     )
@@ -48,7 +48,8 @@ def imported() -> Graph:
     graph: Graph = {}
     for package in ("windowing", "pipelines", "expectations"):
         for file in (ROOT / package).rglob("*.py"):
-            if (file.parent == ROOT / package and file.name == "__init__.py") or not (room := room_of(file)):
+            is_door = file.parent == ROOT / package and file.name == "__init__.py"
+            if is_door or file in HANDS_ON or not (room := room_of(file)):
                 continue
             for _, name in imports(file):
                 path = ROOT.joinpath(*name.split(".")[1:])
@@ -101,10 +102,22 @@ def test_every_import_between_rooms_of_pipelines_goes_along_the_arrows() -> None
 def test_the_picture_and_the_table_have_every_room_of_pipelines() -> None:
     folders = {path.name for path in (ROOT / "pipelines").iterdir() if (path / "__init__.py").is_file()}
     nodes = set(re.findall(r"^    (\w+)", ROOMS, re.MULTILINE))
-    assert folders - nodes == OF_GROUND
+    assert folders - nodes == set()
     rows = set(re.findall(r"^- `(\w+/\w+)`:", PAGE, re.MULTILINE))
     assert {f"pipelines/{folder}" for folder in folders} - rows == set()
     assert [row for row in rows if not (ROOT / row).is_dir()] == []
+
+
+def floor(graph: Graph, room: str) -> int:
+    """Number of a package's floor: 1 if it imports no other package."""
+    return 1 + max((floor(graph, other) for other in graph.get(room, set())), default=0)
+
+
+def test_pipelines_has_few_packages_on_few_floors() -> None:
+    rooms = {room_of(file) for file in (ROOT / "pipelines").rglob("*.py")} - {"ground", "examples"}
+    graph = {room: imported().get(room, set()) & rooms for room in rooms}
+    assert len(rooms) <= MOST_PACKAGES
+    assert max(floor(graph, room) for room in rooms) <= MOST_FLOORS
 
 
 def test_every_step_of_a_correction_names_files_and_what_they_define() -> None:

@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import BaseModel
 
-from tidegate.pipelines.cli import cli
-from tidegate.pipelines.config import Config, MetricsSettings, PipelineEntry, WindowsTable
 from tidegate.pipelines.definition import epochs, late, rejects, results, windows
+from tidegate.pipelines.definition.config import Config, MetricsSettings, PipelineEntry, WindowsTable
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.report.answer import span
+from tidegate.pipelines.observe.report.answer import span
+from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.testing import PipelineHarness
 
 ROOT = Path(__file__).parent.parent
@@ -176,7 +176,7 @@ def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate.pipelines.config import load_config
+    from tidegate.pipelines.definition.config import load_config
     from tidegate.pipelines.definition.load import load_pipeline
 
     (toml,) = blocks(GUIDE / "getting-started.md", "toml")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidegate import windowing
     from tidegate.pipelines import DeltaSource, Input, Pipeline
+    from tidegate.pipelines.observe.reading import read_view, register_format
     from tidegate.pipelines.project.project import Project
-    from tidegate.pipelines.reading import read_view, register_format
     from tidegate.windowing import *
 
     __all__ = ["DeltaSource", "Input", "Pipeline", "Project", "read_view", "register_format"]

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.extras import require
-from tidegate.pipelines.stores.credentials import mask_secrets_by, read_connections_by
+from tidegate.pipelines.storage.credentials import mask_secrets_by, read_connections_by
 
 if TYPE_CHECKING:
     from tidegate.pipelines.airflow.assets import final_windows_asset, snapshot_asset

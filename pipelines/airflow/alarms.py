@@ -24,10 +24,11 @@ from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.airflow.tasks import HELD
-from tidegate.pipelines.config import Config, Notifier, load_config
+from tidegate.pipelines.definition.config import Config, Notifier, load_config
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
-from tidegate.pipelines.stores.artifacts import ALARMS, artifacts_of, incidents_name
-from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.storage.artifacts import ALARMS, incidents_name
+from tidegate.pipelines.storage.credentials import masked
 
 _SIGNALS = 128
 """A command that a signal ended has this number plus the signal's number as its exit code."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import Asset, AssetAlias
 
 from tidegate.pipelines.airflow.report_link import report_url
-from tidegate.pipelines.config import SourceAsset
+from tidegate.pipelines.definition.config import SourceAsset
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.inspect.status import read_status
+from tidegate.pipelines.observe.inspect.status import read_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tidegate.pipelines.config import PartitionUnit
+    from tidegate.pipelines.definition.config import PartitionUnit
 
 _EVENT_FIELDS = (
     "pipeline",

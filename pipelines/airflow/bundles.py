@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.errors import UsageError
 
 _PLACES = ("warehouse", "work", "artifacts", "backups")

@@ -20,8 +20,8 @@ from typing import Any
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from tidegate.pipelines.inspect.unread import Look, SourceWatch
-from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.storage.credentials import masked
 
 AGAIN_SECONDS = 900.0
 """Time after which a start that led to nothing is tried again: the default schedule of a stream."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.airflow.provider import CONNECTION_TYPE
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.stores.credentials import FURTHER, further, options_in
+from tidegate.pipelines.storage.credentials import FURTHER, further, options_in
 
 _ROLES = ("role_arn", "assume_role_method", "profile_name")
 _OTHER_OPTIONS = "secret_storage_options"

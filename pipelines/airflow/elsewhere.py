@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.airflow.process import ProcessHandle, Run, is_supervisor
 from tidegate.pipelines.airflow.run_files import CopyOfRun, RunState, copies_below
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import StoreFailed, UsageError
 from tidegate.pipelines.run.stopping import Holder
-from tidegate.pipelines.stores.artifacts import artifacts_of
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.config import Config
-    from tidegate.pipelines.stores.artifacts import Artifacts
+    from tidegate.pipelines.definition.config import Config
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 _RUNS = "runs"
 

@@ -25,7 +25,7 @@ import psutil
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.run.host import this_host
+from tidegate.pipelines.ledger.host import this_host
 
 if TYPE_CHECKING:
     import httpx

@@ -45,7 +45,7 @@ from tidegate.pipelines.airflow.params import (
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, ReadStatus, StaleNote, StopStream, WatermarkWatch
-from tidegate.pipelines.config import Config, PipelineEntry
+from tidegate.pipelines.definition.config import Config, PipelineEntry
 
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0

@@ -8,13 +8,13 @@ from airflow.sdk import BaseHook
 
 from tidegate.pipelines.airflow.connections import options_of
 from tidegate.pipelines.airflow.provider import CONNECTION_TYPE
+from tidegate.pipelines.definition.names import check_address
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.inspect.probe import open_warehouse, probe_warehouse
-from tidegate.pipelines.names import check_address
-from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.observe.inspect.probe import open_warehouse, probe_warehouse
+from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.inspect.probe import Warehouse
+    from tidegate.pipelines.observe.inspect.probe import Warehouse
 
 
 class WarehouseHook(BaseHook):

@@ -22,10 +22,10 @@ from typing import Any
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.run_files import RunFiles
-from tidegate.pipelines.config import ENVIRONMENT, load_config
+from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.lineage.checks import check_facets
-from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.observe.lineage.checks import check_facets
+from tidegate.pipelines.storage.credentials import masked
 
 _CHECK = "quality"
 _DRIVING = (("backfill",), ("stream",), ("restore",), ("forget",), ("late", "reopen"), ("late", "prune"))
@@ -120,7 +120,7 @@ class CommandLineage:
             variables = {**without_airflow(os.environ), **given}
             try:
                 done = self.run(
-                    [self.python, "-m", "tidegate.pipelines.cli", *command],
+                    [self.python, "-m", "tidegate", *command],
                     env={name: value for name, value in variables.items() if value is not None},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,

@@ -24,7 +24,7 @@ from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
-from tidegate.pipelines.config import ENVIRONMENT, LEASE_NOTE, load_config
+from tidegate.pipelines.definition.config import ENVIRONMENT, LEASE_NOTE, load_config
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         command = [
             self.python,
             "-m",
-            "tidegate.pipelines.cli",
+            "tidegate",
             *map(str, self.arguments),
             "--output",
             str(folder / "result.json"),

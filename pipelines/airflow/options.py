@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.names import listed
 
 _OWN = {
     "default_args": ("pre_execute",),

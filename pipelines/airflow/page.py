@@ -26,11 +26,11 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
-from tidegate.pipelines.config import ENVIRONMENT, find_config
+from tidegate.pipelines.definition.config import ENVIRONMENT, find_config
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.inspect.overview import docs_page, pipeline_names, pipeline_overview, report_page
-from tidegate.pipelines.report.look import look
-from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_names, pipeline_overview, report_page
+from tidegate.pipelines.observe.report.look import look
+from tidegate.pipelines.storage.credentials import masked
 
 _PAGE = Path(__file__).parent / "page.html"
 _LOOK = "/* look */"

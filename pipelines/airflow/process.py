@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun, RunFiles, RunState
-from tidegate.pipelines.run.host import this_host
+from tidegate.pipelines.ledger.host import this_host
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.stores.artifacts import Artifacts
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 _POLL_SECONDS = 0.5
 STALE_SECONDS = 60.0

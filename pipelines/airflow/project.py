@@ -12,9 +12,9 @@ from airflow.sdk import DAG
 from tidegate.pipelines.airflow.bundles import check_outside_bundles
 from tidegate.pipelines.airflow.factory import PipelineDags
 from tidegate.pipelines.airflow.options import DagOptions
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition.config import Config, load_config
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.names import listed
 
 
 def project_dags(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.stores.artifacts import Artifacts
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 PART = 256 << 10
 """Size of a part of the copied log in bytes."""

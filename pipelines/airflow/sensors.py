@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.inspect.status import read_status
+from tidegate.pipelines.observe.inspect.status import read_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -24,8 +24,8 @@ import psutil
 from tidegate.pipelines.airflow.process import ProcessHandle, members, send_signal
 from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.run.host import this_host
-from tidegate.pipelines.stores.credentials import masked
+from tidegate.pipelines.ledger.host import this_host
+from tidegate.pipelines.storage.credentials import masked
 
 _BEAT_SECONDS = 2.0
 
@@ -184,8 +184,8 @@ def copy_among_artifacts(supervisor: Supervisor, command: psutil.Process) -> Cop
     if not handle.place:
         return None
     # Most projects have no copies, and a supervisor should start at once.
-    from tidegate.pipelines.config import load_config
-    from tidegate.pipelines.stores.artifacts import artifacts_of
+    from tidegate.pipelines.definition.config import load_config
+    from tidegate.pipelines.definition.config.opened import artifacts_of
 
     try:
         copy = CopyOfRun(artifacts_of(load_config()), handle.place)

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.errors import QUALITY
-from tidegate.pipelines.inspect.overview import failed_expectations
-from tidegate.pipelines.inspect.status import read_status
+from tidegate.pipelines.observe.inspect.overview import failed_expectations
+from tidegate.pipelines.observe.inspect.status import read_status
 from tidegate.pipelines.run.stopping import stop_driver
 
 if TYPE_CHECKING:

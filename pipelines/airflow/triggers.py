@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.process import ProcessHandle
-from tidegate.pipelines.inspect.status import PipelineStatus, read_status
+from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_status
 
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 

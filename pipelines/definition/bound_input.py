@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.column_names import check_in_flight
 from tidegate.pipelines.definition.columns import field_in_sql, quoted, to_delta
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.names import listed
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.type_names import name_of
 

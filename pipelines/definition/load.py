@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.imports import similar
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.imports import similar
 
 
 def load_pipeline(config: Config, name: str) -> Pipeline:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import UsageError
 
 

@@ -15,9 +15,9 @@ from typing import Literal, get_args
 
 from tidegate.pipelines.definition.correctable import uncorrectable
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
+from tidegate.pipelines.definition.names import NAME_RULE, check_name
 from tidegate.pipelines.definition.result_types import check_result_types
 from tidegate.pipelines.definition.source import MEMBERS, SourceDescription, missing_in
-from tidegate.pipelines.names import NAME_RULE, check_name
 from tidegate.windowing.compute import TWO_INPUTS, Compute, Windows
 from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.storage import Warehouse
+    from tidegate.pipelines.storage.warehouse import Warehouse
 
 TimeUnit = Literal["s", "ms"]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.sources.commits import FilePart

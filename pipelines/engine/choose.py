@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 
 if TYPE_CHECKING:
     from tidegate.pipelines.engine.base import Engine

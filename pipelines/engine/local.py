@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.sql.expression import SparkSql
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.config import Config
+    from tidegate.pipelines.definition.config import Config
 
 _ROWS_IN_DRIVER = 300_000
 """Rows up to which an epoch runs in the driver: sending it to processes that run already costs as much."""

@@ -35,14 +35,14 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.definition.row_sets import surplus
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis
 
 USABLE = -1

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.storage import active_files, arrow_schema
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import epoch_millis

@@ -15,11 +15,11 @@ from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
-from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
-from tidegate.pipelines.snapshots.line import erasing_epochs
-from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.ledger.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
+from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.compute import Windows
 
 

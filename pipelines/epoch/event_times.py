@@ -14,7 +14,7 @@ from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, ONLY_PARTITION, PARTITION, TIME, plain
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.base import Engine
-from tidegate.pipelines.manifest import Manifest, PartitionWatermark
+from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.windowing import watermarks

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, key_type
 from tidegate.pipelines.engine.base import PACKED
-from tidegate.pipelines.manifest import Shard
+from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys

@@ -9,7 +9,7 @@ from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAS
 from tidegate.pipelines.epoch.file_measure import Measures
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import SliceCounts
-from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis

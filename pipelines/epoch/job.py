@@ -12,9 +12,9 @@ import pyarrow as pa
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder
 from tidegate.pipelines.epoch.exchange import Placing
-from tidegate.pipelines.manifest import NextPane, Shard
+from tidegate.pipelines.ledger.manifest import NextPane, Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs import Elements, Timeline
 from tidegate.windowing.keys import KeySchema

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.epoch.job import ShardJob
-from tidegate.pipelines.manifest import NextPane
-from tidegate.pipelines.tables.keys import digests, key_hashes
+from tidegate.pipelines.ledger.manifest import NextPane
+from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.state.rows import WINDOW, StateRow
 from tidegate.windowing.time import Millis

@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.column_names import input_rows
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.definition.row_sets import texts_of
@@ -29,8 +30,10 @@ from tidegate.pipelines.engine.base import Engine, settings_of
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.engine.spark.jvm import function_names
 from tidegate.pipelines.epoch.file_measure import Measures, measure_files
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.snapshots.compatibility import check_restorable
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.retyped import with_renamed
 from tidegate.pipelines.sources.base import ChangingSource, Source, SparkSource
 from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
@@ -39,9 +42,7 @@ from tidegate.pipelines.sources.open_source import check_places, open_source
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.storage import Warehouse, read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.retyped import with_renamed
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import Millis
 
 _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])

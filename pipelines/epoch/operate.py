@@ -23,11 +23,11 @@ from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan, files_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, Receive, ShardOutcome, outcomes_of, run_shard
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.manifest import Shard
-from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
+from tidegate.pipelines.ledger.manifest import Shard
+from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
+from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
 

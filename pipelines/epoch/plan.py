@@ -20,11 +20,11 @@ from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Kind, Manifest, PartitionWatermark, Shard, StaleInterval
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.manifest import Interval, Kind, Manifest, PartitionWatermark, Shard, StaleInterval
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.keys import key_group_range

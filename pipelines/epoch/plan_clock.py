@@ -16,7 +16,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan
 from tidegate.pipelines.epoch.plan_commits import settled_position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000

@@ -18,7 +18,7 @@ from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes, SeenEve
 from tidegate.pipelines.epoch.file_slices import may_be_late, rejecting
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis

@@ -20,8 +20,8 @@ from tidegate.pipelines.epoch.file_slices import of_added, of_interval, of_versi
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows, clock_of
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
-from tidegate.pipelines.snapshots.head import Snapshot, lineage
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis

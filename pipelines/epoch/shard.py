@@ -23,8 +23,8 @@ from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
 from tidegate.pipelines.epoch.next_panes import numbers_of_new
 from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import DataFile, Shard
-from tidegate.pipelines.tables.files import write_file
+from tidegate.pipelines.ledger.manifest import DataFile, Shard
+from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator, run_in_passes
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.operators.make import make_operator

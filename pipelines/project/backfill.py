@@ -10,16 +10,20 @@ from typing import Any, ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
 
-from tidegate.pipelines.config import ANY_START, Config
+from tidegate.pipelines.definition.config import ANY_START, Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.inspect.explanation import look_at_source
-from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.ledger.manifest import Interval, Manifest
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.explanation import look_at_source
+from tidegate.pipelines.observe.metrics.open import measured
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.backfill import IntervalRun
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input
@@ -27,10 +31,7 @@ from tidegate.pipelines.run.backfill import replay as run_replay
 from tidegate.pipelines.run.corrections import Preview, preview_change
 from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
-from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.open_source import check_sources_exist
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import Millis, show_millis, to_millis
 
@@ -155,7 +156,7 @@ def backfill(
     check_first_run(config, value)
     runs: list[BackfillRun] = []
     wait = Patience(patience, "backfill", teller.say)
-    with drive(config, value, "backfill", wait=wait) as driver:
+    with drive(config, value, "backfill", wait=wait, observe=measured) as driver:
         driver.tell = teller.step
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):
@@ -296,7 +297,7 @@ def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller:
     require_engine(config, "a backfill")
     check_first_run(config, value)
     epochs: list[ReplayedEpoch] = []
-    with drive(config, value, "backfill") as driver:
+    with drive(config, value, "backfill", observe=measured) as driver:
         driver.tell = teller.step
         for manifest in run_replay(driver, commits_per_epoch):
             epochs.append(ReplayedEpoch(manifest.epoch, manifest.watermark, manifest.counters))

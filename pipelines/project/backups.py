@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.pipelines.backups.backup import (
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.backups.backup import (
     Backup,
     create_backup,
     delete_backups,
@@ -15,15 +18,13 @@ from tidegate.pipelines.backups.backup import (
     list_backups,
     restore_backup,
 )
-from tidegate.pipelines.config import Config
-from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
 from tidegate.pipelines.sources.open_source import place as place_of
-from tidegate.pipelines.storage import Warehouse, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import show_millis
 
 _COLUMNS = ("name", "epoch", "timeline", "watermark", "files", "bytes", "created (UTC)")

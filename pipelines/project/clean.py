@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.pipelines.config import Config
-from tidegate.pipelines.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
+from tidegate.pipelines.ledger.snapshots.retention import Clearing, Retention
+from tidegate.pipelines.ledger.snapshots.retention import vacuum as run
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.work_folder import clean
-from tidegate.pipelines.snapshots.head import no_snapshot_yet
-from tidegate.pipelines.snapshots.recovery import trusted_head
-from tidegate.pipelines.snapshots.retention import Clearing, Retention
-from tidegate.pipelines.snapshots.retention import vacuum as run
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 _SPANS = 10
 """The largest number of epoch ranges shown; thinning out snapshots makes a range for each hour."""

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.host import Heartbeat
+from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.report.answer import Answer
-from tidegate.pipelines.run.host import Heartbeat
 from tidegate.pipelines.run.stopping import stop_driver
 
 
@@ -75,9 +75,9 @@ def stop(config: Config, pipeline: str, patience: float, teller: Teller) -> Stop
 
 def unlock(config: Config, pipeline: str) -> Unlocked:
     """Remove the lease of a pipeline from a driver that died."""
-    from tidegate.pipelines.run.driver import system_clock
-    from tidegate.pipelines.run.lease import unlock as run
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.ledger.host import system_clock
+    from tidegate.pipelines.ledger.lease import unlock as run
+    from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
     taken_from = run(PipelineTables.of(config, pipeline), system_clock())
     if taken_from is None:

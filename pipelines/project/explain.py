@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.inspect.explanation import Explanation, look_at_source
-from tidegate.pipelines.inspect.explanation import explain as explained
-from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain
+from tidegate.pipelines.observe.inspect.explanation import Explanation, look_at_source
+from tidegate.pipelines.observe.inspect.explanation import explain as explained
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
 from tidegate.pipelines.sources.open_source import missing_sources, sources_of_panes
-from tidegate.pipelines.storage import warehouse_of
 
 _CATCHUP = (
     "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget as run
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, key_schema, texts_of_key
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.backups import backups_of
-from tidegate.pipelines.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.corrections import check_read_before_forgetting
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.work_folder import FilesOfRuns
-from tidegate.pipelines.snapshots.forget import forget as run
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables.keys import NULL, key_of_texts, key_schema, texts_of_key
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema
 
 _SAVEPOINT = "savepoint "
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from dateutil.relativedelta import relativedelta
 
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.tables.keys import NULL
 from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse_slice
-from tidegate.pipelines.tables.keys import NULL
 from tidegate.windowing.time import Millis, to_millis
 
 Moment: TypeAlias = datetime | date | str

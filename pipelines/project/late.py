@@ -9,27 +9,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import late as late_table
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import RETRACTED
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.engine.choose import require_engine
+from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.errors import LeaseHeld, UsageError
-from tidegate.pipelines.names import listed
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet, require_snapshot
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.keys import key_of_texts, key_schema
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.metrics.open import measured
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.reopen.recompute_plan import Selection, check_reopenable
-from tidegate.pipelines.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.driver import Patience, drive, system_clock
-from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
-from tidegate.pipelines.snapshots.head import no_snapshot_yet, require_snapshot
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables.keys import key_of_texts, key_schema
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration
 
 _DAY = 86_400_000
@@ -147,7 +149,7 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
     require_engine(config, "a reopening of late rows")
     wait = Patience(patience, ENDS_BY_ITSELF, teller.say)
     try:
-        with drive(config, value, "late reopen", wait=wait) as driver:
+        with drive(config, value, "late reopen", wait=wait, observe=measured) as driver:
             driver.tell = teller.step
             manifest, rows = reopen(driver, selection)
     except LeaseHeld as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tidegate.extras import require
-from tidegate.pipelines.config import Config, EngineName, PartitionUnit, config_of, load_config
+from tidegate.pipelines.definition.config import Config, EngineName, PartitionUnit, config_of, load_config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.project.progress import OnProgress, ProgressLine, Teller, silent
 from tidegate.pipelines.run.stopping import StopRequest
@@ -646,9 +646,9 @@ class Project:
             Refused: the results of the pipeline depend on the order of arrival.
             LeaseHeld: another driver is at work on the pipeline.
         """
+        from tidegate.pipelines.epoch.recompute_plan import Selection
         from tidegate.pipelines.project.given import key_text, millis_of
         from tidegate.pipelines.project.late import late_reopen
-        from tidegate.pipelines.reopen.recompute_plan import Selection
 
         selection = Selection(key_text(key), millis_of(start, "--start"), millis_of(end, "--end"))
         return late_reopen(self._config, pipeline, selection, patience, self._teller(pipeline))

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from tidegate.pipelines.backups.renamed import copy_tables, finish, remove_tables, unfinished
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import check_name
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, UsageError
-from tidegate.pipelines.names import check_name
+from tidegate.pipelines.ledger.backups.renamed import copy_tables, finish, remove_tables, unfinished
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease, read_lease
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.pipelines.project.backups import backups_of
-from tidegate.pipelines.report.answer import Answer, Shown
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease, read_lease
 from tidegate.pipelines.run.work_folder import FilesOfRuns
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 @dataclass(frozen=True, slots=True)

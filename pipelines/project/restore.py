@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.config import Config
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.report.answer import Answer, Shown
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.foreign_changes import put_back
-from tidegate.pipelines.snapshots.restore import restore as run
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.damaged_log import set_aside_damaged
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
+from tidegate.pipelines.ledger.snapshots.restore import restore as run
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.extras import require
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition import results as results_table
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.names import listed
-from tidegate.pipelines.reading.queries import DIALECTS, Dialect, ResultQueries
-from tidegate.pipelines.report.answer import Answer, Grid, Shown, cell, rows_of, span
-from tidegate.pipelines.snapshots.foreign_changes import described, find_change
-from tidegate.pipelines.snapshots.head import Snapshot, require_snapshot
-from tidegate.pipelines.snapshots.published import final_through, require_published
-from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.snapshots.foreign_changes import described, find_change
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
+from tidegate.pipelines.ledger.snapshots.published import final_through, require_published
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.reading.queries import DIALECTS, Dialect, ResultQueries
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 
 if TYPE_CHECKING:
     import pandas as pd

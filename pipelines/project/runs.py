@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tidegate.extras import require
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
-from tidegate.pipelines.report.answer import Answer, Grid, Shown, as_plain, cell, moment
-from tidegate.pipelines.snapshots.head import no_snapshot_yet
-from tidegate.pipelines.snapshots.published import newest_epoch_rows
-from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, cell, moment
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import show_duration
 
 _COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
@@ -112,6 +112,6 @@ def report(config: Config, pipeline: str, epoch: int | None, key: str | None, to
     """Write the page of an epoch's run."""
     config.entry(pipeline)
     require("the run report", "jinja2", "matplotlib")
-    from tidegate.pipelines.report.page import write_report
+    from tidegate.pipelines.observe.report.page import write_report
 
     return Report(pipeline, write_report(config, pipeline, epoch, key, to))

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
-from tidegate.pipelines.snapshots.recovery import trusted_head
-from tidegate.pipelines.snapshots.savepoint import (
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, no_snapshot_yet
+from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
+from tidegate.pipelines.ledger.snapshots.savepoint import (
     BrokenSavepoint,
     SavepointEntry,
     broken_savepoints,
@@ -21,7 +20,8 @@ from tidegate.pipelines.snapshots.savepoint import (
     find_snapshot,
     list_savepoints,
 )
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.windowing.time import show_millis
 
 _COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "created (UTC)")

@@ -8,22 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.inspect.contents import Change, Difference, key_group_counts, window_rows
-from tidegate.pipelines.inspect.contents import checksums as sums_of
-from tidegate.pipelines.inspect.contents import compare as compare_snapshots
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.report.answer import Answer, Grid, Shown, cell, rows_of, span
-from tidegate.pipelines.snapshots.compatibility import check_left_behind
-from tidegate.pipelines.snapshots.compatibility import compare as compare_code
-from tidegate.pipelines.snapshots.head import list_snapshots, no_snapshot_yet, state_rows
-from tidegate.pipelines.snapshots.line import come_back_whole
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.compatibility import check_left_behind
+from tidegate.pipelines.ledger.snapshots.compatibility import compare as compare_code
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, no_snapshot_yet, state_rows
+from tidegate.pipelines.ledger.snapshots.line import come_back_whole
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.contents import Change, Difference, key_group_counts, window_rows
+from tidegate.pipelines.observe.inspect.contents import checksums as sums_of
+from tidegate.pipelines.observe.inspect.contents import compare as compare_snapshots
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
 from tidegate.windowing.state.rows import HELD
 from tidegate.windowing.time import show_millis
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.report.answer import Answer, Shown
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot, required
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.pipelines.run.reset_source import Begin, NewPosition, new_positions
 from tidegate.pipelines.run.reset_source import reset_source as run
-from tidegate.pipelines.snapshots.head import require_snapshot, required
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,30 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import REOPENED
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.host import Heartbeat, system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.observe.metrics.open import measured
+from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.project.backfill import check_first_run, corrected, put_out, read
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.project.runs import lag
-from tidegate.pipelines.report.answer import Answer
-from tidegate.pipelines.run.driver import Driver, Patience, drive, system_clock
+from tidegate.pipelines.run.driver import Driver, Patience, drive
 from tidegate.pipelines.run.epoch_log import EpochLog
-from tidegate.pipelines.run.host import Heartbeat
-from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import StopRequest
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Stream, Upkeep
 from tidegate.pipelines.run.work_folder import HourlyCleaning
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.sources.watched import note_sources
 from tidegate.windowing.time import show_millis
 
@@ -85,7 +86,7 @@ def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequ
         value = replace(value, parallelism=options.parallelism)
     command = "stream" if options.every else ENDS_BY_ITSELF
     wait = Patience(options.patience, ENDS_BY_ITSELF, teller.say, stop.is_made, time.monotonic, time.sleep)
-    with drive(config, value, command, wait=wait) as driver:
+    with drive(config, value, command, wait=wait, observe=measured) as driver:
         run = _Run(config, driver, options, stop, teller)
         if options.every is not None:
             # The first commit that comes should not wait for it.

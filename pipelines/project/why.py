@@ -9,22 +9,22 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import late, results
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.epoch.recompute_plan import check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.inspect.waiting import PartitionStatus, Waiting, open_windows, partitions
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.recompute_plan import check_reopenable
-from tidegate.pipelines.report.answer import Answer, Grid, Shown, span
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.tables.keys import key_columns, rows_of_key
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.waiting import PartitionStatus, Waiting, open_windows, partitions
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables.keys import key_columns, rows_of_key
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.compute import IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis, show_duration, show_millis

@@ -21,14 +21,14 @@ from tidegate.pipelines.epoch.plan_clock import plan_end
 from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.ledger.snapshots.compatibility import ready
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
 from tidegate.pipelines.run.rerun import History, bounds
-from tidegate.pipelines.snapshots.compatibility import ready
-from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.sources.base import ChangeGone
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis

@@ -17,7 +17,8 @@ from time import perf_counter
 
 import numpy as np
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import REOPENED
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -26,20 +27,19 @@ from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.changed_rows import ChangedRows, HeldRows, changed_rows
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.recompute import commit_recomputed, recompute
+from tidegate.pipelines.epoch.recompute_plan import Asked, Selection, check_reopenable
+from tidegate.pipelines.epoch.recompute_rows import FirstRun, SourceRows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Manifest
-from tidegate.pipelines.reopen.recompute import commit_recomputed, recompute
-from tidegate.pipelines.reopen.recompute_plan import Asked, Selection, check_reopenable
-from tidegate.pipelines.reopen.recompute_rows import FirstRun, SourceRows
+from tidegate.pipelines.ledger.manifest import Interval, Manifest
+from tidegate.pipelines.ledger.snapshots.compatibility import migration_of, ready
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, required
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.rerun import History
-from tidegate.pipelines.snapshots.compatibility import migration_of, ready
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, required
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
 _DAY = 86_400_000

@@ -15,40 +15,34 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from tidegate.pipelines.config import Config, WindowsTable
 from tidegate.pipelines.definition import epochs, windows
+from tidegate.pipelines.definition.config import Config, WindowsTable
+from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import engine_of
+from tidegate.pipelines.epoch.observer import Observe, Observer, unobserved
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
 from tidegate.pipelines.failures import told_as
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.metrics.observer import Observer
-from tidegate.pipelines.metrics.open import check_metrics, measured
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease, LeaseRow
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.run.epoch_log import StepTimes
-from tidegate.pipelines.run.lease import Lease, LeaseRow
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.stores.artifacts import artifacts_of
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
     from tidegate.pipelines.engine.base import Engine
     from tidegate.pipelines.epoch.open_input import OpenInput
     from tidegate.pipelines.epoch.plan import Basis, EpochPlan
-    from tidegate.pipelines.snapshots.publish import Handles
+    from tidegate.pipelines.ledger.snapshots.publish import Handles
 
 Tell = Callable[[str], None]
 
 _ENGINE_ENDS_WITHIN = 1.0
 """Longest time in seconds between an error that a dying engine causes and the end of its process."""
-
-
-def system_clock() -> Millis:
-    """Return the present time, int64 epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -167,7 +161,7 @@ class Driver:
 
     def _publish(self, manifest: Manifest, is_ours: bool) -> None:
         """Publish an epoch to each table, and let metrics count it unless the run that committed it has done so."""
-        from tidegate.pipelines.snapshots.publish import Handles, publish_table
+        from tidegate.pipelines.ledger.snapshots.publish import Handles, publish_table
 
         self._handles = self._handles or Handles()
         for table in PUBLISHED:
@@ -188,7 +182,7 @@ class Driver:
 
     def _publish_windows(self, manifest: Manifest) -> None:
         from tidegate.pipelines.definition.binding import has_windows
-        from tidegate.pipelines.snapshots.publish_windows import make_windows, publish_windows
+        from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows, publish_windows
 
         self.lease.check()
         with told_as(
@@ -214,6 +208,7 @@ def drive(
     clock: Callable[[], Millis] = system_clock,
     tell: Tell = lambda step: None,
     wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    observe: Observe = unobserved,
 ) -> Iterator[Driver]:
     """Enter a driver that holds the lease. It starts the project's engine, which ends with it, unless one is given.
 
@@ -225,6 +220,7 @@ def drive(
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
         wait: called while another driver holds the lease; returns True to look again.
+        observe: returns a context manager of the run's observer, before the lease is taken.
 
     Raises:
         LeaseHeld: another driver runs the pipeline.
@@ -232,12 +228,12 @@ def drive(
             installed.
     """
     config.make_folders()
-    check_metrics(config)
+    observing = observe(config, pipeline.name, pipeline.compute, clock)
     clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with (
         Lease(tables, command, clock, wait) as lease,
-        measured(config, pipeline.name, pipeline.compute, clock) as metrics,
+        observing as metrics,
     ):
         if not config.shares_work:
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())

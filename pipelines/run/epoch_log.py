@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, filtered, fired
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024

@@ -10,7 +10,7 @@ from itertools import pairwise
 from dateutil.relativedelta import relativedelta
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import QUIET, Interval, StaleInterval
+from tidegate.pipelines.ledger.manifest import QUIET, Interval, StaleInterval
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.intervals import describe
-from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.savepoint import list_savepoints
-from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
 

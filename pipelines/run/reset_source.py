@@ -12,14 +12,14 @@ from typing import Literal
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Manifest, Publish, line_after
-from tidegate.pipelines.snapshots.commit import commit_snapshot, quiet_manifest, remaining
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.ledger.manifest import Manifest, Publish, line_after
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.sources.base import ReplacedSource, Source
 from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.time import Millis
 
 Begin = Literal["beginning", "now"]

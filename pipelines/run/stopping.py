@@ -13,11 +13,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.errors import LeaseHeld, TidegateError
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
 _POLL_SECONDS = 1.0
 
@@ -36,9 +36,9 @@ def stop_driver(
     Raises:
         LeaseHeld: the driver did not end in time.
     """
-    from tidegate.pipelines.run.driver import system_clock
-    from tidegate.pipelines.run.lease import read_lease, request_stop
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.ledger.host import system_clock
+    from tidegate.pipelines.ledger.lease import read_lease, request_stop
+    from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
     project = config if isinstance(config, Config) else load_config(Path(config))
     tables = PipelineTables.of(project, pipeline)
@@ -75,8 +75,8 @@ class Holder:
 
     def is_driving(self) -> bool:
         """Return True if the process holds the lease; False too if the lease can't be read."""
-        from tidegate.pipelines.run.driver import system_clock
-        from tidegate.pipelines.run.lease import read_lease
+        from tidegate.pipelines.ledger.host import system_clock
+        from tidegate.pipelines.ledger.lease import read_lease
 
         try:
             row = read_lease(self._tables())
@@ -86,14 +86,14 @@ class Holder:
 
     def stop(self) -> None:
         """Ask the process to end after its present epoch, if it holds the lease."""
-        from tidegate.pipelines.run.driver import system_clock
-        from tidegate.pipelines.run.lease import request_stop
+        from tidegate.pipelines.ledger.host import system_clock
+        from tidegate.pipelines.ledger.lease import request_stop
 
         if self.is_driving():
             request_stop(self._tables(), system_clock())
 
     def _tables(self) -> PipelineTables:
-        from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+        from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
         return PipelineTables.of(self.config, self.pipeline)
 

@@ -14,28 +14,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tidegate.pipelines.config.cron import has_tick
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.config.cron import has_tick
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.plan_clock import plan_clock, plan_end
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from tidegate.pipelines.epoch.plan_interval import plan_hand_over
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import LeaseHeld, TidegateError
 from tidegate.pipelines.failures import told_as
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.compatibility import ready
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, following, is_newest, read_snapshot
+from tidegate.pipelines.ledger.snapshots.retention import Retention, is_worthwhile, vacuum
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import LogMemory
 from tidegate.pipelines.run.corrections import correct_commit, reopen
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
-from tidegate.pipelines.snapshots.compatibility import ready
-from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
-from tidegate.pipelines.snapshots.retention import Retention, is_worthwhile, vacuum
-from tidegate.pipelines.stores.credentials import masked
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.tables.table_log import LogMemory
+from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis
 
 ENDS_BY_ITSELF = "stream --available-now"

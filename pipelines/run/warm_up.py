@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.class_archive import options_to_make

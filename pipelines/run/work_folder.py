@@ -21,22 +21,16 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import StoreFailed, TidegateError
-from tidegate.pipelines.stores.artifacts import (
-    ALARMS,
-    ArtifactsInFolder,
-    artifacts_of,
-    docs_folder,
-    incidents_name,
-    report_name,
-)
-from tidegate.pipelines.stores.credentials import masked
-from tidegate.pipelines.tables.keys import KeyTexts, names_key
+from tidegate.pipelines.ledger.tables.keys import KeyTexts, names_key
+from tidegate.pipelines.storage.artifacts import ALARMS, ArtifactsInFolder, docs_folder, incidents_name, report_name
+from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.config import Config
-    from tidegate.pipelines.stores.artifacts import Artifacts
+    from tidegate.pipelines.definition.config import Config
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 DAY: Millis = 86_400_000
 _HOUR: Millis = 3_600_000

@@ -29,7 +29,7 @@ from tidegate.pipelines.sources.rules import Bools
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.storage import Warehouse
+    from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 class MissingSource(Refused):

@@ -13,7 +13,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MEMBERS, MissingSource, Source
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:

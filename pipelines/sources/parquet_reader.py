@@ -15,7 +15,7 @@ from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import fields_of
-from tidegate.pipelines.storage import Warehouse, is_local
+from tidegate.pipelines.storage.warehouse import Warehouse, is_local
 
 ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 """Returns the columns of a file by the number of its rows."""

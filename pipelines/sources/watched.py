@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.stores.artifacts import artifacts_of
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 _OURS = "tidegate.pipelines.sources."
 """Modules that a watcher may import."""

@@ -14,7 +14,7 @@ from tests.airflow.visits import daily
 from tests.lake import DAY0, Lake, Row
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.run.lease import LeaseRow, read_lease
+from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
 
 DAYS, MANY_DAYS = 2, 10
 """Days of the backfill in `make test` and in `make test-long`."""

@@ -21,14 +21,15 @@ import pytest
 
 from tests import flights_oracle
 from tests.waiting import wait_until
-from tidegate.pipelines.config import load_config
 from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.shifts import carrier_shifts
 from tidegate.pipelines.examples.flights.source import HELD_BACK
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = pytest.mark.airflow
 
@@ -62,7 +63,16 @@ class Demo:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     folder = tmp_path_factory.mktemp("demo") / "project"
     output = folder.parent / "summary.json"
-    command = [sys.executable, "-m", "tidegate.pipelines.cli", "demo", "--days", str(DAYS), "--folder", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "demo",
+        "--days",
+        str(DAYS),
+        "--folder",
+        str(folder),
+    ]
     with (folder.parent / "screen.txt").open("w") as screen:
         process = subprocess.Popen(
             [*command, "--output", str(output), "--serve"], stdout=screen, stderr=screen, text=True

@@ -22,7 +22,7 @@ from tests.lake import Lake, at
 from tests.running_airflow import BY_HAND, DAG_FILE, PROJECT, ROOT, SELDOM_PARSED
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 

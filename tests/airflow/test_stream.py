@@ -16,14 +16,14 @@ from tests.lake import LOCAL, Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.config import load_config
-from tidegate.pipelines.run.lease import LeaseRow, read_lease
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import stop_driver
-from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -37,7 +37,7 @@ TOTALS = {("ann", at("10:00")): 3, ("bob", at("10:05")): 4}
 """Windows that are final after these, without the late row."""
 
 
-# In every run tests/pipelines/cli/test_stream.py has a stream wait for that of the schedule, and restore then.
+# In every run tests/pipelines/project/cli/test_stream.py has a stream wait for that of the schedule, and restore then.
 @pytest.mark.long
 def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     airflow: EmbeddedAirflow, lake: Lake
@@ -177,7 +177,7 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
 
 
 # In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_backfill_runs.py a refusal through
-# Airflow, and tests/pipelines/cli what `check` refuses.
+# Airflow, and tests/pipelines/project/cli what `check` refuses.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),

@@ -25,8 +25,8 @@ from tests.flights_oracle import assert_equal
 from tests.lake import Lake, Row, at
 from tests.session_oracle import sessions
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.config import ENVIRONMENT
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.definition.config import ENVIRONMENT
+from tidegate.pipelines.ledger.manifest import Manifest
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -76,7 +76,7 @@ class Life:
         folder = self.lake.folder
         environment = {**os.environ, ENVIRONMENT: str(folder / "tidegate.toml"), "PYTHONPATH": _path(folder)}
         ran = subprocess.run(
-            [sys.executable, "-m", "tidegate.pipelines.cli", *arguments],
+            [sys.executable, "-m", "tidegate", *arguments],
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,

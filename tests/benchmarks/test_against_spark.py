@@ -21,11 +21,12 @@ from benchmarks.figures import Figure, figure_of
 from benchmarks.scaling import over_open_windows
 from benchmarks.user_tables import TABLES
 from benchmarks.user_tables import measure as measure_tables
-from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

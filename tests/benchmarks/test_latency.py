@@ -11,7 +11,7 @@ from benchmarks.latency import P50, P99, Visible, figures, latencies, ours, visi
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
 from tidegate.pipelines.definition import epochs
-from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.definition.config.opened import warehouse_of
 
 
 def test_a_commit_is_visible_with_the_first_results_that_contain_it() -> None:

@@ -50,9 +50,7 @@ def run_report(folder: Path) -> Path:
     report = folder / "report.html"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for command in (*COMMANDS, ("report", "aircraft_duty", "--to", str(report))):
-        subprocess.run(
-            [sys.executable, "-m", "tidegate.pipelines.cli", *command], cwd=folder, env=environment, check=True
-        )
+        subprocess.run([sys.executable, "-m", "tidegate", *command], cwd=folder, env=environment, check=True)
     return report
 
 

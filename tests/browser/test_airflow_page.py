@@ -11,12 +11,12 @@ import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, StorageState, expect
 
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import load_config
-from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, delete_savepoint
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.project.cli import run
 from tidegate.windowing.time import show_millis
 
 pytestmark = [pytest.mark.browser, pytest.mark.airflow]

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.expectations.quality_lake import pane, session_lake
-from tidegate.pipelines.cli import run
+from tidegate.pipelines.project.cli import run
 
 pytestmark = pytest.mark.browser
 

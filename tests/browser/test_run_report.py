@@ -12,11 +12,12 @@ from playwright.sync_api import Page
 
 from tests.browser.picture import SIZE, take
 from tests.expectations.quality_lake import session_lake
-from tidegate.pipelines.cli import run
 from tidegate.pipelines.definition import epochs, results
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.airflow.dag_runs import run_of, states, task_log
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.inspect.status import read_status
+from tidegate.pipelines.observe.inspect.status import read_status
 
 pytestmark = pytest.mark.airflow
 

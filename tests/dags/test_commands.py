@@ -18,7 +18,7 @@ from tidegate.pipelines.airflow.params import (
     restart_arguments,
     savepoint_arguments,
 )
-from tidegate.pipelines.cli import run
+from tidegate.pipelines.project.cli import run
 
 PARAMS = {"mode": "available-now", "interval": "10s", "restore": "latest", "parallelism": None, "take_over": False}
 DAY = {

@@ -27,14 +27,14 @@ from tests.recovery.arrivals import run as stream_without_spark
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow import commits, project_dags
 from tidegate.pipelines.airflow.commits import CommitTrigger, commits_asset
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import Config, load_config
-from tidegate.pipelines.delta_log import entry_name
+from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.errors import REFUSED, TidegateError, UsageError
-from tidegate.pipelines.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.sources.watched import WatchedSource, note_sources, noted_sources
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.delta_log import entry_name
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 HOURS = hourly_pipeline()
 

@@ -20,7 +20,7 @@ from airflow.utils.types import DagRunType
 from tests.dags.project import write_project
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.config import ENVIRONMENT
+from tidegate.pipelines.definition.config import ENVIRONMENT
 from tidegate.pipelines.errors import UsageError
 
 

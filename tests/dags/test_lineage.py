@@ -22,13 +22,13 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 
 from tests.lake import Lake, at
 from tests.pipelines.by_hand import START_OF_DRIVER
-from tests.pipelines.cli.conftest import project as project
-from tests.pipelines.cli.project import Project
+from tests.pipelines.project.cli.conftest import project as project
+from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.process import ProcessHandle, Run
 from tidegate.pipelines.airflow.run_files import FolderOfRun
-from tidegate.pipelines.cli import run
+from tidegate.pipelines.project.cli import run
 
 RUNNING, SUCCESS, FAILED = TaskInstanceState.RUNNING, TaskInstanceState.SUCCESS, TaskInstanceState.FAILED
 DAG_RUN: Any = SimpleNamespace(run_id="manual__1")

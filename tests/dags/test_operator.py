@@ -26,7 +26,7 @@ from tidegate.pipelines.errors import QUALITY
 
 FAKE = """#!{python}
 import json, signal, sys, time
-words = sys.argv[sys.argv.index("tidegate.pipelines.cli") + 1:]
+words = sys.argv[sys.argv.index("tidegate") + 1:]
 print("working on", *words[:-2], flush=True)
 if "ends-kindly" in words:
     signal.signal(signal.SIGTERM, lambda *ignored: sys.exit(0))

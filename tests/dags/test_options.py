@@ -19,7 +19,7 @@ from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.report_link import PageLink, report_url
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
 
 KINDS = ("backfill", "stream", "restart", "quality")

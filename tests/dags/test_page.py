@@ -18,16 +18,17 @@ from fastapi.testclient import TestClient
 
 from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page, project_dags
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.report.look import look
-from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.storage import arrow_schema, warehouse_of
-from tidegate.pipelines.tables import quality as quality_table
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.quality import QualityRow
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.tables import quality as quality_table
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.quality import QualityRow
+from tidegate.pipelines.observe.report.look import look
+from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage.warehouse import arrow_schema
 
 
 class Manager:

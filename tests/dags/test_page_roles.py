@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page
-from tidegate.pipelines.stores.credentials import remember
+from tidegate.pipelines.storage.credentials import remember
 
 PATHS = ("/", "/links.js", "/pipelines", "/pipelines/sessions", "/pipelines/sessions/reports/2")
 
@@ -104,7 +104,7 @@ def test_every_answer_forbids_foreign_frames_forms_and_guesses(manager: Any) -> 
 
 def test_an_error_on_the_page_shows_no_secret(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate.pipelines.errors import StoreFailed
-    from tidegate.pipelines.inspect import overview
+    from tidegate.pipelines.observe.inspect import overview
 
     def fail(*ignored: Any) -> Any:
         raise StoreFailed("the store says: SECRET-of-the-store is not valid")

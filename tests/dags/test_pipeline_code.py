@@ -16,7 +16,7 @@ from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.tasks import ReadStatus, StaleNote
-from tidegate.pipelines.inspect.overview import pipeline_names, pipeline_overview
+from tidegate.pipelines.observe.inspect.overview import pipeline_names, pipeline_overview
 
 SECRETS = {
     "AIRFLOW__CORE__FERNET_KEY": "fernet-0123",

@@ -14,11 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.airflow.dag_runs import events_of, run_of, states, task_log
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.config import load_config
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.stores.artifacts import incidents_name
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.artifacts import incidents_name
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = pytest.mark.airflow
 

@@ -29,10 +29,10 @@ from tidegate.pipelines.airflow.connections import environment_of, options_of
 from tidegate.pipelines.airflow.hook import WarehouseHook
 from tidegate.pipelines.airflow.provider import get_provider_info
 from tidegate.pipelines.airflow.report_link import PageLink
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.stores import credentials
-from tidegate.pipelines.stores.credentials import FURTHER, complete
+from tidegate.pipelines.storage import credentials
+from tidegate.pipelines.storage.credentials import FURTHER, complete
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "pipelines" / "airflow" / "example_dags"

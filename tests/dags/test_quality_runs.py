@@ -12,7 +12,7 @@ import pytest
 from tests.airflow.dag_runs import events_of, run_of, states, task_log
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.cli import run as cli
+from tidegate.pipelines.project.cli import run as cli
 
 pytestmark = pytest.mark.airflow
 

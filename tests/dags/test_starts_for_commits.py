@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.pipelines.airflow.commits import AGAIN_SECONDS, Looks
 from tidegate.pipelines.errors import StoreFailed, UsageError
-from tidegate.pipelines.inspect.unread import Look
+from tidegate.pipelines.observe.inspect.unread import Look
 
 UNREAD = Look("version 1 of events", (1, 4), is_taken_over=True)
 READ = Look(None, (1, 4), is_taken_over=True)

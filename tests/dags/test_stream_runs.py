@@ -8,12 +8,12 @@ import pytest
 
 from tests.airflow.dag_runs import run_of, states, task_log
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.config import load_config
-from tidegate.pipelines.inspect.status import read_status
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.status import read_status
 
 pytestmark = pytest.mark.airflow
 

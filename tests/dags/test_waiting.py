@@ -19,7 +19,7 @@ from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.inspect.status import PipelineStatus, read_status
+from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_status
 
 
 def restored() -> QualityLake:

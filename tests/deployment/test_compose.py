@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.engine.spark.session import protection
 
 ROOT = Path(__file__).parent.parent.parent

@@ -28,12 +28,13 @@ from tests.deployment.native import free_port
 from tests.store.server import KEY, S3Server, running_server
 from tests.store.server import SECRET as STORE_SECRET
 from tests.waiting import wait_until
-from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.config import Config, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, arrivals, load_flights, read_flights
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -89,7 +90,7 @@ class Place:
     def command(self, workload: Workload, *arguments: str) -> subprocess.Popen[str]:
         """Start a command with the variables of a driver's container."""
         return subprocess.Popen(
-            [sys.executable, "-m", "tidegate.pipelines.cli", *arguments],
+            [sys.executable, "-m", "tidegate", *arguments],
             env=self.environment(workload),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

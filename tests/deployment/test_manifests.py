@@ -27,7 +27,7 @@ from tests.deployment.manifests import (
     workloads,
 )
 from tests.docs.test_command_lines import fault
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.engine.spark.session import protection
 from tidegate.pipelines.errors import QUALITY, REFUSED, USAGE
 

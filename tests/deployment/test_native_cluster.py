@@ -29,18 +29,19 @@ from tests.store.server import SECRET as STORE_SECRET
 from tests.waiting import wait_until
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.definition import epochs, results
+from tidegate.pipelines.definition.config import Config, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.engine.spark.session import SECRET
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, load_flights, read_flights
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.run.lease import read_lease
-from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.lease import read_lease
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark.session import start_session, stop_session
 
 folder, master, host, is_safe = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "safe"

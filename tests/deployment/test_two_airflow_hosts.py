@@ -28,11 +28,11 @@ from tests.store.test_hosts_of_their_own import driving, unshared
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.airflow.run_files import CopyOfRun
-from tidegate.pipelines.config import load_config
-from tidegate.pipelines.run.host import this_host
-from tidegate.pipelines.run.lease import LeaseRow
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import artifacts_of
+from tidegate.pipelines.ledger.host import this_host
+from tidegate.pipelines.ledger.lease import LeaseRow
 from tidegate.pipelines.run.stopping import stop_driver
-from tidegate.pipelines.stores.artifacts import artifacts_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -61,7 +61,8 @@ with DAG("{DAG}", schedule=None):
 """
 
 STAND_IN = f"""#!/bin/sh
-# Called as: python -m tidegate.pipelines.cli stream visits --output FILE. It holds the lease until it is asked to end.
+# Called as: python -m tidegate stream visits --output FILE.
+# It holds the lease until it is asked to end.
 exec {sys.executable} -m tests.store.host_driver "$4" "$5" "$6"
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tidegate.pipelines.cli import cli
+from tidegate.pipelines.project.cli import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

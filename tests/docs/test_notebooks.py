@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.notebooks import code_cells, executed
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.reopen.arrivals import Arrivals
+from tests.pipelines.epoch.arrivals import Arrivals
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.testing import PipelineHarness
 

@@ -12,7 +12,7 @@ from tidegate.expectations.run import any_rows, validate
 from tidegate.expectations.slices import ROWS
 from tidegate.expectations.suites import suites
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
 
 def broken_in(

@@ -12,14 +12,14 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.config import Config, PipelineEntry
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.definition.config import Config, PipelineEntry
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.recorded import Position
-from tidegate.pipelines.manifest import Manifest, Publish, Shard, StaleInterval
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.keys import key_groups
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.manifest import Manifest, Publish, Shard, StaleInterval
+from tidegate.pipelines.ledger.tables.keys import key_groups
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

@@ -17,11 +17,11 @@ from tests.key_search import files_with, texts
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.keys import texts_of_key
-from tidegate.pipelines.tables.quality import QualityRow
-from tidegate.pipelines.tables.quality_forgets import forget_examples
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.keys import texts_of_key
+from tidegate.pipelines.ledger.tables.quality import QualityRow
+from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.project.cli import run
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import epochs
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.stores.artifacts import ArtifactsInFolder
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

@@ -10,13 +10,13 @@ from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.manifest import Manifest, StaleInterval
+from tidegate.pipelines.ledger.manifest import Manifest, StaleInterval
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.published import pin_tables
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.published import pin_tables
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing import Count, Max, Sum
 from tidegate.windowing.time import to_millis
 

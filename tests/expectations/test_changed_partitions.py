@@ -24,14 +24,14 @@ from tidegate import DeltaSource
 from tidegate.expectations import changed
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.config import PartitionUnit
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.manifest import StaleInterval
-from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.published import pin_tables
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.definition.config import PartitionUnit
+from tidegate.pipelines.ledger.manifest import StaleInterval
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.published import pin_tables
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.windowing.time import to_millis
 
 HIDDEN = {"window_id", "pane", "timing", "op", "final_at", "watermark", "timeline", "epoch", "emitted_at", "stale"}

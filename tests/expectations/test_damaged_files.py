@@ -16,9 +16,9 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
-from tidegate.pipelines.storage import Warehouse, active_files
-from tidegate.pipelines.stores.artifacts import ArtifactsInFolder
-from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 
 FILES = ("files", "expect_files_to_keep_their_rows")
 

@@ -12,13 +12,14 @@ from deltalake import write_deltalake
 
 from tests.expectations.quality_lake import QualityLake, at, hour_lake, pane
 from tests.key_search import texts
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.report.run import read_run
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.tables.quality import SCHEMA, Example, QualityRow
-from tidegate.pipelines.tables.quality_forgets import forget_examples
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.quality import SCHEMA, Example, QualityRow
+from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.observe.report.run import read_run
+from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage.warehouse import read_table
 
 SUITE = '''
 import great_expectations as gx

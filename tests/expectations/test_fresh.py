@@ -10,9 +10,9 @@ import pytest
 from tests.lake import DAY0, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.expectations.pinned import Pinned, pin
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables import quality
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables import quality
 from tidegate.windowing.time import to_millis
 
 HOURS = ("10:00", "12:00", "14:00", "16:00")

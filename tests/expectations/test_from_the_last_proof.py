@@ -19,16 +19,16 @@ from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, Row
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.pipelines.definition import late, results
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.foreign_changes import put_back
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.compaction import COMPACTION, compact
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 NOW = 1_800_000_000_000
 

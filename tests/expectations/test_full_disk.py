@@ -11,7 +11,7 @@ import pytest
 from tests.expectations.quality_lake import session_lake
 from tests.expectations.test_quality_command import check, project
 from tests.recovery.test_faults import small_disk
-from tidegate.pipelines.tables import quality
+from tidegate.pipelines.ledger.tables import quality
 
 KB = 1024
 

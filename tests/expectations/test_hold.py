@@ -21,7 +21,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations import changed
 from tidegate.expectations.changed import Mark, changed_partitions
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.config import PartitionUnit, load_config
+from tidegate.pipelines.definition.config import PartitionUnit, load_config
 from tidegate.pipelines.errors import UsageError
 
 HOLD = 'hold = "partitions"\n'

@@ -29,10 +29,10 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
 from tidegate.expectations.pinned import CHECKSUMS, pin
 from tidegate.expectations.suites import suites
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.results import latest
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing import Accumulation, ContinuousEventTimeTrigger, Count, EventTimeSessionWindows, Windows
 
 MINUTE = timedelta(minutes=1)

@@ -11,11 +11,11 @@ import pytest
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 
 NOW = 2_000_000_000_000
 

@@ -11,10 +11,10 @@ import pytest
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.reopen.arrivals import NOW, Arrivals
+from tests.pipelines.epoch.arrivals import NOW, Arrivals
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.reopen.recompute_plan import Selection
-from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.windowing.time import to_millis
 
 

@@ -16,8 +16,8 @@ from tests.expectations.test_fresh import check, fresh, streamed
 from tests.lake import at
 from tidegate.expectations.suites import suites
 from tidegate.expectations.unexpected_rows import select
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.quality import QualityRow
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.quality import QualityRow
 
 HEAD = """
 import great_expectations as gx

@@ -19,14 +19,14 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import to_millis
 
 NOW = 2_000_000_000_000

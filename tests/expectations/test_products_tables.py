@@ -18,12 +18,12 @@ from tests.pipelines.by_hand import ByHand, Row
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, state
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.keys import key_groups
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.keys import key_groups
 from tidegate.windowing import Count, SlidingEventTimeWindows, WatermarkStrategy, Windows
 
 NOW = 1_800_000_000_000

@@ -19,13 +19,14 @@ from tidegate.expectations import docs
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.inspect.overview import docs_page
-from tidegate.pipelines.lineage.checks import check_facets
-from tidegate.pipelines.storage import arrow_schema, warehouse_of
-from tidegate.pipelines.stores.artifacts import ArtifactsInFolder
-from tidegate.pipelines.tables import quality
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.observe.inspect.overview import docs_page
+from tidegate.pipelines.observe.lineage.checks import check_facets
+from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
+from tidegate.pipelines.storage.warehouse import arrow_schema
 
 
 def project(lake: QualityLake, folder: Path) -> PipelineTables:

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 
 from tests.lake import EVENTS, at
 from tests.pipelines.by_hand import ByHand, Row
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 ROOT = Path(__file__).parent.parent.parent
 UV = str(Path(sys.executable).with_name("uv"))

@@ -20,9 +20,9 @@ from tests.packaging.environments import write_project
 from tests.test_import_rules import files, imports
 from tidegate import ApproxCountDistinct, extras
 from tidegate.extras import EXTRA_OF, is_installed, missing_extra, needs, require
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.imports import explain_import
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.imports import explain_import
 from tidegate.windowing.errors import UnsupportedOperation
 
 ROOT = Path(__file__).parent.parent.parent
@@ -162,7 +162,7 @@ def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
     script = (
         "import sys\n"
         f"sys.modules[{missing!r}] = None\n"
-        "from tidegate.pipelines.cli import run\n"
+        "from tidegate.pipelines.project.cli import run\n"
         f"sys.exit(run([{extra!r}, 'sessions', '--json']))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=CHECKOUT, capture_output=True, text=True)
@@ -173,7 +173,7 @@ def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
 
 
 def test_a_version_that_lacks_what_is_imported_names_the_extra_that_has_another() -> None:
-    frame = {"__name__": "tidegate.pipelines.metrics.meter"}
+    frame = {"__name__": "tidegate.pipelines.observe.metrics.meter"}
     with pytest.raises(ImportError) as failed:
         exec("from opentelemetry.metrics import NothingSuch", frame)
     told = str(missing_extra(failed.value, "[metrics] in tidegate.toml"))
@@ -192,7 +192,7 @@ def test_a_command_that_lacks_several_extras_names_all_of_them(monkeypatch: pyte
 
 
 def _read_a_bucket() -> object:
-    from tidegate.pipelines.storage import Warehouse
+    from tidegate.pipelines.storage.warehouse import Warehouse
 
     return Warehouse("s3://no-such-lake/warehouse").filesystem("s3://no-such-lake/warehouse/visits")
 
@@ -271,8 +271,9 @@ def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> N
     script = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({blocked}))\n"
-        "import tidegate.pipelines.testing, tidegate.pipelines.reading.target, tidegate.pipelines.run.corrections\n"
-        "from tidegate.pipelines.cli import run\n"
+        "import tidegate.pipelines.testing, tidegate.pipelines.observe.reading.target\n"
+        "import tidegate.pipelines.run.corrections\n"
+        "from tidegate.pipelines.project.cli import run\n"
         "sys.exit(run(['--help']))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)

@@ -16,7 +16,7 @@ from tests.packaging.environments import Installed, build_wheel, installed, writ
 from tests.packaging.test_extras import EXTRAS, FOR_USERS, PAGE, PROJECT
 from tests.store.server import options_of, running_server
 from tidegate.extras import needs
-from tidegate.pipelines.cli import cli
+from tidegate.pipelines.project.cli import cli
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 
@@ -156,14 +156,14 @@ def test_each_function_of_the_base_that_needs_an_extra_names_it(environment: Ins
         "import pyarrow as pa\n"
         "from pathlib import Path\n"
         "import tidegate\n"
-        "from tidegate.pipelines.config import load_config\n"
+        "from tidegate.pipelines.definition.config import load_config\n"
         "def dags():\n"
         "    from tidegate.pipelines.airflow import project_dags\n"
         "def distinct():\n"
         "    tidegate.ApproxCountDistinct('u').bind(pa.schema([('u', pa.string())])).create_accumulator()\n"
         "def measured():\n"
-        "    from tidegate.pipelines.metrics.open import check_metrics\n"
-        "    from tidegate.pipelines.config import MetricsSettings\n"
+        "    from tidegate.pipelines.observe.metrics.open import check_metrics\n"
+        "    from tidegate.pipelines.definition.config import MetricsSettings\n"
         "    check_metrics(load_config().model_copy(update={'metrics': MetricsSettings(textfile='prom')}))\n"
         "def bucket():\n"
         "    Path('in_a_bucket.toml').write_text(Path('tidegate.toml').read_text().replace(\n"
@@ -202,7 +202,7 @@ def test_spark_runs_a_backfill_and_reads_it(environment: Installed, project: Pat
     assert {(row["user"], row["events"]) for row in json.loads(shown.stdout)} == {("ann", 2), ("bob", 1)}
     environment.python(
         "from tidegate import register_format\n"
-        "from tidegate.pipelines.config import load_config\n"
+        "from tidegate.pipelines.definition.config import load_config\n"
         "from tidegate.pipelines.engine.spark.session import start_session\n"
         "spark = start_session(load_config(), 'reading')\n"
         "register_format(spark)\n"
@@ -277,8 +277,8 @@ def test_metrics_are_scraped_and_written_to_a_text_file(environment: Installed, 
     environment.python(
         "import time, urllib.request\n"
         "from visits import sessions\n"
-        "from tidegate.pipelines.config import load_config\n"
-        "from tidegate.pipelines.metrics.open import check_metrics, measured\n"
+        "from tidegate.pipelines.definition.config import load_config\n"
+        "from tidegate.pipelines.observe.metrics.open import check_metrics, measured\n"
         "config = load_config()\n"
         "check_metrics(config)\n"
         "with measured(config, 'sessions', sessions.compute, lambda: time.time_ns() // 1_000_000) as observer:\n"

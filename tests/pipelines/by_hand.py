@@ -23,11 +23,11 @@ from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.epoch.operate import job_of, markers_of
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, cut_shards
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
-from tidegate.pipelines.manifest import Interval, Manifest, PartitionWatermark, StaleInterval
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
-from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, PartitionWatermark, StaleInterval
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import to_millis
 
 Row = tuple[str, datetime, int]

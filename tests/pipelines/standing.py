@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results, windows
-from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.storage import read_table, stored_schema
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table, stored_schema
 from tidegate.windowing.time import MAX_TIMESTAMP
 from tidegate.windowing.timestamps import epoch_millis
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.config import ENVIRONMENT, Config, find_config, load_config
+from tidegate.pipelines.definition.config import ENVIRONMENT, Config, find_config, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.definition.imports import explain_import
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.imports import explain_import
-from tidegate.pipelines.storage import warehouse_of
 
 ENTRY = '[pipelines.hours]\nobject = "tidegate.pipelines.examples.flights.hours:airport_hours"\nstart = 2013-01-01\n'
 
@@ -285,7 +285,7 @@ def test_a_typo_in_object_is_told_with_what_there_is(tmp_path: Path, path: str, 
         ("tidegate.pipelines.examples.flights.hours", "write it as package.module:name"),
         ("no_such_module:hours", "No module named 'no_such_module'"),
         ("tidegate.pipelines.examples.flights.hours:ours", "has no 'ours'"),
-        ("tidegate.pipelines.names:check_name", "a function, not a Pipeline"),
+        ("tidegate.pipelines.definition.names:check_name", "a function, not a Pipeline"),
         ("tidegate.pipelines.examples.flights.hours:airport_hours", "named 'airport_hours'"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark import connect
 from tidegate.pipelines.engine.spark.connect import count_cores, is_connect, keep_alive, remote_of
 from tidegate.pipelines.engine.spark.session import ended_with, start_session

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from croniter import CroniterError, croniter
 
-from tidegate.pipelines.config.cron import check_cron, has_tick
+from tidegate.pipelines.definition.config.cron import check_cron, has_tick
 from tidegate.windowing.time import to_millis
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.hand_made import HandMade, column
-from tidegate.pipelines.delta_log import (
+from tidegate.pipelines.storage.delta_log import (
     LAST_CHECKPOINT,
     checkpoint_files,
     checkpoint_name,
@@ -24,7 +24,7 @@ from tidegate.pipelines.delta_log import (
     files_in,
     is_entry,
 )
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def test_no_other_module_names_a_file_of_a_log() -> None:
         for file in sorted((ROOT / package).rglob("*.py"))
         if "_delta_log" in (text := file.read_text()) or ":020d" in text
     ]
-    assert others == ["pipelines/delta_log.py"]
+    assert others == ["pipelines/storage/delta_log.py"]
 
 
 def test_names_tell_their_version_and_kind() -> None:

@@ -13,8 +13,8 @@ import pytest
 from tests.lake import Lake, hourly_pipeline
 from tidegate.pipelines.engine.spark import session
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.run.driver import drive
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 
 
 class Process:

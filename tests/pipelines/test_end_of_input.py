@@ -14,17 +14,17 @@ import pytest
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.quiet import quiet_pipeline
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.cli import run
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run import backfill
 from tidegate.pipelines.run.backfill import backfill as run_backfill
 from tidegate.pipelines.run.backfill import end_of_input
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing import Count, EventTimeTrigger, GlobalWindows, Windows
 from tidegate.windowing.time import MAX_TIMESTAMP
 

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 import tidegate
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
 from tidegate.pipelines.failures import in_words, told_as, way_out
-from tidegate.pipelines.stores.answers import with_way_out
+from tidegate.pipelines.storage.answers import with_way_out
 
 
 class PythonException(Exception):

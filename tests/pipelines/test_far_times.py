@@ -16,10 +16,10 @@ from tests.expectations.broken import failed_in_check
 from tests.lake import LOCAL, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.cli import run
 from tidegate.pipelines.definition.far_times import MICROS
-from tidegate.pipelines.report.answer import rows_of
-from tidegate.pipelines.storage import path_of
+from tidegate.pipelines.observe.report.answer import rows_of
+from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage.warehouse import path_of
 from tidegate.windowing import (
     Count,
     CountTrigger,

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice
 from tidegate.windowing.time import to_millis
 

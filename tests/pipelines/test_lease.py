@@ -19,10 +19,10 @@ from deltalake.exceptions import CommitFailedError
 
 from tests.lake import Clock
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
-from tidegate.pipelines.run.host import this_host
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
-from tidegate.pipelines.storage import Warehouse, active_files
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.host import this_host
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
         raise StoreFailed("the store does not answer")
 
     with monkeypatch.context() as patch, Lease(tables, "backfill", clock):
-        patch.setattr("tidegate.pipelines.run.lease._replace", fail)
+        patch.setattr("tidegate.pipelines.ledger.lease._replace", fail)
     row = read_lease(tables)
     assert row is not None
     assert row.expires_at > clock.now, "it was not given back"
@@ -191,7 +191,7 @@ def test_a_lease_that_ran_out_unnoticed_is_found_out_before_a_commit(tables: Pip
 
 
 def test_a_renewal_that_fails_is_tried_again(tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.run.lease.TIME_TO_LIVE", 30)
+    monkeypatch.setattr("tidegate.pipelines.ledger.lease.TIME_TO_LIVE", 30)
     again, tries = threading.Event(), []
 
     def renew() -> None:
@@ -249,7 +249,7 @@ def test_a_clean_up_that_meets_a_renewal_ends_no_driver(
         raise CommitFailedError("a concurrent transaction deleted data this operation read")
 
     monkeypatch.setattr(DeltaTable, "vacuum", meet_a_renewal)
-    monkeypatch.setattr("tidegate.pipelines.run.lease._COMMITS_PER_CLEANING", 1)
+    monkeypatch.setattr("tidegate.pipelines.ledger.lease._COMMITS_PER_CLEANING", 1)
     with Lease(tables, "stream", Clock()) as lease:
         lease.renew()
         assert read_lease(tables) is not None
@@ -346,15 +346,15 @@ def test_a_process_of_another_namespace_is_not_looked_for_here(
 ) -> None:
     """Containers with the network of their host have its name, and numbers of processes that mean nothing here."""
     clock = Clock()
-    monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026532201]")
+    monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532201]")
     held_by(tables, clock, process=2**22 - 7)
-    monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026532202]")
+    monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532202]")
     with pytest.raises(LeaseHeld, match=r"4026532201"), Lease(tables, "backfill", clock):
         pytest.fail("taken from a process that nobody can see from here")
 
 
 def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.run.host.os.readlink", lambda path: "pid:[4026531836]")
+    monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026531836]")
     assert this_host() == socket.gethostname()
 
 

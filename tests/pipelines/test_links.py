@@ -10,14 +10,14 @@ import pytest
 
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.backups.backup import create_backup
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.backups.backup import create_backup
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, delete_savepoint
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 NOW = 2_000_000_000_000
 CONTENT = {"key.txt": "precious", "deep/file.txt": "precious", "x.parquet": "precious"}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.names import check_name
+from tidegate.pipelines.definition.names import check_name
 
 
 @pytest.mark.parametrize("name", ["a", "aircraft_duty", "Q-1", "x" * 100])

@@ -19,7 +19,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.open_source import check_places
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing import Count, IntervalJoin, Windows
 from tidegate.windowing.errors import IllegalArgument
 

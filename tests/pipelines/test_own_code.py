@@ -22,9 +22,9 @@ from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.user_code import members_of
 from tidegate.pipelines.definition.window_shape import window_shape
+from tidegate.pipelines.epoch.recompute_plan import check_reopenable
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.inspect.explanation import explain
-from tidegate.pipelines.reopen.recompute_plan import check_reopenable
+from tidegate.pipelines.observe.inspect.explanation import explain
 from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import (
     AggregateFunction,

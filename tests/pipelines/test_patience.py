@@ -6,8 +6,8 @@ import pytest
 
 from tests.lake import LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.errors import LeaseHeld
+from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.run.driver import Patience, drive
-from tidegate.pipelines.run.lease import Lease
 
 
 def waited(lake: Lake, holder: str, seconds: float, ends_after: int) -> tuple[bool, int, list[str]]:

@@ -16,15 +16,15 @@ from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.inspect.contents import checksums, compare
-from tidegate.pipelines.inspect.waiting import open_windows
-from tidegate.pipelines.report.run import read_run
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.compatibility import check_restorable, incompatibilities
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import read_snapshot, state_rows
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, incompatibilities
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.observe.inspect.contents import checksums, compare
+from tidegate.pipelines.observe.inspect.waiting import open_windows
+from tidegate.pipelines.observe.report.run import read_run
 from tidegate.windowing.state import ValueStateDescriptor
 from tidegate.windowing.time import to_millis
 

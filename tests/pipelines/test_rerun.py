@@ -18,16 +18,16 @@ from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.plan_interval import changed_rows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Interval
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.pipelines.run.intervals import cut, parse_moment
-from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.windowing.time import from_millis, to_millis
 
 pytestmark = pytest.mark.slow

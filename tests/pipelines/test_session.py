@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, check_java, find_jars, jars_folder
 from tidegate.pipelines.engine.spark.session import (

@@ -28,13 +28,13 @@ from tidegate.pipelines.epoch.operate import operate
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, cut_shards
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.compatibility import compare, ready
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.compatibility import compare, ready
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.tables.retyped import with_renamed
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.retyped import with_renamed
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Count,

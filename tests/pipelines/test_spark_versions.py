@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.matrix import PAIRS, ROOT, Pair, split, without
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark import versions
 from tidegate.pipelines.engine.spark.jars import _artifact, resolve_jars
 from tidegate.pipelines.engine.spark.session import start_session

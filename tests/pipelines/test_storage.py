@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, read_table
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, read_table
 
 ROWS = pa.table({"n": pa.array(range(1000), pa.int64()), "name": [str(n) for n in range(1000)]})
 
@@ -104,7 +104,7 @@ def test_the_files_of_a_table_come_with_size_rows_and_bounds(tmp_path: Path) -> 
 
 READER = """
 import sys
-from tidegate.pipelines.storage import Warehouse, read_table
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 warehouse = Warehouse(sys.argv[1])
 print(len(read_table(warehouse, warehouse.open(sys.argv[2]))))
 """
@@ -133,7 +133,7 @@ def test_a_file_and_then_its_name_are_made_to_outlive_a_power_loss(
         synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
         real(descriptor)
 
-    monkeypatch.setattr("tidegate.pipelines.storage.os.fsync", fsync)
+    monkeypatch.setattr("tidegate.pipelines.storage.warehouse.os.fsync", fsync)
     warehouse = Warehouse(str(tmp_path))
     path = str(tmp_path / "t")
     warehouse.write_parquet(path, "a.parquet", ROWS)
@@ -146,5 +146,5 @@ def test_a_file_and_then_its_name_are_made_to_outlive_a_power_loss(
 
 
 def test_nothing_is_synced_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.storage.os.open", pytest.fail)
+    monkeypatch.setattr("tidegate.pipelines.storage.warehouse.os.open", pytest.fail)
     Warehouse("s3://bucket").make_commit_durable("s3://bucket/t", 3)

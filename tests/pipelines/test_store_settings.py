@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from tidegate.pipelines.errors import BucketMissing, StoreFailed, TidegateError, UsageError
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.stores.options import check
+from tidegate.pipelines.storage.options import check
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 GOOD = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "hush-0123456789", "AWS_REGION": "eu-west-1"}
 

@@ -11,7 +11,7 @@ from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, Crash, commit_to, outcome, run, source_of
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
@@ -68,8 +68,8 @@ def test_a_crash_after_its_first_commit_goes_on_with_the_new_timeline(lake: Lake
 
 
 def test_a_snapshot_of_the_old_timeline_can_still_be_restored(lake: Lake) -> None:
-    from tidegate.pipelines.snapshots.restore import restore
-    from tidegate.pipelines.snapshots.savepoint import find_snapshot
+    from tidegate.pipelines.ledger.snapshots.restore import restore
+    from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 
     before, last = outcome(lake, without=OWN), lake.snapshot(PIPELINE).manifest.epoch
     anew(lake)

@@ -24,7 +24,7 @@ from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, IntervalJoin, TumblingProcessingTimeWindows, WatermarkStrategy, Windows

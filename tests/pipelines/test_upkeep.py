@@ -12,14 +12,14 @@ from tests.lake import LOCAL, Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.arrivals import PIPELINE, copy_of, differences, outcome, run, source_of
 from tidegate.pipelines.errors import FilesMissing, Refused
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.retention import Retention
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.run import stream as upkeep
-from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream, Upkeep
-from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.retention import Retention
-from tidegate.pipelines.storage import active_files, read_table
-from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.pipelines.storage.warehouse import active_files, read_table
 
 pytestmark = pytest.mark.slow
 

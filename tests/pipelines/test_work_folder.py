@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake import LOCAL, Lake, hourly_pipeline
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.run import work_folder
 from tidegate.pipelines.run.work_folder import DAY, HourlyCleaning, clean_work
 

@@ -23,18 +23,18 @@ from tests.lake import LOCAL, Clock, Lake, at
 from tests.pipelines.looping import available
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.cli import run as tidegate
-from tidegate.pipelines.reading import read_view
-from tidegate.pipelines.reading.target import TABLES
-from tidegate.pipelines.reopen.recompute_plan import Selection
-from tidegate.pipelines.report.run import read_run
+from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import state_rows
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.observe.reading import read_view
+from tidegate.pipelines.observe.reading.target import TABLES
+from tidegate.pipelines.observe.report.run import read_run
+from tidegate.pipelines.project.cli import run as tidegate
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import state_rows
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

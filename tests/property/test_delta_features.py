@@ -20,7 +20,7 @@ from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources import source_parquet
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 INSTANT = pa.timestamp("us", tz="UTC")

@@ -21,7 +21,7 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, of_commits
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 NAMES = st.lists(
     st.tuples(

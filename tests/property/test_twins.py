@@ -31,16 +31,16 @@ from tests.pipelines.looping import available
 from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.cli import run as tidegate
-from tidegate.pipelines.inspect.waiting import open_windows
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import state_rows
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
+from tidegate.pipelines.ledger.tables.keys import digests
+from tidegate.pipelines.observe.inspect.waiting import open_windows
+from tidegate.pipelines.project.cli import run as tidegate
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import state_rows
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
-from tidegate.pipelines.tables.keys import digests
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

@@ -15,7 +15,7 @@ from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.recorded import Schemas
 from tidegate.pipelines.epoch import event_times
 from tidegate.pipelines.epoch.event_times import EventTimes, sides_of
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing import Count, IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP
 

@@ -16,10 +16,10 @@ from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
 from tests.recovery.steps import STEPS
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.base import Engine
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.head import read_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

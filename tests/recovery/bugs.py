@@ -23,11 +23,11 @@ from tidegate.pipelines.epoch import event_times
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.manifest import DataFile, Manifest
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest
+from tidegate.pipelines.ledger.snapshots import publish as publish_step
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.windowing.time import MIN_TIMESTAMP
 
 PLANNED, OPERATED, COMMITTED, RESULTS, LATE, REJECTS, EPOCHS = STEPS

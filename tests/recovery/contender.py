@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.lake import LOCAL, Clock, Lake
 from tests.recovery.arrivals import run
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.ledger.lease import Lease
 
 _PATIENCE = 60.0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tests.lake import DAY0, Lake, Row, session_pipeline
-from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.intervals import cut, parse_slice
 
 START, END = DAY0, DAY0 + timedelta(days=3)

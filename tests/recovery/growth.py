@@ -22,9 +22,9 @@ from deltalake import DeltaTable, Schema
 
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, _table, hourly_pipeline
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.run.stream import Stream, Upkeep
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 PIPELINE = hourly_pipeline(name="hours", allowed_lateness=timedelta(hours=2), parallelism=2, max_parallelism=8)
 

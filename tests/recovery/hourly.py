@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.recovery import recover
 
 NOW = 1_800_000_000_000
 """Clock of commands, int64 epoch milliseconds."""

@@ -25,16 +25,16 @@ from deltalake.table import TableAlterer
 
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, commit_to, source_of
-from tidegate.pipelines.backups.backup import POOL, content_of, list_backups
-from tidegate.pipelines.cli import run
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.backups.backup import POOL, content_of, list_backups
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, require_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
+from tidegate.pipelines.ledger.tables import commits
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run import driver, lease
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
-from tidegate.pipelines.snapshots.head import list_snapshots, require_snapshot
-from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
-from tidegate.pipelines.storage import Warehouse, read_table
-from tidegate.pipelines.tables import commits
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 
 NAME = PIPELINE.name
 MODULE = "pipelines_that_hang"

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tests.lake import LOCAL, Lake, Row, at, hourly_pipeline, session_pipeline
 from tests.recovery.arrivals import crash_after, run
-from tidegate.pipelines.snapshots.head import require_snapshot
-from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint
 from tidegate.windowing import Count, Mean, Sum, TumblingEventTimeWindows, Variance, Windows
 
 SAVEPOINT = "before-upgrade"

@@ -16,22 +16,22 @@ import pytest
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours, sessions
-from tidegate.pipelines.delta_log import LAST_CHECKPOINT, checkpoint_name
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots import commit as commit_step
-from tidegate.pipelines.snapshots import recovery
-from tidegate.pipelines.snapshots.foreign_changes import put_back
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.damaged_log import set_aside_damaged
-from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
-from tidegate.pipelines.tables.table_log import shorten_log
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots import commit as commit_step
+from tidegate.pipelines.ledger.snapshots import recovery
+from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.pipelines.ledger.tables.table_log import shorten_log
+from tidegate.pipelines.storage.delta_log import LAST_CHECKPOINT, checkpoint_name
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 pytestmark = pytest.mark.recovery
 

@@ -18,16 +18,16 @@ from tests.recovery.steps import STEPS
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.snapshots import publish as publish_step
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver
-from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.head import read_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.pipelines.epoch.plan import EpochPlan
-    from tidegate.pipelines.manifest import Manifest
+    from tidegate.pipelines.ledger.manifest import Manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.recovery]
 

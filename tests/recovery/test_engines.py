@@ -26,7 +26,7 @@ from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch import exchange
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.windowing import (

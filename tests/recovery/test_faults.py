@@ -21,14 +21,14 @@ from tests.recovery.steps import STEPS
 from tidegate.pipelines import cli
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
-from tidegate.pipelines.run.lease import LeaseRow
+from tidegate.pipelines.ledger.lease import LeaseRow
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
+from tidegate.pipelines.ledger.tables.table_log import shorten_log
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
-from tidegate.pipelines.storage import active_files, read_table
-from tidegate.pipelines.tables.pipeline_tables import ALL
-from tidegate.pipelines.tables.table_log import shorten_log
+from tidegate.pipelines.storage.warehouse import active_files, read_table
 
 pytestmark = pytest.mark.recovery
 

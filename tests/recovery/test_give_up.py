@@ -12,20 +12,20 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours, sessions
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots import commit as commit_step
-from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.line import come_back_whole
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
-from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots import commit as commit_step
+from tidegate.pipelines.ledger.snapshots import publish as publish_step
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.line import come_back_whole
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files
 
 pytestmark = pytest.mark.recovery
 
@@ -129,7 +129,7 @@ def test_what_is_given_up_is_rolled_forward_after_a_crash(by_hand: ByHand, monke
     compact(by_hand.tables, "results")
     rot(by_hand, "results")
     with monkeypatch.context() as killed:
-        killed.setattr("tidegate.pipelines.snapshots.restore.publish", _die)
+        killed.setattr("tidegate.pipelines.ledger.snapshots.restore.publish", _die)
         with pytest.raises(KeyboardInterrupt):
             back_to(by_hand, "2", [])
     hours(by_hand, 10, 11)
@@ -181,7 +181,7 @@ def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeyp
     hours(by_hand, 12)
     real = list_snapshots
     monkeypatch.setattr(
-        "tidegate.pipelines.snapshots.line.list_snapshots",
+        "tidegate.pipelines.ledger.snapshots.line.list_snapshots",
         lambda tables: [entry for entry in real(tables) if entry.manifest["epoch"] != 2],
     )
     with pytest.raises(Refused, match=r"epoch 1 can be restored without a loss"):

@@ -30,13 +30,13 @@ from tests.recovery.arrivals import (
 )
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot
-from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing import Max, Windows
 
 pytestmark = pytest.mark.recovery

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.growth import Cost, growth, run_epochs
+from tidegate.pipelines.ledger.snapshots.retention import Retention
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.run.stream import Upkeep
-from tidegate.pipelines.snapshots.retention import Retention
-from tidegate.pipelines.tables.table_log import TableLog
 
 BOUND = 1.1
 

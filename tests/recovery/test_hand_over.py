@@ -12,7 +12,7 @@ from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, 
 from tests.recovery.steps import STEPS
 from tests.recovery.test_equality import IDLENESS, commits_come_hourly
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.inspect.waiting import partitions
+from tidegate.pipelines.observe.inspect.waiting import partitions
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 

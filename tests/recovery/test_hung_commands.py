@@ -13,10 +13,10 @@ import pytest
 
 from tests.recovery.hung import COMMANDS, Hung
 from tidegate.pipelines.definition import state
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots import retention
-from tidegate.pipelines.tables import commits
-from tidegate.pipelines.tables.commits import CommitProperties, commit
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots import retention
+from tidegate.pipelines.ledger.tables import commits
+from tidegate.pipelines.ledger.tables.commits import CommitProperties, commit
 
 pytestmark = pytest.mark.recovery
 

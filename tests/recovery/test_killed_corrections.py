@@ -26,10 +26,10 @@ from tests.recovery.correcting import HOURS_BEFORE, Task, killed, pipeline_of, w
 from tests.recovery.steps import STEPS
 from tests.recovery.test_kills import victim
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tests.recovery.days import PIPELINE, published
 from tests.recovery.steps import STEPS
 from tests.recovery.test_crashes import run
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.run.lease import read_lease
+from tidegate.pipelines.ledger.lease import read_lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

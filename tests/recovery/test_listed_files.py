@@ -23,13 +23,13 @@ from tests.listed_files import ListedFiles
 from tests.recovery import arrivals
 from tests.recovery.arrivals import Crash, copy_of, crash_after, differences, outcome, rows_of, run, source_of
 from tests.recovery.steps import STEPS
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.storage import warehouse_of
 
 pytestmark = pytest.mark.recovery
 

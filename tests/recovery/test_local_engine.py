@@ -179,7 +179,7 @@ def test_a_project_runs_where_spark_is_not_installed(tmp_path: Path) -> None:
     )
     blocked = "import sys\nfor name in ('pyspark', 'delta', 'py4j'): sys.modules[name] = None\n"
     (tmp_path / "of_the_project.py").write_text(OF_THE_PROJECT)
-    run = f"{blocked}from tidegate.pipelines.cli import main\nmain()"
+    run = f"{blocked}from tidegate.pipelines.project.cli import main\nmain()"
 
     def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -19,10 +19,10 @@ from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, rows_of
 from tests.recovery.hung import CODE, COMMANDS, NAME, TOML, Hang, Hung
 from tidegate.pipelines import Pipeline, storage
-from tidegate.pipelines.delta_log import actions_in, commit_info
-from tidegate.pipelines.run.lease import TIME_TO_LIVE
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.savepoint import find_snapshot, list_savepoints
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot, list_savepoints
+from tidegate.pipelines.storage.delta_log import actions_in, commit_info
 
 pytestmark = pytest.mark.recovery
 

@@ -19,14 +19,14 @@ from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, rows_o
 from tests.recovery.steps import STEPS
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots import commit as snapshot_step
-from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.storage import path_of
-from tidegate.pipelines.tables import commits
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots import commit as snapshot_step
+from tidegate.pipelines.ledger.snapshots import publish as publish_step
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables import commits
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.storage.warehouse import path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

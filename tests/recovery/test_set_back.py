@@ -12,18 +12,18 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, hours
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.backups.cut import cut_now
-from tidegate.pipelines.delta_log import FOLDER, entry_name
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.foreign_changes import put_back
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.backups.cut import cut_now
+from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 
 pytestmark = pytest.mark.recovery
 

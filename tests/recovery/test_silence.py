@@ -13,8 +13,8 @@ import pytest
 from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.inspect.waiting import open_windows, partitions
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.observe.inspect.waiting import open_windows, partitions
 from tidegate.pipelines.run.backfill import replay
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (

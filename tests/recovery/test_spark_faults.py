@@ -17,7 +17,7 @@ from tests.recovery.fatal import Fatal
 from tests.recovery.test_faults import assert_sound, rot
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, Refused, TidegateError
-from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.windowing import TumblingEventTimeWindows, Windows
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import pytest
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, differences, outcome, rows_of, run, source_of
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.recovery
 

@@ -18,17 +18,17 @@ from tests.recovery.arrivals import copy_of, run
 from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.backups.backup import create_backup, find_backup, restore_backup
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import list_snapshots, published_by
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.storage import Warehouse, arrow_schema
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, published_by
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse, arrow_schema
 from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery

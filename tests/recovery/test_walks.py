@@ -13,10 +13,10 @@ from tests.pipelines.by_hand import START_OF_DRIVER
 from tests.recovery.walks import NOW, Walk
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots import line, recovery
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.losses import Losses
-from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots import line, recovery
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.losses import Losses
+from tidegate.pipelines.ledger.snapshots.prune import prune
 
 pytestmark = pytest.mark.recovery
 

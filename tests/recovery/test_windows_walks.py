@@ -11,12 +11,12 @@ import pytest
 
 from tests.pipelines.standing import check_windows
 from tests.recovery.walks import FORGOTTEN, Walk
-from tidegate.pipelines.config import WindowsTable
 from tidegate.pipelines.definition import windows
-from tidegate.pipelines.snapshots.publish_windows import make_windows
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.table_log import TableLog
+from tidegate.pipelines.definition.config import WindowsTable
+from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 
 pytestmark = pytest.mark.recovery
 

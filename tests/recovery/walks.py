@@ -24,21 +24,26 @@ from tests.recovery.steps import STEPS
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots import line
-from tidegate.pipelines.snapshots.foreign_changes import put_back
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.publish import publish_table
-from tidegate.pipelines.snapshots.recovery import recover
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, find_snapshot, list_savepoints
-from tidegate.pipelines.tables.compaction import compact
-from tidegate.pipelines.tables.damaged_log import set_aside_damaged
-from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
-from tidegate.pipelines.tables.table_log import TableLog
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots import line
+from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.publish import publish_table
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import (
+    create_savepoint,
+    delete_savepoint,
+    find_snapshot,
+    list_savepoints,
+)
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.windowing.time import to_millis
 
 GAP = timedelta(minutes=30)

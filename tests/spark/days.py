@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tests.lake import DAY0, Lake
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.windowing import WatermarkStrategy
 from tidegate.windowing.keys import KeySchema
 

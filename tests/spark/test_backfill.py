@@ -17,8 +17,8 @@ from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_interval import plan_interval
 from tidegate.pipelines.errors import LeaseHeld, Refused
-from tidegate.pipelines.manifest import Interval
-from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
 
 if TYPE_CHECKING:

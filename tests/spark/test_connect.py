@@ -20,9 +20,10 @@ import pytest
 from tests.lake import Lake, assert_same_windows, at
 from tests.spark.days import arrivals
 from tests.waiting import wait_until
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.engine.spark.jars import find_jars
-from tidegate.pipelines.storage import read_table, warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import read_table
 
 pytestmark = pytest.mark.spark
 
@@ -164,7 +165,7 @@ class Project:
         return cls(Lake(folder))
 
     def run(
-        self, *arguments: str, python: Sequence[str] = ("-m", "tidegate.pipelines.cli"), **environment: str
+        self, *arguments: str, python: Sequence[str] = ("-m", "tidegate"), **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the project's folder, with a script in Python that runs it."""
         inherited = {name: text for name, text in os.environ.items() if name != "SPARK_REMOTE"}

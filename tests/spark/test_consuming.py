@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 
 from tests.lake import Lake, at
 from tests.pipelines.looping import available
-from tests.pipelines.reading.targets import project
-from tidegate.pipelines.snapshots.restore import restore
+from tests.pipelines.observe.reading.targets import project
+from tidegate.pipelines.ledger.snapshots.restore import restore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

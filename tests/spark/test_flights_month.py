@@ -17,7 +17,7 @@ from benchmarks.quality import quality_run
 from tests import flights_oracle
 from tests.lake import Lake, assert_same_windows, conserved
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.config import FILE_NAME
+from tidegate.pipelines.definition.config import FILE_NAME
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import SCHEMA, load_flights, read_flights

@@ -10,7 +10,7 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.reading.targets import visits_of
+from tests.pipelines.observe.reading.targets import visits_of
 from tidegate import register_format
 from tidegate.pipelines.definition import results
 

@@ -17,8 +17,8 @@ from tests.named_files import add_file
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.recompute_plan import Selection
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows

@@ -12,11 +12,11 @@ import pytest
 
 from tests.lake import DAY0, Lake, at, conserved, hourly_pipeline, session_pipeline, windows_of
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import load_flights
-from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, WatermarkStrategy, Windows
 

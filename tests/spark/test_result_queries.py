@@ -11,12 +11,12 @@ from deltalake import write_deltalake
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.tables.sessions import sessions_of
+from tests.pipelines.ledger.tables.sessions import sessions_of
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.epochs import SCHEMA as EPOCHS
-from tidegate.pipelines.reading.queries import DIALECTS, ResultQueries
-from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.observe.reading.queries import DIALECTS, ResultQueries
 from tidegate.windowing import Accumulation
 from tidegate.windowing.time import to_millis
 

@@ -130,7 +130,7 @@ def test_it_runs_a_backfill_over_a_source_of_its_own_and_reads_it(python: str, p
     listed(lake)
 
     def tidegate(*arguments: str) -> Any:
-        return answer(run(python, project, "-m", "tidegate.pipelines.cli", *arguments, "--json"))
+        return answer(run(python, project, "-m", "tidegate", *arguments, "--json"))
 
     steps = [step["does"] for step in tidegate("explain", "clicks")["steps"]]
     assert steps[1].startswith("read the files of events.list: key user")

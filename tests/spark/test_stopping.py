@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
-from tests.pipelines.cli.project import CODE, SPARK_TOML
+from tests.pipelines.project.cli.project import CODE, SPARK_TOML
 from tidegate.pipelines.errors import Stopped
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.lease import read_lease, request_stop
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut, parse_slice
-from tidegate.pipelines.run.lease import read_lease, request_stop
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
-# In every run tests/pipelines/cli/test_stream.py sends both signals to the command, without a JVM, and the tests below
-# ask epochs at work to stop.
+# In every run tests/pipelines/project/cli/test_stream.py sends both signals to the command, without a JVM,
+# and the tests below ask epochs at work to stop.
 @pytest.mark.long
 def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_lease_back(tmp_path: Path) -> None:
     project, source = tmp_path / "project", Lake(tmp_path / "project")
@@ -39,7 +39,7 @@ def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_l
     source.append(("ann", at("08:00"), 8), ("ann", at("10:00"), 10))
     (project / "tidegate.toml").write_text(SPARK_TOML)
     (project / "of_the_project.py").write_text(CODE)
-    command = [sys.executable, "-m", "tidegate.pipelines.cli", "stream", "sessions", "--interval", "1s"]
+    command = [sys.executable, "-m", "tidegate", "stream", "sessions", "--interval", "1s"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(project)])}
     with subprocess.Popen(
         command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -23,7 +23,7 @@ from tests.lake import (
     windows_of,
 )
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.lake import Lake, at
-from tests.pipelines.cli.project import SPARK_TOML
+from tests.pipelines.project.cli.project import SPARK_TOML
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -63,7 +63,7 @@ class Command:
         words = [
             sys.executable,
             "-m",
-            "tidegate.pipelines.cli",
+            "tidegate.pipelines.project.cli",
             *self.arguments,
             "--config",
             str(self.folder / "tidegate.toml"),

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.head import list_snapshots
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.windowing.time import to_millis
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ def files(by_hand: ByHand) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     "vacuumed",
-    # tests/pipelines/snapshots/test_old_snapshots.py has the vacuum of deltalake in every run.
+    # tests/pipelines/ledger/snapshots/test_old_snapshots.py has the vacuum of deltalake in every run.
     [(), pytest.param(ALL, marks=pytest.mark.long)],
     ids=["no table", "all tables"],
 )

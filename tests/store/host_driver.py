@@ -6,11 +6,11 @@ import sys
 import threading
 from pathlib import Path
 
-from tidegate.pipelines.config import load_config
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
 if __name__ == "__main__":
     ended = threading.Event()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.elsewhere import Hosts
-from tidegate.pipelines.config import ENVIRONMENT, load_config
+from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 
 if __name__ == "__main__":
     name, config, pipeline, run, *command = sys.argv[1:]

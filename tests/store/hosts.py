@@ -9,9 +9,9 @@ from typing import Any
 from tests.dags.test_operator import Store, context
 from tests.store.server import options_of
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.config import load_config
-from tidegate.pipelines.storage import warehouse_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
 TASK = "visits__stream/manual__1/stream"
 AWAY = "away"

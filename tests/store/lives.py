@@ -15,8 +15,8 @@ import pytest
 
 from tests.lake import Clock, Lake
 from tests.store.server import S3Server
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.project.cli import run
 
 MODULE = "pipelines_of_a_life"
 

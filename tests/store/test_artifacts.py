@@ -21,19 +21,13 @@ from tests.store.server import S3Server, options_of
 from tidegate.expectations.docs import write_page
 from tidegate.pipelines.airflow.alarms import Alarm
 from tidegate.pipelines.airflow.operator import CommandRefused
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.inspect.overview import docs_page, pipeline_overview, report_page
+from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_overview, report_page
+from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run.work_folder import DAY, clean_artifacts
-from tidegate.pipelines.stores.artifacts import (
-    ALARMS,
-    Artifacts,
-    ArtifactsInFolder,
-    ArtifactsInStore,
-    artifacts_of,
-    report_name,
-)
+from tidegate.pipelines.storage.artifacts import ALARMS, Artifacts, ArtifactsInFolder, ArtifactsInStore, report_name
 
 
 def in_bucket(bucket: str, endpoint: str, **options: str) -> ArtifactsInStore:
@@ -149,7 +143,7 @@ def test_old_alarms_are_removed_and_younger_ones_stay(artifacts: Artifacts) -> N
 
 
 def test_a_journal_in_a_folder_has_two_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.stores.artifacts._LARGEST_JOURNAL", 6)
+    monkeypatch.setattr("tidegate.pipelines.storage.artifacts._LARGEST_JOURNAL", 6)
     folder = ArtifactsInFolder(tmp_path)
     for number in range(5):
         folder.add_line(ALARMS, str(number), datetime.now(UTC))

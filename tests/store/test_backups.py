@@ -15,12 +15,12 @@ from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tests.store.test_commits import run_until_done
-from tidegate.pipelines.backups import renamed
-from tidegate.pipelines.backups.backup import create_backup, find_backup, restore_backup
-from tidegate.pipelines.backups.cut import cut_now
-from tidegate.pipelines.backups.renamed import copy_tables, finish, remove_tables
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.backups import renamed
+from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
+from tidegate.pipelines.ledger.backups.cut import cut_now
+from tidegate.pipelines.ledger.backups.renamed import copy_tables, finish, remove_tables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 def test_tables_in_a_bucket_come_back_object_by_object(

@@ -18,14 +18,14 @@ from tests.recovery.arrivals import PIPELINE, differences, outcome, source_of
 from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
-from tidegate.pipelines.config import RESERVED
 from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.config import RESERVED
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.failures import is_from_beneath
-from tidegate.pipelines.run.conditional_writes import check_conditional_writes
-from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.stores.object_files import ObjectFiles
+from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.storage.object_files import ObjectFiles
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 @pytest.fixture

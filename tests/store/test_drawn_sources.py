@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from tests.property import test_delta_features, test_file_names
 from tests.store.lives import upload
 from tests.store.server import S3Server, options_of
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 Brought = Callable[[Path], Warehouse]
 ROOT = "lake of é, a+b=c & d~'(e);@!$"

@@ -14,11 +14,11 @@ import pytest
 
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
-from tidegate.pipelines.delta_log import LAST_CHECKPOINT
 from tidegate.pipelines.errors import Refused, StoreFailed, UsageError
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.stores.options import settings_of
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.delta_log import LAST_CHECKPOINT
+from tidegate.pipelines.storage.options import settings_of
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 ROWS = pa.table({"n": pa.array(range(1000), pa.int64())})
 QUICK = {"max_retries": "1", "retry_timeout": "5s", "timeout": "1s", "backoff_config.init_backoff": "10ms"}

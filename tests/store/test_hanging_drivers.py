@@ -22,7 +22,7 @@ from tests.store.lives import upload
 from tests.store.server import S3Server, options_of
 from tests.waiting import wait_until
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, LeaseRow
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, LeaseRow
 
 pytestmark = [pytest.mark.recovery, pytest.mark.long]
 

@@ -24,8 +24,8 @@ from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.operator import CommandFailed, TidegateOperator
 from tidegate.pipelines.airflow.process import LOST, RUNNING, ProcessHandle, Run
 from tidegate.pipelines.airflow.run_files import CopyOfRun
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, LeaseRow, read_lease
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, LeaseRow, read_lease
 from tidegate.pipelines.run.stopping import stop_driver
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +175,7 @@ def test_a_driver_on_a_host_of_its_own_is_ended_or_taken_over_from_another(
                 planted.setattr(
                     Hosts, "run_of", lambda hosts, handle: replace(of_hosts(hosts, handle), clock=lambda: beat + 130)
                 )
-                planted.setattr("tidegate.pipelines.run.driver.system_clock", lambda: until)
+                planted.setattr("tidegate.pipelines.ledger.host.system_clock", lambda: until)
                 assert task.execute(in_airflow(2, store))["epoch"] == 7, "its own command"
 
 

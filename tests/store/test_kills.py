@@ -36,8 +36,8 @@ IMPORTED_LATE = (
     "pyarrow.dataset",
     "tidegate.pipelines.sources.delta.changes",
     "tidegate.pipelines.sources.delta.reader",
-    "tidegate.pipelines.stores.object_files",
-    "tidegate.pipelines.tables.checksum",
+    "tidegate.pipelines.storage.object_files",
+    "tidegate.pipelines.ledger.tables.checksum",
 )
 """Modules that a stream imports on its way."""
 

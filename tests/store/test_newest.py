@@ -10,9 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.store.proxy import Proxy
 from tests.store.server import options_of
-from tidegate.pipelines.delta_log import FOLDER, entry_name
-from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables.newest import newest
+from tidegate.pipelines.ledger.tables.newest import newest
+from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 ROWS = pa.table({"n": pa.array([1], pa.int64())})
 VERSIONS = 8

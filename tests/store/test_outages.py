@@ -15,7 +15,7 @@ from tests.store.lives import Life, modules_of_projects, rows_left, upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.errors import REFUSED, USAGE
-from tidegate.pipelines.run.lease import LeaseRow
+from tidegate.pipelines.ledger.lease import LeaseRow
 
 pytestmark = [pytest.mark.recovery, pytest.mark.long, pytest.mark.timeout(3600)]
 

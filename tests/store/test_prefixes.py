@@ -9,9 +9,9 @@ import pytest
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.store.server import S3Server, options_of
-from tidegate.pipelines.snapshots.head import published_by
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.ledger.snapshots.head import published_by
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 @pytest.mark.parametrize("prefix", ["a:b", "a=b;c:d/e"])

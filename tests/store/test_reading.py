@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.reading.query import Query, values_of
+from tests.pipelines.observe.reading.query import Query, values_of
 from tests.store.server import S3Server, options_of
 from tidegate import read_view
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 

@@ -57,7 +57,7 @@ def test_requests_of_an_epoch_do_not_grow_with_history_and_are_those_of_the_docs
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Renewals of the lease, which come by time and not by epoch, have a row of their own in the docs.
-    monkeypatch.setattr("tidegate.pipelines.run.lease.TIME_TO_LIVE", 24 * 3_600_000)
+    monkeypatch.setattr("tidegate.pipelines.ledger.lease.TIME_TO_LIVE", 24 * 3_600_000)
     counts = requests_of_epochs(server, proxy, bucket, tmp_path, commits)
     early, late = spent(counts[10:20]), spent(counts[-10:])
     assert late[0] <= early[0] * 1.05

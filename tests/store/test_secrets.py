@@ -24,13 +24,14 @@ from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
 from tidegate.pipelines import airflow
 from tidegate.pipelines.airflow import connections, process
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.cli import run
-from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.definition.config import Config, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.storage import Warehouse, warehouse_of
-from tidegate.pipelines.stores import credentials
-from tidegate.pipelines.stores.credentials import complete, masked
-from tidegate.pipelines.stores.options import check, settings_of
+from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage import credentials
+from tidegate.pipelines.storage.credentials import complete, masked
+from tidegate.pipelines.storage.options import check, settings_of
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 TOKEN = "token/Of+A/Session/0123456789"
 HADOOP_SECRET = "hush/of+Hadoop/0123456789"
@@ -344,7 +345,7 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
         [
             sys.executable,
             "-m",
-            "tidegate.pipelines.cli",
+            "tidegate.pipelines.project.cli",
             "runs",
             "hours",
             "--json",
@@ -362,7 +363,7 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
             except psutil.Error:
                 continue
     assert process.Run(handle).exit_code() == 0, handle.log.read_text()
-    assert any("tidegate.pipelines.cli runs hours" in line for line in lines)
+    assert any("tidegate.pipelines.project.cli runs hours" in line for line in lines)
     assert SECRET not in " ".join([*lines, *shown, str(handle.to_dict())])
     assert list(with_the_secret(server, bucket, tmp_path)) == []
 
@@ -380,7 +381,7 @@ def test_a_run_with_spark_shows_no_secret_on_a_command_line_and_leaves_none_in_a
     life.file.write_text(written)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "tidegate.pipelines.cli", "stream", "hours", "--available-now"]
+    command = [sys.executable, "-m", "tidegate", "stream", "hours", "--available-now"]
     environment = {"SPARK_LOCAL_DIRS": str(scratch), "TMPDIR": str(scratch)}
     handle = process.start([*command, "--config", str(life.file)], tmp_path / "runs" / "1", environment)
     lines: set[str] = set()

@@ -22,10 +22,9 @@ from tidegate.pipelines.airflow.operator import CommandRefused, TidegateOperator
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, SUCCEEDED, ProcessHandle
 from tidegate.pipelines.airflow.run_files import PART, CopyOfRun, FolderOfRun
 from tidegate.pipelines.airflow.supervisor import Copying
-from tidegate.pipelines.run.driver import system_clock
-from tidegate.pipelines.run.host import this_host
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, read_lease
-from tidegate.pipelines.stores.artifacts import ArtifactsInStore
+from tidegate.pipelines.ledger.host import system_clock, this_host
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease, read_lease
+from tidegate.pipelines.storage.artifacts import ArtifactsInStore
 
 
 @pytest.fixture(params=["store", "mount"])
@@ -156,7 +155,7 @@ def test_a_run_without_signs_of_life_runs_as_long_as_it_holds_the_lease(here: Pa
         assert late.status() == LOST, "another run of that host"
     now = [system_clock()]
     with held_far_away(here, 12, lambda: now[0]) as lease, pytest.MonkeyPatch.context() as planted:
-        planted.setattr("tidegate.pipelines.run.driver.system_clock", lambda: now[0])
+        planted.setattr("tidegate.pipelines.ledger.host.system_clock", lambda: now[0])
         assert late.status() == RUNNING
         assert not late.is_supervised()
         now[0] += TIME_TO_LIVE + 1

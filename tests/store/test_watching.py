@@ -16,9 +16,9 @@ from tests.recovery import arrivals
 from tests.store.proxy import Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of
 from tidegate.pipelines.airflow.hook import WarehouseHook
-from tidegate.pipelines.config import load_config
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.sources.watched import note_sources
 

@@ -19,10 +19,10 @@ from tests.recovery.tables_of_0_1 import HOURS, SAVEPOINT, SESSIONS
 from tests.store.lives import Life, modules_of_projects, rows_left, unequal, upload
 from tests.store.server import SECRET, S3Server, options_of
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FILE, KEPT, MARKER, PACK, PARTITION, PATH, PLACE, ROW, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.engine.base import PACKED, Batches, Names, Run, heaped

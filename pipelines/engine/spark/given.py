@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark.connect import is_connect
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.engine.spark.session import SESSION

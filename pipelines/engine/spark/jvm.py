@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.base import settings_of
 from tidegate.pipelines.engine.spark.connect import remote_of
 

@@ -16,7 +16,7 @@ from socketserver import BaseServer
 from typing import TYPE_CHECKING
 
 from tidegate.extras import require
-from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.class_archive import java_options
 from tidegate.pipelines.engine.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
@@ -24,7 +24,7 @@ from tidegate.pipelines.engine.spark.jars import check_java, find_jars
 from tidegate.pipelines.engine.spark.shipping import is_local, search_path, ship
 from tidegate.pipelines.engine.spark.versions import check_spark
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.stores.credentials import remember
+from tidegate.pipelines.storage.credentials import remember
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

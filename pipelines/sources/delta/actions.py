@@ -9,9 +9,9 @@ from dataclasses import replace
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from tidegate.pipelines.delta_log import Action
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.storage.delta_log import Action
 from tidegate.windowing.time import Millis
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tidegate.pipelines.delta_log import Action, commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
 from tidegate.pipelines.sources.delta.actions import commit_time, number_of_rows, number_stored
 from tidegate.pipelines.sources.delta.reader import CAME, DELETED, DELETED_BESIDE, GONE, PARTITION, SIDE
 from tidegate.pipelines.sources.delta.table_facts import details_of
+from tidegate.pipelines.storage.delta_log import Action, commit_info
 
 _File: TypeAlias = tuple[str, str]
 """Path and deletion vector of a file: with another vector it has other rows."""

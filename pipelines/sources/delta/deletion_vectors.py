@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from tidegate.pipelines.sources.rules import Int64s
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 _INLINE, _RELATIVE, _ABSOLUTE = "i", "u", "p"
 _MAGIC = 1_681_511_377

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
+from tidegate.pipelines.definition.names import check_address
 from tidegate.pipelines.definition.source import TimeUnit
-from tidegate.pipelines.names import check_address
 from tidegate.windowing.errors import IllegalArgument
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.base import Source
     from tidegate.pipelines.sources.watched import WatchedSource
-    from tidegate.pipelines.storage import Warehouse
+    from tidegate.pipelines.storage.warehouse import Warehouse
 
 Reader = Literal["auto", "spark"]
 

@@ -20,7 +20,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
-from tidegate.pipelines.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.base import ChangeGone, MissingSource, SparkTable
@@ -38,7 +37,8 @@ from tidegate.pipelines.sources.delta.changes import Changes, changed_files, che
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
 from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, check_position, details_of, way_to_open
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.delta_log import FOLDER, Action, entry_versions
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.pipelines.delta_log import FOLDER, checkpoint_versions, entry_versions
 from tidegate.pipelines.sources.delta.actions import changes_data, commit_time
 from tidegate.pipelines.sources.delta.changes import removes_data
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.delta_log import FOLDER, checkpoint_versions, entry_versions
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis
 
 _MAY_WAIT: Millis = 86_400_000

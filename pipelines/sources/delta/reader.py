@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.parquet_reader import WaysOut, open_parquet
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import StoredField, filled
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 PARTITION, DELETED = "partitionValues", "deletionVector"
 """Details of a file: fields of its add action in the log."""

@@ -18,7 +18,7 @@ from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.delta.reader import DETAILS, PARTITION, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import stored_fields, stored_name
-from tidegate.pipelines.storage import Warehouse, arrow_schema
+from tidegate.pipelines.storage.warehouse import Warehouse, arrow_schema
 
 _READ = frozenset(
     {

@@ -29,13 +29,13 @@ from tests.pipelines.looping import available
 from tests.recovery.steps import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.savepoint import find_snapshot
 from tidegate.windowing import (
     Count,
     CountTrigger,

@@ -23,16 +23,16 @@ from tests.pipelines.changes.lakes import (
 )
 from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.epoch import panes as panes_of_plans
+from tidegate.pipelines.epoch.panes import NearPanes
 from tidegate.pipelines.errors import LeaseHeld, Refused
-from tidegate.pipelines.reopen import panes as panes_of_plans
-from tidegate.pipelines.reopen.panes import NearPanes
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.ledger.snapshots import publish as publish_step
+from tidegate.pipelines.ledger.snapshots.forget import Forgotten, forget
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.driver import Driver
-from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.snapshots import publish as publish_step
-from tidegate.pipelines.snapshots.forget import Forgotten, forget
-from tidegate.pipelines.snapshots.head import read_snapshot, state_rows
 
 NOW = 2_000_000_000_000
 WAITING = session_pipeline(source=CORRECTING, name="waiting", allowed_lateness=9 * 3_600_000)

@@ -19,16 +19,16 @@ from tests.pipelines.looping import available
 from tests.recovery.steps import STEPS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
+from tidegate.pipelines.ledger.tables.late_rows import Departing
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.forget import forget
-from tidegate.pipelines.snapshots.prune import prune
-from tidegate.pipelines.snapshots.restore import restore
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
-from tidegate.pipelines.tables.late_rows import Departing
 
 PIPELINES = pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
 DAY = 86_400_000

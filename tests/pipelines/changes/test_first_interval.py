@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.recompute_plan import Selection
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.snapshots.retention import Retention, vacuum
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, TumblingEventTimeWindows, Windows
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

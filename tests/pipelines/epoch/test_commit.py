@@ -9,7 +9,7 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 
 
 def versions(by_hand: ByHand) -> dict[str, int]:

@@ -6,7 +6,7 @@ from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.epoch import plan
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import PartitionWatermark
+from tidegate.pipelines.ledger.manifest import PartitionWatermark
 
 
 def test_a_column_of_too_many_source_partitions_is_refused_before_anything_is_computed(

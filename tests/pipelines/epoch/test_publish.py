@@ -7,12 +7,12 @@ import pytest
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest, StaleInterval
-from tidegate.pipelines.snapshots import publish as step
-from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.snapshots.publish import publish, publish_table
-from tidegate.pipelines.tables.commits import Outrun
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.ledger.manifest import Manifest, StaleInterval
+from tidegate.pipelines.ledger.snapshots import publish as step
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
+from tidegate.pipelines.ledger.tables.commits import Outrun
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 
 
 def fired(by_hand: ByHand, parent: Snapshot | None = None) -> Manifest:

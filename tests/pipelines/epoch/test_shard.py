@@ -18,7 +18,7 @@ from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.epoch.operate import job_of, markers_of
 from tidegate.pipelines.epoch.shard import run_shard
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.windowing import Max, TumblingEventTimeWindows, Windows
 from tidegate.windowing.time import to_millis
 

@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 
 import tidegate
 from tests.lake import Lake, at, session_pipeline
-from tests.pipelines.cli.project import Project as CommandLine
+from tests.pipelines.project.cli.project import Project as CommandLine
 from tidegate import Project
-from tidegate.pipelines.cli import _COMMANDS, cli
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.ledger.tables.keys import KeySchema, key_of_texts
+from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.project.cli import _COMMANDS, cli
 from tidegate.pipelines.project.given import KeyText, key_text, length_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
-from tidegate.pipelines.report.answer import Answer
-from tidegate.pipelines.tables.keys import KeySchema, key_of_texts
 
 DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]

@@ -21,7 +21,7 @@ from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 COLUMNS = [column("user", "string"), column("at", "timestamp"), column("value", "long")]

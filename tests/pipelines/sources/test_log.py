@@ -15,7 +15,7 @@ from tests.lake import EVENTS, at
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tidegate.pipelines.delta_log import entry_name
 from tidegate.pipelines.sources.delta.news import LogNews
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.delta_log import entry_name
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 ROWS = pa.table({"user": ["ann", "bob"], "value": [1, 2]})
 

@@ -19,7 +19,7 @@ from tests.recovery.arrivals import run
 from tests.recovery.test_listed_files import listed
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.sources.commits import FilePart, SourceFile
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.source_parquet import constant
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 INSTANT, WALL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")

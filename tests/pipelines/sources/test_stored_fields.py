@@ -19,7 +19,7 @@ from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.table_columns import stored_fields
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 INSTANT = pa.timestamp("us", tz="UTC")

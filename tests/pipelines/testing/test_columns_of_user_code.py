@@ -24,7 +24,7 @@ from tidegate import (
     WatermarkStrategy,
     Windows,
 )
-from tidegate.pipelines.inspect.explanation import explain
+from tidegate.pipelines.observe.inspect.explanation import explain
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing.errors import IllegalArgument
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import tidegate.pipelines.testing.harness
+import tidegate.pipelines.project.harness
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
@@ -303,7 +303,7 @@ def test_a_pipeline_that_does_not_fit_its_source_is_refused_as_before_a_run() ->
 
 
 def test_the_example_of_the_module_holds() -> None:
-    assert doctest.testmod(tidegate.pipelines.testing.harness).failed == 0
+    assert doctest.testmod(tidegate.pipelines.project.harness).failed == 0
 
 
 def test_the_harness_starts_no_jvm_and_loads_no_spark() -> None:

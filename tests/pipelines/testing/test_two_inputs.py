@@ -14,8 +14,8 @@ import pytest
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables.keys import key_columns
 from tidegate.pipelines.sources.delta.description import DeltaSource
-from tidegate.pipelines.tables.keys import key_columns
 from tidegate.pipelines.testing import PipelineHarness, SourceColumns
 from tidegate.windowing import (
     CoProcess,

@@ -1,0 +1,40 @@
+"""tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
+
+DAG files and the command line read only this file, so a project adds its pipelines here and needs no other change.
+Importing this room does not import Spark.
+"""
+
+from tidegate.pipelines.definition.config.file import ENVIRONMENT, config_of, find_config, load_config
+from tidegate.pipelines.definition.config.settings import (
+    ANY_START,
+    FILE_NAME,
+    LEASE_NOTE,
+    RESERVED,
+    Config,
+    EngineName,
+    MetricsSettings,
+    Notifier,
+    PartitionUnit,
+    PipelineEntry,
+    SourceAsset,
+    WindowsTable,
+)
+
+__all__ = [
+    "ANY_START",
+    "ENVIRONMENT",
+    "FILE_NAME",
+    "LEASE_NOTE",
+    "RESERVED",
+    "Config",
+    "EngineName",
+    "MetricsSettings",
+    "Notifier",
+    "PartitionUnit",
+    "PipelineEntry",
+    "SourceAsset",
+    "WindowsTable",
+    "config_of",
+    "find_config",
+    "load_config",
+]

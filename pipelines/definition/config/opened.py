@@ -1,0 +1,44 @@
+"""The warehouse and the artifacts of a project, as its settings name them.
+
+The stores are imported on use: reading tidegate.toml alone must stay fast.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.pipelines.definition.config.settings import Config
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.storage.artifacts import Artifacts
+    from tidegate.pipelines.storage.warehouse import Warehouse
+
+
+def warehouse_of(config: Config) -> Warehouse:
+    """Return the warehouse that tidegate.toml names.
+
+    Raises:
+        UsageError: the credentials of its object store can't be had.
+    """
+    from tidegate.pipelines.storage.credentials import complete
+    from tidegate.pipelines.storage.warehouse import Warehouse, is_local
+
+    places = (config.warehouse_uri, config.backups_uri or "")
+    in_bucket = next((place for place in places if not is_local(place)), "")
+    return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection, in_bucket))
+
+
+def artifacts_of(config: Config) -> Artifacts:
+    """Return the artifacts of a project.
+
+    Raises:
+        UsageError: the credentials of their object store can't be had.
+    """
+    from tidegate.pipelines.storage.artifacts import ArtifactsInFolder, ArtifactsInStore
+    from tidegate.pipelines.storage.credentials import complete
+
+    if "://" not in config.artifacts_uri:
+        return ArtifactsInFolder(Path(config.artifacts_uri))
+    options = complete(config.storage_options, config.connection, config.artifacts_uri)
+    return ArtifactsInStore(config.artifacts_uri, options)

@@ -1,0 +1,407 @@
+"""The settings of tidegate.toml, checked when the file is read: the warehouse, Spark's settings and the pipelines."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from tidegate.pipelines.definition.config.cron import check_cron
+from tidegate.pipelines.definition.imports import explain_import, similar
+from tidegate.pipelines.definition.names import check_address, check_name, listed
+from tidegate.pipelines.errors import TidegateError, UsageError
+
+FILE_NAME = "tidegate.toml"
+LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
+"""Variable that names a file. A command that drives a pipeline notes there from when until when it held the lease."""
+
+RESERVED = "_tidegate"
+"""Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
+
+ANY_START = datetime.min.replace(tzinfo=UTC)
+"""`start` of a pipeline that has none: its backfill may begin anywhere."""
+
+IN_CODE = "Project(pipelines=[...])"
+"""`object` of a pipeline that was given as a value."""
+
+_NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError('give the name of a time zone, such as "Europe/Berlin"') from None
+    return value
+
+
+def _function(value: str) -> str:
+    module, _, name = value.partition(":")
+    if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ValueError('write it as "package.module:name"')
+    return value
+
+
+def _moment(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(_NO_MOMENT) from None
+    elif not hasattr(value, "year"):
+        raise ValueError(_NO_MOMENT)
+    elif not isinstance(value, datetime) and hasattr(value, "year"):
+        value = datetime(value.year, value.month, value.day)  # type: ignore[attr-defined]
+    return value
+
+
+def _address(value: object) -> object:
+    """Return `host:port`; a port alone is one of loopback."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    host, _, port = text.rpartition(":")
+    if "/" in host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError('give a port, such as 9464, or an address, such as "0.0.0.0:9464"')
+    return f"{host or '127.0.0.1'}:{port}"
+
+
+def _collector(value: str) -> str:
+    """Return the address of a collector, without a slash at its end."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("give the address of the collector, such as http://localhost:4318")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("an address with a user or a password: give credentials in OTEL_EXPORTER_OTLP_HEADERS")
+    return value.rstrip("/")
+
+
+def _folder(value: str) -> str:
+    if not value.strip() or "://" in value:
+        raise ValueError('give a folder of this host, such as "metrics" or "/var/lib/tidegate"; no URI')
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""A date or date-time of TOML; without a zone it is in the pipeline's `timezone`."""
+
+
+Cron: TypeAlias = Annotated[str, AfterValidator(check_cron)]
+"""A cron expression, or a preset such as `@daily`."""
+
+
+Place: TypeAlias = Annotated[str, AfterValidator(check_address)]
+"""A folder, or a URI in an object store."""
+
+
+Folder: TypeAlias = Annotated[str, AfterValidator(_folder)]
+"""A folder of this host."""
+
+
+EngineName: TypeAlias = Literal["spark", "local"]
+"""Name of an engine."""
+
+PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
+"""Length of a partition of event time."""
+
+
+class Notifier(BaseModel):
+    """A notifier of Airflow, called when an incident begins and when it ends; the other keys are its arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    notifier: Annotated[str, AfterValidator(_function)]
+    """Place of the class: `package.module:name`."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the class."""
+        return dict(self.model_extra or {})
+
+
+class SourceAsset(BaseModel):
+    """An asset of Airflow whose name is not its URI."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str
+    uri: str
+
+
+class WindowsTable(BaseModel):
+    """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window that stands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    enabled: bool = True
+    """False makes no such table."""
+    partition_by: Literal["day", "month", "none"] = "none"
+    """Partitions of the table, by the start of the windows in UTC."""
+    early: bool = False
+    """True has speculative panes too: a window stands once it fired."""
+
+
+class PipelineEntry(BaseModel):
+    """One `[pipelines.NAME]` of tidegate.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    object: str
+    """Place of the Pipeline value: `package.module:name`."""
+    start: Moment
+    """First event time of the backfill; an interval before it is a usage error."""
+    end: Moment | None = None
+    """End of event time, for data that is complete; None for no end."""
+    catchup: bool = True
+    """True lets Airflow schedule every interval since `start`, in order; with False you create the backfill."""
+    schedule: Cron = "0 0 * * *"
+    """Cron expression of the backfill; the data interval between two ticks is the slice."""
+    stream_schedule: Cron = "*/15 * * * *"
+    """Cron expression of the scheduled stream."""
+    stream_mode: Literal["available-now", "continuous"] = "available-now"
+    """`available-now` for runs that read what is there, `continuous` for one long run that is started by hand."""
+    stream_on: Literal["schedule", "commits", "both"] = "schedule"
+    """Start of a run of the stream: on `stream_schedule`, for commits of the source, or for either."""
+    look_seconds: float = Field(default=10, ge=1)
+    """Seconds between two looks for commits of the source, if they start the stream."""
+    reopen_schedule: Cron | None = None
+    """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
+    full_check_schedule: Cron | None = None
+    """Cron expression of the DAG that checks every window and reads every file; None makes no such DAG."""
+    maintenance_schedule: Cron | None = None
+    """Cron expression of the DAG that optimizes and vacuums the tables; None makes no such DAG."""
+    maintenance_savepoints: int = Field(default=0, ge=0)
+    """Number of savepoints that the maintenance DAG keeps, a new one in each run; 0 makes none."""
+    backfill_events: bool = True
+    """False holds the events of final windows back while backfills run; the next check of another DAG announces all."""
+    max_lag_minutes: float | None = Field(default=None, gt=0)
+    """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
+    owner: str = "airflow"
+    """Owner of the tasks in Airflow, and in alarms."""
+    timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    """Time zone of the cron expressions, and of `start` and `end` where they name none."""
+    queue: str | None = None
+    """Queue of the tasks, for executors that have queues; None takes Airflow's default."""
+    executor_config: dict[str, Any] = {}
+    """`executor_config` of the tasks, for Airflow's executor."""
+    notifiers: tuple[Notifier, ...] = ()
+    """Notifiers of Airflow that are called when an incident begins and when it ends."""
+    on_failure: str | None = None
+    """Function that is called with a dict when an incident begins and when it ends: `package.module:function`."""
+    pool: str = "default_pool"
+    """Airflow pool in which its Spark runs take a slot."""
+    suite: str | None = None
+    """Place of the expectation suite: `package.module:name`."""
+    asset_partitions: PartitionUnit | Literal["none"] = "day"
+    """Partitions that the events of the final windows name, by the start of the windows in UTC."""
+    hold: Literal["asset", "partitions"] = "asset"
+    """Events that a failed check holds back: all, or those of the partitions with failing windows of its own suite."""
+    source_assets: tuple[str | SourceAsset, ...] = ()
+    """Assets of Airflow that the source is, as the DAGs that fill it name them: a URI, or a table of name and uri."""
+    retain_snapshots: int = Field(default=10, ge=1)
+    """Smallest number of snapshots that a clean-up keeps, the newest ones."""
+    retain_days: int = Field(default=7, ge=0)
+    """Snapshots that are not older than this many days are kept as well; of a stream's, one an hour."""
+    retain_log_hours: int = Field(default=6, ge=0)
+    """Hours for which old versions of the published tables stay readable, at most `retain_days`."""
+    retain_epochs_days: int = Field(default=90, ge=1)
+    """Days for which rows of table `epochs` stay at least: they are removed by whole files, and rows of retained
+    snapshots are kept."""
+    retain_quality_days: int = Field(default=90, ge=0)
+    """Days for which outcomes stay in table `quality`; those of the newest check, and of the newest that passed, are
+    kept."""
+    upkeep_epochs: int = Field(default=20, ge=0)
+    """Number of epochs after which a stream optimizes and vacuums its tables; 0 leaves it to the commands."""
+    retries: int = Field(default=1, ge=0)
+    """Number of retries of a task that failed in a way that a retry may mend."""
+    retry_delay_seconds: float = Field(default=30, ge=0)
+    """Seconds before a retry."""
+    max_minutes: float | None = Field(default=None, gt=0)
+    """Longest time of one try of a task in minutes; then its command is ended. A continuous stream has no limit."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
+    tags: tuple[str, ...] = ()
+    windows: WindowsTable = WindowsTable()
+    """Table `windows`, which has one row for each window that stands."""
+
+    @model_validator(mode="after")
+    def _begins_in_its_zone(self) -> PipelineEntry:
+        for name in ("start", "end"):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                # The model is frozen for its users; a default zone needs both fields.
+                zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
+                object.__setattr__(self, name, moment.replace(tzinfo=zone))
+        return self
+
+    @model_validator(mode="after")
+    def _holds_what_events_name(self) -> PipelineEntry:
+        if self.hold == "partitions" and self.asset_partitions == "none":
+            raise ValueError(
+                'hold "partitions" needs events by partition: give asset_partitions "hour", "day" or "month"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reads_commits_once(self) -> PipelineEntry:
+        if self.stream_mode == "continuous" and self.stream_on != "schedule":
+            raise ValueError(
+                'a continuous stream reads commits by itself: leave stream_on out, or give stream_mode "available-now"'
+            )
+        return self
+
+
+class MetricsSettings(BaseModel):
+    """The table `[metrics]` of tidegate.toml; without a key of the first three, nothing is measured or sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    prometheus: Annotated[str, BeforeValidator(_address)] | None = None
+    """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
+    otlp: Annotated[str, AfterValidator(_collector)] | None = None
+    """Address of an OpenTelemetry collector, to which a run sends its metrics over HTTP; it gets `/v1/metrics`."""
+    textfile: Folder | None = None
+    """Folder in which a run leaves its metrics for node_exporter; a relative path is taken from the file's folder."""
+    every_seconds: float = Field(default=15, ge=1)
+    """Seconds between two sends to the collector, and between two writes of the file."""
+
+    @property
+    def are_on(self) -> bool:
+        """Return True if a run measures anything."""
+        return not (self.prometheus is None and self.otlp is None and self.textfile is None)
+
+
+class Config(BaseModel):
+    """The content of tidegate.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    warehouse: Place = "warehouse"
+    """Folder or URI of all tables; a relative path is taken from the file's folder."""
+    work: Folder = ".work"
+    """Folder of this host for logs and temporary files; relative as above."""
+    artifacts: Place | None = None
+    """Folder or URI for what all hosts must see beside the tables: run reports, Data Docs, alarms, runs that Airflow
+    started. None takes folder `_tidegate/artifacts` of a warehouse that is a URI, else the work folder."""
+    retain_work_days: int = Field(default=30, ge=0)
+    """Days after which logs, runs and reports are removed if nothing was written to them; 0 keeps all."""
+    backups: Place | None = None
+    """Folder or URI of the backups, on other storage than the warehouse; relative as above."""
+    storage_options: dict[str, str] = Field(default={}, repr=False)
+    """Options of the object store, in deltalake's spelling."""
+    connection: str | None = None
+    """Airflow connection with the credentials of the object store, such as `aws_default`."""
+    engine: EngineName = "spark"
+    """What runs the tasks of epochs: `spark`, or `local` for processes of this machine, without Java."""
+    spark: dict[str, str | int | bool] = Field(default={}, repr=False)
+    """Spark settings; they take precedence over those that Tidegate sets."""
+    metrics: MetricsSettings = MetricsSettings()
+    """Places to which runs give their metrics; none by default."""
+    pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
+    root: Path = Field(default=Path(), exclude=True)
+    """The folder of the file."""
+    file_name: str = Field(default=FILE_NAME, exclude=True)
+    """The file's name in `root`."""
+    values: dict[str, Any] = Field(default={}, exclude=True, repr=False)
+    """Pipelines that code gave as values, by name; `object` of the others is imported."""
+    session: Any = Field(default=None, exclude=True, repr=False)
+    """A session of Spark that runs already, for the engine `spark`; None starts one."""
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the file."""
+        return self.root / self.file_name
+
+    @property
+    def warehouse_uri(self) -> str:
+        """Return the warehouse as an absolute path or URI."""
+        return self._place(self.warehouse)
+
+    @property
+    def backups_uri(self) -> str | None:
+        """Return the place of the backups as an absolute path or URI; None if there is none."""
+        return None if self.backups is None else self._place(self.backups)
+
+    def _place(self, given: str) -> str:
+        if given.startswith("file://"):
+            return unquote(urlsplit(given).path)
+        return given if "://" in given else str((self.root / given).absolute())
+
+    @property
+    def work_folder(self) -> Path:
+        """Return the work folder as an absolute path."""
+        return (self.root / self.work).absolute()
+
+    @property
+    def artifacts_uri(self) -> str:
+        """Return the place of the artifacts as an absolute path or URI."""
+        if self.artifacts is not None:
+            return self._place(self.artifacts)
+        if "://" in self.warehouse_uri:
+            return f"{self.warehouse_uri.rstrip('/')}/{RESERVED}/artifacts"
+        return str(self.work_folder)
+
+    @property
+    def shares_work(self) -> bool:
+        """Return True if the artifacts are in the work folder, which then all hosts must see."""
+        return self.artifacts_uri == str(self.work_folder)
+
+    def make_folders(self) -> None:
+        """Make the work folder, and the warehouse if it is a folder.
+
+        Raises:
+            UsageError: a folder can't be made; the error names the setting.
+        """
+        for setting, folder in (("warehouse", self.warehouse_uri), ("work", str(self.work_folder))):
+            if "://" in folder:
+                continue
+            try:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"folder {folder} can't be made: {error.strerror}. Set `{setting}` in {self.file_name}"
+                ) from error
+
+    @property
+    def names(self) -> str:
+        """Return the names of the pipelines as the clause of a message."""
+        if self.values:
+            return f"Project(pipelines=[...]) has {listed(sorted(self.pipelines))}"
+        if not self.pipelines:
+            return f"{self.file} has no pipeline; add one as [pipelines.NAME]"
+        return f"{self.file} has {listed(sorted(self.pipelines))}"
+
+    def entry(self, name: str) -> PipelineEntry:
+        """Return the entry of a pipeline.
+
+        Raises:
+            UsageError: there is no pipeline of that name.
+        """
+        if name not in self.pipelines:
+            raise UsageError(f"unknown pipeline {name!r}: {self.names}")
+        return self.pipelines[name]
+
+    def load(self, path: str, field: str) -> object:
+        """Import `package.module:name`, with the project's folder on the path.
+
+        Raises:
+            UsageError: it can't be imported; the error names the field.
+        """
+        module, _, attribute = path.partition(":")
+        if not attribute:
+            raise UsageError(f"{field} = {path!r}: write it as package.module:name")
+        if str(self.root) not in sys.path:
+            sys.path.insert(0, str(self.root))
+        try:
+            imported = importlib.import_module(module)
+        except Exception as error:
+            message = f"{field} = {path!r}: {explain_import(error, module, self.root)}"
+            # A file or a service that a module reads may be back at the next try, so an OSError is worth a retry.
+            raise (TidegateError if isinstance(error, OSError) else UsageError)(message) from error
+        if not hasattr(imported, attribute):
+            raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}{similar(imported, attribute)}")
+        return getattr(imported, attribute)

@@ -1,0 +1,371 @@
+"""The spans of keys that a recompute affects, and the panes that are published in them.
+
+Two callers ask for a recompute. They differ in the rows that they bring, and so in the spans that these rows touch:
+
+    late rows       those that a user selects; their windows, and windows that missed a row which others accepted
+    changed rows    those that were deleted from the source or came to it; their windows, and the late rows of these
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.row_sets import distinct
+from tidegate.pipelines.epoch.changed_rows import ChangedRows
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.panes import (
+    NearPanes,
+    are_among,
+    emitted_spans,
+    light_panes,
+    may_reappear,
+    newest_panes,
+    of_keys,
+    open_rows,
+    open_spans,
+    to_retract,
+    whole_panes,
+)
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
+from tidegate.pipelines.epoch.recompute_plan import (
+    Asked,
+    ReadRows,
+    RecomputePlan,
+    Selection,
+    check_reopenable,
+    windows_of,
+)
+from tidegate.pipelines.epoch.spans import END, START, affected_sessions, check_shape, islands, spans_of, windows_at
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.tables.keys import (
+    Key,
+    are_of_key,
+    digest_of,
+    digests,
+    key_columns,
+    key_groups,
+    key_of_texts,
+)
+from tidegate.pipelines.ledger.tables.late_rows import Departing, is_chosen
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
+
+_NUMBER = "\0number"
+_WAITING = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
+"""Late rows that no window holds."""
+
+
+def plan_recompute(
+    tables: PipelineTables,
+    bound: BoundPipeline,
+    head: Snapshot,
+    asked: Asked,
+    rows: ReadRows,
+    now: Millis,
+    margin: Millis = 0,
+) -> RecomputePlan:
+    """Plan an epoch that computes windows again. The plan may be empty.
+
+    Args:
+        tables: the pipeline's tables, published up to the head.
+        bound: the bound pipeline.
+        head: the snapshot to start from.
+        asked: the late rows that a user selects, or the rows that changed in the source.
+        rows: the source rows of the version to compute from.
+        now: the driver's clock, int64 epoch milliseconds.
+        margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
+            they were made.
+
+    Raises:
+        Refused: late rows of this pipeline can't be reopened, or windows of another size hold elements of the windows.
+    """
+    manifest = head.manifest
+    order = EventOrder.of(check_reopenable(bound.pipeline))
+    epoch = EpochPlan(
+        tables=tables,
+        bound=bound,
+        parent=head,
+        head=head,
+        kind="reopen" if isinstance(asked, Selection) else "change",
+        order=order,
+        positions=dict(manifest.positions),
+        counts=SliceCounts(),
+        steps=(CommitStep(clock_of(head), manifest.watermark),),
+        partitions=EventTimes.of(bound.pipeline, manifest).partitions,
+        watermark_before=MIN_TIMESTAMP,
+        # The shards are those of the head, because its state files have their key groups.
+        shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),
+        stale=manifest.stale,
+        started_at=now,
+    )
+    late_rows = read_table(tables.warehouse, tables.look(late.NAME), where=_WAITING)
+    if isinstance(asked, ChangedRows) and (departed := asked.departed.get(late.NAME)) is not None:
+        late_rows = late_rows.filter(pa.array(Departing(late.NAME, departed).stay(late_rows)))
+    times = late.event_times(late_rows)
+    return _Planner(epoch, head, asked, rows, rows.keyed(late_rows), times, margin).plan()
+
+
+@dataclass(frozen=True)
+class _Affected:
+    """What a recompute affects.
+
+    Args:
+        wanted: the spans to compute again.
+        reopening: the late rows that are taken in.
+        published: panes in these spans that were published and not retracted.
+        seen: all rows of table results that the plan has read, also retractions.
+    """
+
+    wanted: pa.Table
+    reopening: Reopening
+    published: pa.Table
+    seen: pa.Table
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """The inputs of a plan."""
+
+    epoch: EpochPlan
+    head: Snapshot
+    asked: Asked
+    rows: ReadRows
+    late_rows: pa.Table
+    times: Int64s
+    margin: Millis
+
+    def plan(self) -> RecomputePlan:
+        """Return the plan."""
+        asked, epoch, key, windows = self.asked, self.epoch, self.key, windows_of(self.epoch)
+        affected = self._sessions(windows) if windows.assigner.forms_sessions else self._windows(windows)
+        if affected.reopening.by_key:
+            _check_key_columns(epoch.bound, arrow_schema(epoch.tables.look(late.NAME)))
+        meant = is_chosen(self.late_rows, key.names, affected.reopening)
+        return RecomputePlan(
+            asked=asked,
+            epoch=epoch,
+            wanted=affected.wanted,
+            published=affected.published
+            if isinstance(asked, ChangedRows)
+            else whole_panes(epoch.tables, key, affected.published, windows),
+            reopening=affected.reopening,
+            late_rows=self._by_shard(self.late_rows.filter(meant)),
+            margin=self.margin,
+            newest_panes=newest_panes(affected.seen, key, affected.wanted),
+            may_reappear=may_reappear(affected.seen, key, affected.wanted, windows, self.head.manifest.watermark),
+            counts=self._counted(windows, asked) if isinstance(asked, ChangedRows) else {},
+        )
+
+    @property
+    def key(self) -> KeySchema:
+        """The key columns."""
+        return self.epoch.bound.key
+
+    @property
+    def only(self) -> Key | None:
+        """The key that is selected; None for all."""
+        if isinstance(self.asked, ChangedRows) or self.asked.key is None:
+            return None
+        return key_of_texts(self.key, self.asked.key)
+
+    def _reopening(self) -> Reopening:
+        """Return the selection of late rows; changed rows select none by themselves."""
+        if isinstance(self.asked, ChangedRows):
+            return Reopening(epoch=self.epoch.epoch, start=0, end=0)
+        digest = None if self.only is None else digest_of(self.only)
+        return Reopening(epoch=self.epoch.epoch, digest=digest, start=self.asked.start, end=self.asked.end)
+
+    def _sessions(self, windows: Windows) -> _Affected:
+        """Return whole sessions, those that touch included."""
+        key, tables, asked, names = self.key, self.epoch.tables, self.asked, self.key.names
+        kinds = pa.schema([*zip(names, self.key.types, strict=True), (START, pa.int64()), (END, pa.int64())])
+        reopening = self._reopening()
+        meant = is_chosen(self.late_rows, names, reopening)
+        late_spans = spans_of(self.late_rows, names).cast(kinds)
+        changed = kinds.empty_table()
+        may_begin = (1, 0)
+        if isinstance(asked, ChangedRows):
+            changed = pa.concat_tables([_session_spans(side, windows, key) for side in (asked.gone, asked.came)])
+            # What a key's rows touch depends on the sessions of that key alone.
+            groups = key_groups(changed, names, self.epoch.bound.pipeline.max_parallelism).unique()
+            state = of_keys(open_rows(tables, key, self.head, groups=groups), changed, key)
+            # Most sessions end within a few gaps.
+            ahead = 3 * (windows.assigner.gap_of_every_element or 0)
+            others = [late_spans, spans_of(state, names)]
+            seen = NearPanes.of_sessions(tables, key, changed, others, self.margin, ahead)
+        else:
+            may_begin = (
+                MIN_TIMESTAMP if asked.start is None else asked.start,
+                MAX_TIMESTAMP if asked.end is None else asked.end - 1,
+            )
+            state, seen = open_rows(tables, key, self.head, self.only), light_panes(tables, key, self.only)
+        published = to_retract(seen, names, windows)
+        closed = spans_of(published, names)
+        # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
+        closed = closed.filter(pa.array(~are_among(closed, emitted_spans(state, names), names)))
+        is_meant = meant.filter(self.late_rows["window_start"].is_valid()).to_numpy().astype(np.bool_)
+        touched = pa.concat_tables([late_spans, changed])
+        is_asked = np.concatenate([is_meant, np.ones(len(changed), np.bool_)])
+        wanted, inside = affected_sessions(
+            key, touched, is_asked, [spans_of(state, names), closed], may_begin, self.margin
+        )
+        left = late_spans.filter(pa.array(~is_meant & inside[: len(late_spans)]))
+        reopening = reopening.model_copy(update={"spans": _spans_with(key, wanted, left)})
+        places = islands(key, wanted, spans_of(published, names))
+        touching = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
+        return _Affected(wanted, reopening, published.filter(pa.array(touching)), seen)
+
+    def _windows(self, windows: Windows) -> _Affected:
+        """Return windows that don't merge."""
+        key, tables, asked, names = self.key, self.epoch.tables, self.asked, self.key.names
+        reopening = self._reopening()
+        if isinstance(asked, ChangedRows):
+            sides = [_keyed(side, key) for side in (asked.gone, asked.came)]
+            touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in sides])
+            wanted, with_late = self._with_windows_of_late_rows(windows, touched)
+            reopening = reopening.model_copy(update={"spans": _starts_of(self.late_rows.filter(with_late), key)})
+            near = NearPanes.of_windows(tables, key, wanted)
+            seen, opened = near.read(), open_spans(tables, key, self.head, near=near)
+        else:
+            meant = is_chosen(self.late_rows, names, reopening)
+            of_meant = windows_at(windows, key, self.late_rows.filter(meant), self.times[meant.to_numpy()])
+            seen, opened = light_panes(tables, key, self.only), open_spans(tables, key, self.head, self.only)
+            wanted = self._with_missed(windows, asked, of_meant, to_retract(seen, names, windows))
+        published = to_retract(seen, names, windows)
+        spans = spans_of(published, names)
+        existing = pa.concat_tables([spans, opened])
+        check_shape(self.epoch.bound.pipeline.name, windows, key, wanted, existing, isinstance(asked, ChangedRows))
+        return _Affected(wanted, reopening, published.filter(pa.array(are_among(spans, wanted, names))), seen)
+
+    def _with_missed(self, windows: Windows, asked: Selection, wanted: pa.Table, published: pa.Table) -> pa.Table:
+        """Return windows of late rows, and overlapping windows that missed a row which another window accepted."""
+        grid = windows.assigner.window_grid
+        if grid is None or grid.slide >= grid.size:
+            return wanted
+        lateness = min(windows.lateness, _least_lateness(published))
+        start = FIRST_TIME if asked.start is None else max(FIRST_TIME, asked.start)
+        # A row's time is before the end of its windows, and these windows start before the end of the selection.
+        end = LAST_TIME if asked.end is None else min(LAST_TIME, asked.end + grid.size)
+        missed = self.rows.passed(replace(windows, allowed_lateness=lateness), Interval(start=start, end=end))
+        if self.only is not None:
+            missed = missed.filter(are_of_key(missed, self.key.names, self.only))
+        if asked.start is not None:
+            missed = missed.filter(pc.greater_equal(missed[START], asked.start))
+        if asked.end is not None:
+            missed = missed.filter(pc.less(missed[START], asked.end))
+        names = [*self.key.names, START, END]
+        return distinct(pa.concat_tables([wanted.select(names), missed.select(names)]))
+
+    def _with_windows_of_late_rows(self, windows: Windows, touched: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """Return windows of changed rows with those of the late rows that they take, and True for each such late row.
+
+        A late row that is in one of the windows is taken into all of its windows.
+        """
+        names, late_rows = [*self.key.names, START, END], self.late_rows
+        wanted = distinct(touched.select(names))
+        taken = np.zeros(len(late_rows), np.bool_)
+        if not len(late_rows):
+            return wanted, pa.array(taken)
+        numbered = late_rows.select(list(self.key.names)).append_column(_NUMBER, pa.array(np.arange(len(late_rows))))
+        of_late = windows_at(windows, self.key, numbered, self.times, also=(_NUMBER,))
+        numbers = np.asarray(of_late[_NUMBER].to_numpy())
+        while True:
+            taken[numbers[are_among(of_late.select(names), wanted, self.key.names)]] = True
+            of_taken = of_late.filter(pa.array(taken[numbers])).select(names).cast(wanted.schema)
+            more = distinct(pa.concat_tables([wanted, of_taken]))
+            if len(more) == len(wanted):
+                return wanted, pa.array(taken)
+            wanted = more
+
+    def _counted(self, windows: Windows, changed: ChangedRows) -> dict[str, tuple[int, ...]]:
+        """Return the numbers of changed rows that windows took, gave back and did not take, for each shard."""
+        gone, came = (_keyed(side, self.key) for side in (changed.gone, changed.came))
+        before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, self.key)
+        has_window, had_window = (pa.array(_has_window(windows, side)) for side in (came, gone))
+        without = pa.concat_tables([came.filter(pc.invert(has_window)), before])
+        return {
+            "on_time": self._by_shard(came.filter(has_window)),
+            "no_window": self._by_shard(without),
+            "taken_back": self._by_shard(gone.filter(had_window)),
+        }
+
+    def _by_shard(self, rows: pa.Table) -> tuple[int, ...]:
+        groups = key_groups(rows, self.key.names, self.epoch.bound.pipeline.max_parallelism).to_numpy()
+        return tuple(int(((groups >= shard.first) & (groups <= shard.last)).sum()) for shard in self.epoch.shards)
+
+
+def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
+    pipeline = bound.pipeline
+    derived = set(pipeline.key) & set(pipeline.columns)
+    if derived or (pipeline.key and not key_columns(late.NAME, schema, pipeline.key)):
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be chosen by key, or by a span of time that cuts a "
+            "session: the late table has no key columns. Reopen all of them"
+        )
+
+
+def _spans_with(key: KeySchema, wanted: pa.Table, left: pa.Table) -> tuple[tuple[str, int, int], ...]:
+    """Return digest of the key, start and end of the sessions with late rows that were not selected.
+
+    These rows are reopened too, because a session is always computed as a whole.
+    """
+    places = islands(key, wanted, left)
+    holding = wanted.filter(pa.array(np.isin(places.of_span[: len(wanted)], places.of_span[len(wanted) :])))
+    columns = (digests(holding, key.names), holding[START], holding[END])
+    return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[str, int, int], ...]:
+    """Return digest of the key and start, as a span of a millisecond, of the windows in which table late has rows."""
+    starts = epoch_millis(late_rows["window_start"])
+    owners = digests(late_rows, key.names)
+    places = {(owner, start) for owner, start in zip(owners.to_pylist(), starts.to_pylist(), strict=True)}
+    return tuple((owner, start, start + 1) for owner, start in sorted(places))
+
+
+def _keyed(events: pa.Table, key: KeySchema) -> pa.Table:
+    """Return the times of events with the columns of the key by their names."""
+    keys = {name: events[f"{KEY_PREFIX}{name}"].cast(kind) for name, kind in zip(key.names, key.types, strict=True)}
+    return pa.table({**keys, TIME: events[TIME]})
+
+
+def _times(rows: pa.Table) -> Int64s:
+    return np.asarray(rows[TIME].to_numpy(), np.int64)
+
+
+def _session_spans(events: pa.Table, windows: Windows, key: KeySchema) -> pa.Table:
+    """Return the windows that events open before they merge."""
+    rows, column = _keyed(events, key), windows.assigner.column_of_gaps
+    gaps = pa.scalar(windows.assigner.gap_of_every_element, pa.int64())
+    if column is not None:
+        gaps = events[f"{VALUE_PREFIX}{column}"].cast(pa.int64())
+    return rows.drop_columns([TIME]).append_column(START, rows[TIME]).append_column(END, pc.add(rows[TIME], gaps))
+
+
+def _least_lateness(published: pa.Table) -> Millis:
+    """Return the least lateness of the published windows. Earlier code may have allowed less lateness than today's."""
+    given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
+    least = pc.min(given).as_py()
+    return MAX_TIMESTAMP if least is None else max(0, least)
+
+
+def _has_window(windows: Windows, rows: pa.Table) -> Bools:
+    flags = np.ones(len(rows), np.bool_)
+    if (assign := windows.assigner.array_assignment) is not None and not windows.assigner.forms_sessions:
+        flags[:] = False
+        flags[assign(_times(rows)).rows] = True
+    return flags

@@ -1,0 +1,381 @@
+"""Corrections of a shard: affected spans are computed again and compared with the published panes, which are corrected.
+
+A correction retracts every published pane in its span, then emits the new pane as a late one, as a late firing would
+have done. For a span with an open session, it changes the state.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import results, state
+from tidegate.pipelines.definition.event_columns import LAST_TIME
+from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.next_panes import Window, next_panes, windows_of
+from tidegate.pipelines.epoch.shard import run_operator
+from tidegate.pipelines.epoch.spans import END, START
+from tidegate.pipelines.ledger.tables.keys import key_groups
+from tidegate.windowing.keys import window_identity
+from tidegate.windowing.panes import EmittedPane, Timing
+from tidegate.windowing.state.rows import WINDOW, StateRow
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.windows import TimeWindow
+
+Row = dict[str, Any]
+
+TOLERANCE = 1e-9
+"""Relative difference up to which two doubles count as the same result."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is computed again, and what was published of it.
+
+    Args:
+        wanted: the affected spans, with the key columns: whole sessions, or the windows if they don't merge.
+        published: published panes in these spans that were not retracted.
+        newest_panes: number of the newest pane of each window, also of retracted windows.
+        may_reappear: published sessions that late elements may bring back.
+        margin: longest time by which a session may reach beyond its span, milliseconds. No other span of its key is as
+            near as that.
+    """
+
+    wanted: pa.Table
+    published: pa.Table
+    newest_panes: pa.Table
+    may_reappear: pa.Table
+    margin: Millis = 0
+
+    def of_shard(self, job: ShardJob, number: int) -> Work:
+        """Return the work of one shard."""
+        shard = job.shards[number]
+
+        def own(rows: pa.Table) -> pa.Table:
+            groups = key_groups(rows, job.key.names, job.max_parallelism)
+            return rows.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
+
+        return Work(own(self.wanted), own(self.published), own(self.newest_panes), own(self.may_reappear), self.margin)
+
+
+@dataclass
+class _Span:
+    """A span of a key, or the part of it in one window: published and computed panes, old and new state."""
+
+    key: Any
+    start: Millis
+    end: Millis
+    published: list[Row] = field(default_factory=list)
+    computed: list[Row] = field(default_factory=list)
+    open_before: list[StateRow] = field(default_factory=list)
+    open_now: list[StateRow] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """Corrections of a shard.
+
+    Args:
+        results: rows to publish to table results.
+        state: all state rows of the shard if any changed, else None.
+        fired: number of new panes among the results.
+        retracted: number of retractions among the results.
+        next_panes: digest of the key, id and number of the next pane of published windows that may reappear and are
+            not in the state.
+    """
+
+    results: pa.Table
+    state: pa.Table | None
+    fired: int
+    retracted: int
+    next_panes: list[tuple[str, int, int]]
+
+
+def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corrections | Millis:
+    """Compute the spans of a shard again, and return the corrections of what was published.
+
+    If a session reaches further beyond its span than the margin, it may belong to a session outside the span. Then
+    return the milliseconds from the end of the span to the end of the session instead.
+
+    Args:
+        job: the job of the epoch; it computes in event order, up to the watermark of the snapshot.
+        events: every row that was read and lies in one of the spans.
+        rows: the shard's state rows.
+        work: what is computed again.
+    """
+    newest_panes = work.newest_panes
+    spans = _Spans(job, work.wanted)
+    for row in work.published.to_pylist():
+        spans.at(row).published.append(row)
+    newest = dict(zip(windows_of(job, newest_panes), newest_panes["pane"].to_pylist(), strict=True))
+    outcome = run_operator(job, events, rows.slice(0, 0))
+    for row in outcome.results().to_pylist():
+        if (span := spans.find(row)) is not None:
+            span.computed.append(row)
+    now = outcome.state().drop_columns([state.MANIFEST.name])
+    kept: list[StateRow] = []
+    if spans.may_hold(rows) or spans.may_hold(now):
+        for state_row in job.state.from_table(rows):
+            span = spans.of_state(state_row)
+            (kept if span is None else span.open_before).append(state_row)
+        for state_row in job.state.from_table(now):
+            if (span := spans.of_state(state_row)) is not None:
+                span.open_now.append(state_row)
+    if spans.beyond > work.margin:
+        return spans.beyond
+    out: list[Row] = []
+    changed = False
+    for span in spans:
+        numbers = _Numbers(span.key, job.key.hash_of(span.key), newest)
+        parts = list(_parts(span))
+        ids = [numbers.ids_of(part) for part in parts]
+        for number, part in enumerate(parts):
+            if _is_right(job, part):
+                kept += part.open_before
+                continue
+            others = set[int]().union(*ids[:number], *ids[number + 1 :])
+            out += _corrected(job, part, numbers, others)
+            kept += part.open_now
+            if not (part.open_now or part.computed or spans.merging):
+                kept += [
+                    _emptied(row, numbers.next_pane(part, numbers.id_of(row))) for row in part.open_before if row.pane
+                ]
+            changed |= bool(part.open_before or part.open_now)
+    table = None
+    if changed:
+        table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
+    retracted = sum(row["op"] == "-" for row in out)
+    corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
+    again = next_panes(job, kept, out, newest, work.may_reappear)
+    return Corrections(corrections, table, len(out) - retracted, retracted, again)
+
+
+class _Spans:
+    """The affected spans of a shard, indexed by key and time.
+
+    `beyond` is the longest time by which a window that was looked for ends after its span, milliseconds.
+    """
+
+    def __init__(self, job: ShardJob, wanted: pa.Table) -> None:
+        self.merging = job.order is not None and job.order.lag > 1
+        self._job = job
+        self.beyond: Millis = 0
+        self._of: dict[Any, list[_Span]] = defaultdict(list)
+        names = [*job.key.names, START, END]
+        for row in wanted.select(names).sort_by([(START, "ascending")]).to_pylist():
+            key = job.key.key_of([row[name] for name in job.key.names])
+            self._of[key].append(_Span(key, row[START], row[END]))
+        self._exact = {(span.key, span.start, span.end): span for span in self}
+
+    def __iter__(self) -> Iterator[_Span]:
+        return (span for of_key in self._of.values() for span in of_key)
+
+    def may_hold(self, rows: pa.Table) -> bool:
+        """Return True if a window among state rows may lie in a span.
+
+        Windows that don't merge hardly ever do, so this saves decoding the state rows.
+        """
+        starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
+        first = min((span.start for span in self), default=0)
+        last = max((span.end for span in self), default=0)
+        return self.merging or bool(
+            pc.any(pc.and_(pc.less(starts, last), pc.greater(ends, first)), min_count=0).as_py()
+        )
+
+    def find(self, row: Row) -> _Span | None:
+        """Return the span of a result row; None if its window is not wanted."""
+        return self._within(self._job.key.key_of([row[name] for name in self._job.key.names]), *_bounds(row))
+
+    def at(self, row: Row) -> _Span:
+        """Return the span of a result row that must have one."""
+        span = self.find(row)
+        assert span is not None, row
+        return span
+
+    def of_state(self, row: StateRow) -> _Span | None:
+        """Return the span of a state row; None if its window lies in none."""
+        window = row.window
+        return self._within(row.key, *window) if isinstance(window, TimeWindow) else None
+
+    def _within(self, key: Any, start: Millis, end: Millis) -> _Span | None:
+        if not self.merging:
+            return self._exact.get((key, start, end))
+        spans = self._of.get(key, [])
+        index = bisect_right(spans, start, key=lambda span: span.start) - 1
+        if index < 0 or start >= (span := spans[index]).end:
+            return None
+        self.beyond = max(self.beyond, end - span.end)
+        return span
+
+
+def _parts(span: _Span) -> Iterator[_Span]:
+    """Yield the parts of a span, one for each computed window, and one for published windows without a computed one.
+
+    A span is one session, unless the code has a shorter gap now: then it may be several.
+    """
+    bounds = {_bounds(row) for row in span.computed}
+    bounds |= {(_window(row).start, _window(row).end) for row in span.open_now}
+    parts = [_Span(span.key, *window) for window in sorted(bounds)]
+
+    def part_of(start: Millis, end: Millis) -> _Span:
+        for part in parts:
+            if start <= part.end and part.start <= end:
+                return part
+        parts.append(_Span(span.key, start, end))
+        return parts[-1]
+
+    for row in span.computed:
+        part_of(*_bounds(row)).computed.append(row)
+    for state_row in span.open_now:
+        part_of(*_window(state_row)).open_now.append(state_row)
+    for row in _in_order(span.published):
+        part_of(*_bounds(row)).published.append(row)
+    for state_row in span.open_before:
+        part_of(*_window(state_row)).open_before.append(state_row)
+    yield from parts
+
+
+def _bounds(row: Row) -> tuple[Millis, Millis]:
+    return to_millis(row["window_start"]), to_millis(row["window_end"])
+
+
+def _window(row: StateRow) -> TimeWindow:
+    assert isinstance(row.window, TimeWindow), row
+    return row.window
+
+
+def _is_right(job: ShardJob, part: _Span) -> bool:
+    """Return True if the published panes and the old state of a part equal the computed ones."""
+    # A window without contents may have lost its elements in an earlier correction.
+    before = [row for row in part.open_before if part.open_now or row.contents is not None]
+    if not _same(job, part.published, part.computed) or len(before) != len(part.open_now):
+        return False
+    pairs = zip(*(sorted(rows, key=attrgetter("window", "namespace")) for rows in (before, part.open_now)), strict=True)
+    return all(was.window == now.window and _equal(was.contents, now.contents) for was, now in pairs)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Window ids of a key, and the numbers of their next panes."""
+
+    key: Any
+    hashed: int
+    newest: Mapping[Window, int]
+
+    def id_of(self, row: StateRow) -> int:
+        """Return the id of the window of a state row."""
+        window = row.state_window if isinstance(row.state_window, TimeWindow) else _window(row)
+        return window_identity(self.hashed, *window)
+
+    def ids_of(self, part: _Span) -> set[int]:
+        """Return the ids that the computed windows of a part have by their bounds."""
+        computed = {row["window_id"] for row in part.computed}
+        return computed | {window_identity(self.hashed, *_window(row)) for row in part.open_now}
+
+    def next_pane(self, part: _Span, identity: int) -> int:
+        """Return the number of the next pane of a window."""
+        published: list[int] = [row["pane"] for row in part.published if row["window_id"] == identity]
+        return max(self.newest.get((self.key, identity), -1), *published, -1) + 1
+
+
+def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection[int]) -> Iterator[Row]:
+    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
+    for row in _in_order(part.published):
+        yield {**row, "op": "-", **_of_epoch(job)}
+    identity, pane = _goes_on_from(part, numbers, others)
+    for row in part.computed:
+        changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
+        if identity is not None:
+            changes["window_id"] = identity
+        yield {**row, **changes}
+    part.open_now = [_numbered(row, part, pane) for row in part.open_now]
+
+
+def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
+    """Return the window id that a corrected window keeps (None: its new one), and the number of its next pane."""
+    before = _fired_before(part)
+    if before is not None and isinstance(before.state_window, TimeWindow):
+        identity = numbers.id_of(before)
+        return identity, max(numbers.next_pane(part, identity), before.pane)
+    if part.open_now:
+        # An open window in the state is identified by its own bounds, which the id of a removed window does not give.
+        return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
+    for row in _in_order(part.published):
+        # Of a session that is split, a part may have the bounds that the whole session began with.
+        if (shown := int(row["window_id"])) not in others:
+            return shown, numbers.next_pane(part, shown)
+    return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
+
+
+def _emptied(row: StateRow, pane: int) -> StateRow:
+    """Return a window that has fired and lost all its elements: it stays in the state with the number of its next pane.
+
+    Otherwise an element within the allowed lateness would start it again with pane 0, older than the retraction.
+    """
+    return replace(row, contents=None, missing=None, pane=pane, late_firing=None, emitted=None, unseen=0)
+
+
+def _fired_before(part: _Span) -> StateRow | None:
+    """Return the first of the old open sessions that had fired, whose identity stays; None if none had."""
+    fired = [row for row in part.open_before if row.pane and isinstance(row.state_window, TimeWindow)]
+    return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
+
+
+def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
+    """Return the state row of an open window with the identity and the pane numbers that it had before."""
+    if row.namespace != WINDOW:
+        return row  # What a discarding window has emitted has no identity.
+    before = _fired_before(part)
+    identity = row.state_window if before is None else before.state_window
+    assert identity is not None
+    emitted = row.emitted and [
+        EmittedPane(identity, shown.window, pane, Timing.LATE, shown.value) for shown in row.emitted
+    ]
+    return replace(row, state_window=identity, pane=pane + (row.pane > 0), emitted=emitted)
+
+
+def _same(job: ShardJob, published: Sequence[Row], computed: Sequence[Row]) -> bool:
+    """Return True if published and computed panes are the same windows with the same results."""
+    names = [name for name in job.schemas[results.NAME].names if name not in results.RESERVED]
+    names += ["window_start", "window_end"]
+    if len(published) != len(computed):
+        return False
+    return all(
+        _equal(before[name], now[name])
+        for before, now in zip(_in_order(published), _in_order(computed), strict=True)
+        for name in names
+    )
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=TOLERANCE) or (math.isnan(left) and math.isnan(right))
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+    return bool(left == right)
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["window_start"], row["window_end"], row["pane"]))
+
+
+def _of_epoch(job: ShardJob) -> Row:
+    watermark = job.steps[-1].watermark
+    return {
+        "timeline": job.timeline,
+        "epoch": job.epoch,
+        "watermark": from_millis(watermark) if MIN_TIMESTAMP < watermark < LAST_TIME else None,
+        "emitted_at": from_millis(job.now),
+        "stale": False,
+    }

@@ -1,0 +1,52 @@
+"""The calls by which a driver reports to metrics. Importing this module does not import OpenTelemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.windowing.compute import Compute
+from tidegate.windowing.time import Millis
+
+
+class Observer:
+    """An observer of a run, which measures nothing; `Meter` does.
+
+    All calls come from the driver's thread; none raises an error or waits for a network.
+    """
+
+    is_on = False
+
+    def began(self, manifest: Manifest) -> None:
+        """Take the newest snapshot at the start of a run; it counts nothing."""
+
+    def published(self, manifest: Manifest, seconds: Mapping[str, float]) -> None:
+        """Count an epoch whose last table this process has just published.
+
+        Args:
+            manifest: manifest of the epoch.
+            seconds: duration of its steps; empty if an earlier run computed it.
+        """
+
+    def visible(self, commits: Iterable[Millis]) -> None:
+        """Take the times of source commits whose results have just been published."""
+
+    def state(self, files: Collection[Mapping[str, Any]]) -> None:
+        """Take the state files of the newest snapshot, as deltalake lists them."""
+
+    def looked(self) -> None:
+        """Note a poll of the source."""
+
+
+Observe = Callable[[Config, str, Compute, Callable[[], Millis]], AbstractContextManager[Observer]]
+"""Opens the observer of a run from the project, the pipeline's name, its computation and the clock."""
+
+
+def unobserved(
+    config: Config, pipeline: str, compute: Compute, clock: Callable[[], Millis]
+) -> AbstractContextManager[Observer]:
+    """Return an observer that measures nothing."""
+    return nullcontext(Observer())

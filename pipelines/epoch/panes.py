@@ -1,0 +1,265 @@
+"""The published panes and open windows that the plan of a recompute reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.definition.row_sets import with_largest
+from tidegate.pipelines.epoch.spans import END, START, islands, spans_of
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
+from tidegate.pipelines.ledger.tables.keys import Key, are_in, are_of_key
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
+from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis
+
+OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
+"""Columns of table results that show which panes were not retracted, and their windows."""
+
+UNTIL = "\0until"
+"""Watermark after which a retracted window can no longer reappear, int64 epoch milliseconds."""
+
+
+def open_rows(
+    tables: PipelineTables,
+    key: KeySchema,
+    head: Snapshot,
+    only: Key | None = None,
+    near: NearPanes | None = None,
+    groups: pa.Array | None = None,
+) -> pa.Table:
+    """Return the keys and bounds of open windows.
+
+    Args:
+        tables: the pipeline's tables.
+        key: the key columns.
+        head: the snapshot.
+        only: the key of the windows; None for all.
+        near: panes near which the windows lie; None for all windows.
+        groups: key groups of the windows; None for all.
+    """
+    chosen = (pc.field("namespace") == WINDOW) & pc.field("in_flight")
+    if near is not None:
+        chosen = chosen & near.overlap
+    if groups is not None:
+        chosen = chosen & pc.field("key_group").isin(groups)
+    # Only sessions keep the panes that they have emitted.
+    wanted = dict.fromkeys((*key.names, "window_start", "window_end", "emitted"))
+    stored = arrow_schema(head.handle).names
+    columns = [name for name in wanted if name in stored]
+    rows = state_rows(tables.warehouse, head, chosen, columns)
+    return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
+
+
+def open_spans(
+    tables: PipelineTables, key: KeySchema, head: Snapshot, only: Key | None = None, near: NearPanes | None = None
+) -> pa.Table:
+    """Return the open windows as spans."""
+    return spans_of(open_rows(tables, key, head, only, near), key.names)
+
+
+def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Return the panes that open sessions have emitted, as spans."""
+    emitted = rows["emitted"].combine_chunks()
+    owners = rows.take(pc.list_parent_indices(emitted))
+    panes = pc.list_flatten(emitted)
+    bounds = {START: pc.struct_field(panes, "window_start"), END: pc.struct_field(panes, "window_end")}
+    return pa.table({**{name: owners[name] for name in key}, **bounds})
+
+
+def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.Table:
+    """Return all rows of table results that are not stale, with the columns that show their windows.
+
+    Args:
+        tables: the pipeline's tables.
+        key: the key columns.
+        only: the key of the rows; None for all.
+    """
+    rows = read_table(tables.warehouse, tables.look(results.NAME), [*key.names, *OF_PANES], ~pc.field("stale"))
+    return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
+
+
+def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows: Windows) -> pa.Table:
+    """Return panes that a correction retracts with all columns of table results."""
+    ids = panes["window_id"].unique()
+    # Other keys may have windows with these ids, and these are left as they are.
+    chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)
+    same_ids = read_table(tables.warehouse, tables.look(results.NAME), where=chosen)
+    rows = to_retract(same_ids.filter(are_in(same_ids, panes, (*key.names, "window_id"))), key.names, windows)
+    return rows.filter(are_in(rows, panes, (*key.names, "window_id", "window_start", "window_end")))
+
+
+def to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
+    """Return the panes that a correction retracts: the newest of each window, or all if each holds a part."""
+    if windows.accumulation is Accumulation.DISCARDING:
+        return results.unretracted(rows, key)
+    return results.latest(rows, key)
+
+
+def are_among(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
+    """Return True for each span that is among others."""
+    among = are_in(spans, others, (*key, START, END))
+    return np.asarray(among.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
+    """Return those rows whose key other rows have."""
+    return rows.filter(are_in(rows, owners, key.names))
+
+
+@dataclass(frozen=True)
+class NearPanes:
+    """Rows of table results near spans that are computed again, also retractions.
+
+    Rows of other keys are left out, and files and row groups of other times are not read, so a correction of a few
+    windows does not read the whole table.
+
+    Args:
+        tables: the pipeline's tables.
+        key: the key columns.
+        owners: rows with the keys.
+        first: time before which no window of a row ends, int64 epoch milliseconds.
+        last: time after which no window of a row begins.
+    """
+
+    tables: PipelineTables
+    key: KeySchema
+    owners: pa.Table
+    first: Millis
+    last: Millis
+
+    @classmethod
+    def of_windows(cls, tables: PipelineTables, key: KeySchema, wanted: pa.Table) -> NearPanes:
+        """Return the rows near windows that don't merge."""
+        return cls(tables, key, wanted, *_bounds_of(wanted))
+
+    @classmethod
+    def of_sessions(
+        cls,
+        tables: PipelineTables,
+        key: KeySchema,
+        touched: pa.Table,
+        others: Sequence[pa.Table],
+        margin: Millis,
+        ahead: Millis = 0,
+    ) -> pa.Table:
+        """Read the rows near spans, near sessions that touch these, and so on.
+
+        Args:
+            tables: the pipeline's tables.
+            key: the key columns.
+            touched: the spans.
+            others: spans of open sessions and of late rows, which may connect published sessions.
+            margin: largest distance of sessions that may be one, milliseconds.
+            ahead: time by which most sessions reach beyond the spans, so that the first read finds them.
+        """
+        near = cls(tables, key, touched, *_bounds_of(touched))._wider(margin + ahead)
+        while True:
+            rows = near.read()
+            parts = [touched, *map(near.only, others), near.only(spans_of(rows, key.names))]
+            names = touched.column_names
+            connected = islands(key, *(part.select(names) for part in parts), margin=margin)
+            of_touched = connected.of_span[: len(touched)]
+            first = int(connected.starts[of_touched].min(initial=LAST_TIME))
+            last = int(connected.ends[of_touched].max(initial=FIRST_TIME))
+            if not len(touched) or (near.first <= first - margin and last + margin <= near.last):
+                return rows
+            near = replace(near, first=min(first, near.first), last=max(last, near.last))._wider(margin + ahead)
+
+    def _wider(self, by: Millis) -> NearPanes:
+        return replace(self, first=self.first - by, last=self.last + by)
+
+    def only(self, spans: pa.Table) -> pa.Table:
+        """Return those of some spans that lie near, or touch."""
+        return spans.filter(pc.and_(pc.less_equal(spans[START], self.last), pc.greater_equal(spans[END], self.first)))
+
+    @property
+    def overlap(self) -> pc.Expression:
+        """Condition on the bounds of windows that lie near, or touch."""
+        start, end = pc.field("window_start"), pc.field("window_end")
+        return (start <= _moment(self.last)) & (end >= _moment(self.first))
+
+    def read(self) -> pa.Table:
+        """Return the rows that are not stale, with all columns."""
+        chosen = ~pc.field("stale") & self.overlap
+        for name, kind in zip(self.key.names, self.key.types, strict=True):
+            if _is_compared_by_bytes(kind):
+                chosen &= pc.field(name).isin(pc.unique(self.owners[name]).cast(kind))
+        handle = self.tables.look(results.NAME)
+        rows = self.tables.warehouse.read_files(
+            path_of(handle),
+            [file["path"] for file in active_files(handle) if self._may_hold(file)],
+            arrow_schema(handle),
+            where=chosen,
+        )
+        return of_keys(rows, self.owners, self.key)
+
+    def _may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return False if the log shows that no window of a file lies near."""
+        first, last = file.get("min.window_start"), file.get("max.window_end")
+        return (first is None or to_millis(first) <= self.last) and (last is None or to_millis(last) >= self.first)
+
+
+def _is_compared_by_bytes(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_integer(kind) or kinds.is_string(kind) or kinds.is_binary(kind) or kinds.is_date(kind))
+
+
+def _bounds_of(spans: pa.Table) -> tuple[Millis, Millis]:
+    """Return the smallest start and the largest end of spans; the end of time for none, near which no window is."""
+    if not len(spans):
+        return LAST_TIME, LAST_TIME
+    return pc.min(spans[START]).as_py(), pc.max(spans[END]).as_py()
+
+
+def _moment(time: Millis) -> pa.Scalar:
+    return pa.scalar(max(min(time, LAST_TIME), FIRST_TIME) * 1000, TIMESTAMP)
+
+
+def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
+    """Return key, id and number of the newest pane of each window of some keys, also of retracted windows.
+
+    A retracted window may reappear, and its next pane must be newer than the retraction.
+
+    Args:
+        published: rows of table results, also retractions; stale rows are left out.
+        key: the key columns.
+        wanted: spans of the keys.
+    """
+    rows = of_keys(published, wanted, key)
+    return with_largest(rows.select([*key.names, "window_id", "pane"]), "pane")
+
+
+def may_reappear(
+    published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
+) -> pa.Table:
+    """Return key, id and end of lateness of published sessions of some keys that late elements may bring back.
+
+    Windows that don't merge don't need it: such a window stays in the state without its elements.
+
+    Args:
+        published: rows of table results, also retractions; stale rows are left out.
+        key: the key columns.
+        wanted: spans of the keys.
+        windows: the windows with their lateness.
+        watermark: the watermark, int64 epoch milliseconds.
+    """
+    if not (windows.assigner.merges and windows.lateness):
+        published = published.slice(0, 0)
+    ends = pc.add(epoch_millis(published["window_end"]), windows.lateness - 1)
+    rows = published.select([*key.names, "window_id"]).append_column(UNTIL, ends)
+    rows = of_keys(rows.filter(pc.greater(ends, watermark)), wanted, key)
+    return with_largest(rows, UNTIL)

@@ -1,0 +1,216 @@
+"""Recompute: windows are computed again from a version of the source, and the panes that differ are corrected.
+
+Late rows are reopened, and rows of the source change: both plan, compute and commit here. A recompute reads one version
+of the source, so it never needs the rows of the versions before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
+
+from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
+from tidegate.pipelines.definition.event_columns import STATUS
+from tidegate.pipelines.definition.window_shape import kept_shape
+from tidegate.pipelines.epoch.affected import plan_recompute
+from tidegate.pipelines.epoch.changed_rows import ChangedRows
+from tidegate.pipelines.epoch.closed import closed_through_of
+from tidegate.pipelines.epoch.panes import UNTIL
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.recompute_plan import Asked, ReadRows, RecomputePlan
+from tidegate.pipelines.epoch.recompute_shard import BEYOND
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
+from tidegate.pipelines.ledger.tables.late_rows import write_departed
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.windowing.time import Millis
+
+Tell: TypeAlias = Callable[[str], None]
+
+_COUNTED = ("fired_late", RETRACTED)
+
+
+def recompute(
+    tables: PipelineTables,
+    bound: BoundPipeline,
+    head: Snapshot,
+    asked: Asked,
+    rows: ReadRows,
+    now: Millis,
+    tell: Tell = lambda step: None,
+) -> tuple[RecomputePlan, list[ShardOutcome]]:
+    """Plan which windows to compute again, and compute them; return the plan and the outcome of each shard.
+
+    If the gap of sessions has grown, two former sessions may be one today. This shows when a computed session reaches
+    beyond its span. Then spans that are as near as that are computed together. The gaps of the rows bound the reach, so
+    this ends; mostly the second plan is the last.
+
+    Args:
+        tables: the pipeline's tables, published up to the head.
+        bound: the bound pipeline.
+        head: the snapshot to start from.
+        asked: the late rows that a user selects, or the rows that changed in the source.
+        rows: the source rows of the version to compute from.
+        now: the driver's clock, int64 epoch milliseconds.
+        tell: called with the name of each step that is done.
+
+    Raises:
+        Refused: the windows of this pipeline can't be computed again.
+    """
+    margin: Millis = 0
+    while True:
+        plan = plan_recompute(tables, bound, head, asked, rows, now, margin)
+        tell("planned")
+        outcomes = rows.correct(plan) if len(plan.wanted) else []
+        beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
+        if not beyond:
+            tell("operated")
+            return plan, outcomes
+        margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)
+
+
+def commit_recomputed(
+    plan: RecomputePlan,
+    outcomes: Sequence[ShardOutcome],
+    moved: Mapping[str, object] = MappingProxyType({}),
+    seconds: float = 0.0,
+    engine: str | None = None,
+) -> Manifest:
+    """Commit the corrections, the late rows that they take in, and the new position; return the manifest.
+
+    Args:
+        plan: the plan.
+        outcomes: the outcomes of the shards that computed windows.
+        moved: fields of the manifest that change, such as the positions.
+        seconds: duration of the job.
+        engine: the engine that ran the tasks, as the manifest names it.
+
+    Raises:
+        Refused: another driver committed since the plan was made, or a written file is missing.
+    """
+    epoch, changed = plan.epoch, plan.asked if isinstance(plan.asked, ChangedRows) else None
+    head = epoch.head
+    assert head is not None
+    done = {outcome.shard: outcome for outcome in outcomes}
+    shards = tuple(_shard(shard, done.get(number)) for number, shard in enumerate(head.manifest.shards))
+    files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
+    work = {table: Publish() for table in PUBLISHED}
+    work[results.NAME] = Publish(files=files)
+    reopened = (plan.reopening,) if changed is None or any(plan.late_rows) else ()
+    work[late.NAME] = Publish(reopened=reopened)
+    totals: dict[str, int] = {}
+    if changed is not None:
+        rejected = [_rejects_file(epoch, changed)] if len(changed.rejected) else []
+        work[rejects.NAME] = Publish(files=tuple(rejected))
+        for table, rows in changed.departed.items():
+            left = (write_departed(epoch.tables, table, rows, epoch.epoch),)
+            work[table] = work[table].model_copy(update={"departed": left})
+        totals = {
+            "events_in": changed.number_came,
+            "rejected": len(changed.rejected),
+            "dropped": changed.dropped,
+            ROWS_GONE: changed.number_gone,
+        }
+    line = line_after(head.manifest, epoch.epoch)
+    manifest = quiet_manifest(
+        head.manifest, epoch.kind, epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
+    )
+    numbers = {REOPENED: plan.late_rows, **plan.counts}
+    counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
+    counted |= {name: sum(of_shards) for name, of_shards in numbers.items()}
+    counted[ROWS_OUT] = sum(file.rows for file in files)
+    manifest = manifest.model_copy(
+        update={
+            "counters": {**manifest.counters, **counted, **totals},
+            "shards": tuple(
+                _counted(shard, done.get(number), {name: of_shards[number] for name, of_shards in numbers.items()})
+                for number, shard in enumerate(manifest.shards)
+            ),
+            "phases": {"job": seconds},
+            "closed_through": closed_through_of(
+                epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
+            ),
+            "next_panes": _next_panes(plan, outcomes),
+            "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
+            "run_id": epoch.run_id,
+            "engine": engine,
+            **moved,
+        }
+    )
+    check_files(epoch.tables, manifest)
+    replaced = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
+    prefix = f"{state.NAME}-{manifest.epoch:06d}-{epoch.kind}"
+    added, whole = remaining(epoch.tables, head, prefix, replaced)
+    added += [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
+    kept = {file["path"] for file in whole}
+    commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
+    return manifest
+
+
+def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
+    """Write the rows that came and can't be used for table rejects, and return the file."""
+    rows, schema = changed.rejected_rows(), epoch.bound.table_schemas[rejects.NAME]
+    reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
+    path = epoch.tables.path(rejects.NAME)
+    table = rejects.rows_of(rows, reasons, schema, epoch.timeline, epoch.epoch)
+    file = write_file(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
+    if file is None:
+        raise TidegateError(f"nothing to write to table {path}")
+    return file
+
+
+def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
+    assert plan.epoch.head is not None
+    before, windows = plan.epoch.head.manifest.next_panes, plan.may_reappear
+    if not len(windows):
+        return before
+    columns = (digests(windows, plan.key), windows["window_id"], key_hashes(windows, plan.key), windows[UNTIL])
+    looked_at = {
+        (digest, identity): (hash_, until)
+        for digest, identity, hash_, until in zip(*(column.to_pylist() for column in columns), strict=True)
+    }
+    # Only an older tidegate named keys by their hashes.
+    by_hash = {(hash_, identity) for (_, identity), (hash_, _) in looked_at.items()}
+    again = [item for outcome in outcomes for item in outcome.next_panes]
+    return (
+        *(
+            item
+            for item in before
+            if (item.digest, item.window_id) not in looked_at
+            and (item.digest is not None or (item.key, item.window_id) not in by_hash)
+        ),
+        *(
+            NextPane(window_id=identity, key=hash_, pane=pane, until=until, digest=digest)
+            for digest, identity, pane in again
+            for hash_, until in (looked_at[digest, identity],)
+        ),
+    )
+
+
+def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
+    """Return a shard with its rows, open windows and next timer after the epoch."""
+    if outcome is None or not outcome.changed:
+        return before
+    counters = {**before.counters, "open_windows": outcome.counters["open_windows"]}
+    return before.model_copy(
+        update={
+            "rows": outcome.rows,
+            "counters": counters,
+            "next_event_time_timer": outcome.next_event_time_timer,
+        }
+    )
+
+
+def _counted(shard: Shard, outcome: ShardOutcome | None, numbers: Mapping[str, int]) -> Shard:
+    """Return a shard with the counts of panes that the epoch emitted in it, and with further counts."""
+    counted = {} if outcome is None else {name: outcome.counters[name] for name in _COUNTED}
+    return shard.model_copy(update={"counters": {**shard.counters, **counted, **numbers}})

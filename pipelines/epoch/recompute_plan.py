@@ -1,0 +1,147 @@
+"""What a recompute is asked for, and the plan that it makes: the spans of keys to compute again, and their panes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.epoch.changed_rows import ChangedRows
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.epoch.spans import islands
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.ledger.manifest import Interval, Reopening
+from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
+from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Selection of late rows by their key and by the window that they would have gone to. The default selects all.
+
+    Args:
+        key: texts of the key columns' values, in order; None for every key.
+        start: smallest start of the windows, int64 epoch milliseconds; None for no limit.
+        end: limit of the window starts, exclusive, int64 epoch milliseconds; None for no limit.
+
+    Raises:
+        UsageError: the span is empty.
+    """
+
+    key: tuple[str, ...] | None = None
+    start: Millis | None = None
+    end: Millis | None = None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise UsageError("--end is not after --start, so no window begins in between: give a later --end")
+
+
+Asked: TypeAlias = Selection | ChangedRows
+"""What a caller brings: a selection of late rows, or the rows that changed in the source."""
+
+
+@dataclass(frozen=True)
+class RecomputePlan:
+    """The plan of an epoch that computes windows again.
+
+    Args:
+        asked: what the caller brought.
+        epoch: number, shards and clocks; it reads in event order up to the watermark of the head.
+        wanted: the spans to compute again, with the key columns: windows, or whole sessions.
+        published: panes in these spans that were published and not retracted.
+        reopening: the late rows that the epoch takes in.
+        late_rows: their number, for each shard of the epoch.
+        margin: longest time by which a session may reach beyond its span, milliseconds.
+        newest_panes: number of the newest pane of each window of these keys, also of retracted windows.
+        may_reappear: published sessions of these keys that late elements may bring back; see `panes.may_reappear`.
+        counts: for each shard of the epoch, further numbers of rows by counter.
+    """
+
+    asked: Asked
+    epoch: EpochPlan
+    wanted: pa.Table
+    published: pa.Table
+    reopening: Reopening
+    late_rows: tuple[int, ...]
+    margin: Millis
+    newest_panes: pa.Table
+    may_reappear: pa.Table
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+        return self.epoch.bound.key.names
+
+    @property
+    def windows(self) -> Windows:
+        """Windows that are computed again."""
+        return windows_of(self.epoch)
+
+    @property
+    def spans(self) -> pa.Table:
+        """Spans of time of each key whose source rows are needed."""
+        return islands(self.epoch.bound.key, self.wanted).table()
+
+
+class ReadRows(Protocol):
+    """Access to the source rows of one version."""
+
+    def keyed(self, late_rows: pa.Table) -> pa.Table:
+        """Return rows of table late with the key columns of the pipeline added.
+
+        A key takes the place of another column of its name.
+        """
+
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
+        """Return the windows that missed a row because they had passed, while another window accepted the row.
+
+        Args:
+            windows: the windows with their assigner.
+            within: interval of the event times of the rows to search.
+        """
+
+    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
+        """Compute the spans of a plan again, in the shards that have such spans."""
+
+
+def windows_of(epoch: EpochPlan) -> Windows:
+    """Return the windows of an epoch that computes windows again."""
+    assert isinstance(epoch.compute, Windows), epoch.compute
+    return epoch.compute
+
+
+def check_reopenable(pipeline: Pipeline) -> Windows:
+    """Return the windows of a pipeline after a check that its late rows can be reopened.
+
+    Raises:
+        Refused: the results depend on the order of arrival, which is lost, or on an assigner of the user's own.
+    """
+    windows = pipeline.compute
+    if isinstance(windows, KeyedProcess | CoProcess):
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: its function has already continued without "
+            "them, and its results can't be retracted. Give its watermark strategy a larger bound, or backfill it "
+            "under another name"
+        )
+    if not isinstance(windows, Windows):
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and the elements that they "
+            "would have met are gone from its state. Give its watermark strategy a larger bound, or backfill it under "
+            "another name"
+        )
+    reason, assigner = windows.order_shown_by, windows.assigner
+    if reason is None:
+        if assigner.forms_sessions or assigner.array_assignment is not None:
+            return windows
+        reason = f"assigner {type(assigner).__name__}, whose windows may depend on more than a time"
+    raise Refused(
+        f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so the result of a window "
+        "depends on more than its elements. Give its windows a longer allowed_lateness, or backfill it under another "
+        "name"
+    )

@@ -1,0 +1,245 @@
+"""The source rows of a recompute: those of one version, which tasks read again to compute windows.
+
+Rows before a backfill's first interval that the source had by then were never read, and stay out.
+
+first interval [10:00, 11:00) over version 5
+a row at 09:50 of version 3                  was never read: no window takes it, also none that began at 09:00
+a row at 09:50 that version 7 appended       was read by the next run, and may have been late
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import epochs, late, results
+from tidegate.pipelines.definition.column_names import input_rows
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
+from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
+from tidegate.pipelines.epoch.file_slices import of_version, parts_of
+from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.operate import Reads, run_shards
+from tidegate.pipelines.epoch.passed import Passed
+from tidegate.pipelines.epoch.recompute_plan import RecomputePlan
+from tidegate.pipelines.epoch.recompute_shard import RecomputeJob
+from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
+from tidegate.pipelines.epoch.spans import END, START
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.ledger.manifest import Interval
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.sources.commits import FilePart, SourceFile
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.storage.warehouse import read_table
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRun:
+    """The first run of a backfill.
+
+    Args:
+        start: start of its interval, int64 epoch milliseconds. If table `epochs` does not reach back to it any more,
+            it is the start of the first published window.
+        version: version of the source that it read, or up to which a reset counted rows as read; None if unknown.
+    """
+
+    start: Millis
+    version: int | None = None
+
+    @classmethod
+    def of(cls, tables: PipelineTables) -> FirstRun | None:
+        """Return the first run of a pipeline; None if it began as a stream, or nothing is recorded of a backfill."""
+        columns = ["epoch", "parent", "kind", "interval_start", "source_version"]
+        # Of other epochs, nothing is looked at: the statistics of their files show it.
+        chosen = pc.field("interval_start").is_valid() | (pc.field("kind") == "reset")
+        rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale") & chosen)
+        runs = rows.filter(rows["interval_start"].is_valid())
+        if not len(runs):
+            return None
+        first = runs.filter(runs["parent"].is_null())
+        if not len(first):
+            published = read_table(tables.warehouse, tables.look(results.NAME), ["window_start"], ~pc.field("stale"))
+            return cls(_smallest(published["window_start"] if len(published) else runs["interval_start"]))
+        resets = rows.filter(pc.equal(rows["kind"], "reset")).sort_by("epoch")
+        version = (resets if len(resets) else first)["source_version"][-1].as_py()
+        return cls(_smallest(first["interval_start"]), version)
+
+    def without_unread(self, source: OpenInput, parts: Sequence[FilePart], version: int) -> list[FilePart]:
+        """Return parts of the files of a version without the rows that the first run did not read.
+
+        Of a file that an UPDATE or a compaction wrote, no row tells when it came; its rows before the start stay out.
+
+        Args:
+            source: the source.
+            parts: the parts.
+            version: the version.
+        """
+        earlier = [SourceFile(part.path, 0) for part in parts if part.since < self.start]
+        if self.version is None or not earlier:
+            return list(parts)
+        added_by = source.log.versions_of(earlier, version, self.version)
+        appended = {path for path, added in added_by.items() if added is not None and added > self.version}
+        return [
+            part if part.path in appended else replace(part, since=max(part.since, self.start))
+            for part in parts
+            if part.path in appended or part.until > self.start
+        ]
+
+
+def _smallest(times: pa.ChunkedArray) -> Millis:
+    return int(pc.min(epoch_millis(times)).as_py())
+
+
+class SourceRows:
+    """Source rows that a snapshot has read.
+
+    Args:
+        engine: the engine of the run.
+        source: the source at its newest version.
+        head: the snapshot.
+        tables: the pipeline's tables.
+        position: the position up to which rows are read; None for that of the snapshot.
+        first_run: returns the first run of the pipeline; None reads it.
+
+    Raises:
+        Refused: the version that the snapshot has read can't be read any more.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: OpenInput,
+        head: Snapshot,
+        tables: PipelineTables,
+        position: Position | None = None,
+        first_run: Callable[[], FirstRun | None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._tables = tables
+        self._source = source
+        self._head = head
+        self._first_run = first_run or (lambda: FirstRun.of(tables))
+        self._position = source.settled(position or source.whole(source.position_of(head.manifest)))
+
+    def keyed(self, late_rows: pa.Table) -> pa.Table:
+        """Return rows of table late with the key columns of the pipeline added.
+
+        A key takes the place of another column of its name.
+        """
+        bound = self._source.bound
+        inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
+        if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
+            inputs = self._source.derived(inputs, bound.key.names)
+        for name, kind in zip(bound.key.names, bound.key.types, strict=True):
+            column = inputs[name].cast(kind) if name in inputs.column_names else pa.nulls(0, kind)
+            place = late_rows.schema.get_field_index(name)
+            late_rows = (
+                late_rows.append_column(name, column) if place < 0 else late_rows.set_column(place, name, column)
+            )
+        return late_rows
+
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
+        """Return the windows that missed a row because they had passed, while another window accepted the row."""
+        return Passed(self._source, self._head, self._tables).windows(windows, within)
+
+    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
+        """Compute the spans of a plan again, once for each shard with such spans.
+
+        Raises:
+            TidegateError: a shard did not report.
+        """
+        job, files, spans, key = RecomputeJob.of(plan), self.files_of(plan), plan.spans, self._source.bound.key
+
+        def events(judged: Iterator[JudgedRows]) -> Iterator[pa.Table]:
+            return events_within(key, files, judged, spans)
+
+        rows = files.expected_rows
+        cores = self._engine.cores
+        # Most corrections read few files, so each task reads all of them.
+        tasks = min(self._engine.tasks(len(job.files), rows), cores)
+        must_exchange = is_exchange_cheaper(rows, min(len(job.files), cores), cores)
+        # Shards without events run too, to retract published panes.
+        markers = {number: str(number) for number in job.files}
+        reads = Reads(job.shards.placing, files, events)
+        outcomes = outcomes_of(run_shards(self._engine, reads, markers, job.report, must_exchange, tasks))
+        if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
+            raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
+        return outcomes
+
+    def _files(self, within: Interval) -> FileSlice:
+        """Return every usable row of an interval that was read, also from the version that was read in part."""
+        source, position = self._source, self._position
+        end = within.end if position.frontier is None else min(within.end, position.frontier)
+        parts: list[FilePart] = []
+        if position.version >= 0:
+            parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
+            if (first := self._first_run()) is not None:
+                parts = first.without_unread(source, parts, position.version)
+        if position.files:
+            (commit,) = source.commits(position.version, position.version + 1)
+            parts += parts_of(source, replace(commit, files=commit.files[: position.files]), within.start, end)
+        if position.version < 0 and not position.files:
+            name = source.bound.pipeline.name
+            raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
+        return source.files.of(parts)
+
+    def files_of(self, plan: RecomputePlan) -> FileSlice:
+        """Return the files that may have events of the spans of a plan."""
+        spans = plan.spans
+        first, last = (pc.min_max(spans[name]) for name in (START, END))
+        return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
+
+
+def events_within(
+    key: KeySchema, files: FileSlice, judged: Iterator[JudgedRows], spans: pa.Table
+) -> Iterator[pa.Table]:
+    """Yield the events that lie in a span of their key, as `within_spans` does."""
+    tables = (within_spans(key, files.events_of(rows), spans) for rows in judged)
+    return (table for table in tables if len(table))
+
+
+def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
+    """Return the events that lie in a span of their key. Spans of a key don't touch.
+
+    Args:
+        key: the key columns.
+        events: events of a slice.
+        spans: spans with the key columns.
+    """
+    keys = {
+        name: plain(events[f"{KEY_PREFIX}{name}"]).cast(kind) for name, kind in zip(key.names, key.types, strict=True)
+    }
+    of_spans, of_events = encode_keys(
+        key, ({name: spans[name] for name in key.names}, len(spans)), (keys, len(events))
+    ).codes
+    starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
+    times = np.asarray(events[TIME].to_numpy(), np.int64)
+    order = np.lexsort((starts, of_spans))
+    # Events and starts of spans in one order: the last start at or before an event is that of its span, if any is.
+    everything = np.lexsort(
+        (
+            np.concatenate([np.zeros(len(spans)), np.ones(len(events))]),
+            np.concatenate([starts[order], times]),
+            np.concatenate([of_spans[order], of_events]),
+        )
+    )
+    is_span = everything < len(spans)
+    last = np.maximum.accumulate(np.where(is_span, np.arange(len(everything)), -1))
+    places = everything[~is_span] - len(spans)
+    nearest = everything[np.maximum(last[~is_span], 0)]
+    span = order[np.minimum(nearest, len(spans) - 1)] if len(spans) else nearest
+    inside = np.zeros(len(events), np.bool_)
+    inside[places] = (last[~is_span] >= 0) & (of_spans[span] == of_events[places]) & (times[places] < ends[span])
+    return events.filter(pa.array(inside))

@@ -1,0 +1,257 @@
+"""Copies of all tables of a pipeline as of one epoch: read while a driver works, and made tables again.
+
+Backups store such a cut, and a rename changes the name in it; both make tables of it by `make_tables`.
+
+An epoch is committed to table `state` first and published to the other tables one after the other. So each table is
+cut at its last version that holds no later epoch. Files and log entries never change, hence the cut needs no lease. A
+clean-up may remove some of them meanwhile; `is_whole` notices it, and the backup makes a new cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.published import require_published
+from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
+from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
+from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.files import epoch_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.delta_log import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    checkpoint_files,
+    checkpoint_versions,
+    entry_versions,
+    is_entry,
+    version_of,
+)
+from tidegate.pipelines.storage.warehouse import active_files
+
+SIDECARS = "_sidecars"
+"""Folder in a log with parts of checkpoints of Delta's second format."""
+
+
+class CutMoved(TidegateError):
+    """A clean-up removed a part of the cut while it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCut:
+    """One table up to a version.
+
+    Args:
+        name: its folder below the pipeline's folder, such as `state` or `savepoints/NAME`.
+        version: the last version that belongs to the cut.
+        log: content of each file of its log, by name.
+        files: size in bytes of each data file, by name.
+    """
+
+    name: str
+    version: int
+    log: dict[str, bytes] = field(repr=False)
+    files: dict[str, int] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All tables of a pipeline as of one epoch.
+
+    Args:
+        manifest: manifest of the epoch.
+        tables: the tables; `state`, by which commands recognise a pipeline that has run, comes last.
+    """
+
+    manifest: Manifest
+    tables: tuple[TableCut, ...]
+
+    def is_whole(self, tables: PipelineTables) -> bool:
+        """Return True if no log lost an entry since: a clean-up removes entries before it removes their files."""
+        return all(set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name) for cut in self.tables)
+
+
+def cut_now(tables: PipelineTables) -> Cut:
+    """Return the tables as of the newest epoch that every table has.
+
+    Raises:
+        Refused: there is no such epoch, a data file of a table is missing, or a table lacks what was committed to it.
+        CutMoved: a clean-up is at work, so a later try may succeed.
+    """
+    # A copy of a table that lacks rows would be the newest backup, and could push older ones out.
+    trusted_head(tables)
+    # Checks are cut first, so none of them is about a later epoch.
+    has_checks = tables.warehouse.exists(tables.path(quality.NAME))
+    checks = [_table(tables, quality.NAME, tables.look(quality.NAME).version())] if has_checks else []
+    snapshot = require_published(tables, require_snapshot(tables))
+    epoch = snapshot.manifest.epoch
+    published = [
+        _table(tables, name, _version_with(tables, name, epoch), epoch) for name in tables.with_windows(PUBLISHED)
+    ]
+    savepoints = []
+    for entry in list_savepoints(tables):
+        version = tables.warehouse.open(entry.path).version()
+        savepoints.append(_table(tables, f"{SAVEPOINTS}/{entry.name}", version))
+    return Cut(
+        snapshot.manifest,
+        (*savepoints, *checks, *published, _table(tables, state.NAME, snapshot.version, epoch)),
+    )
+
+
+def _version_with(tables: PipelineTables, table: str, epoch: int) -> int:
+    """Return the last version of a published table before the first epoch that is later than this one."""
+    log, last = tables.warehouse.log(tables.path(table)), tables.look(table).version()
+    for version in range(last, -1, -1):
+        try:
+            transactions = [action["txn"] for action in log.actions(version) if "txn" in action]
+        except FileNotFoundError:
+            break
+        epochs = [each["version"] for each in transactions if each["appId"] == tables.application]
+        if epochs and max(epochs) <= epoch:
+            break
+        if epochs:
+            last = version - 1
+    return last
+
+
+def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = None) -> TableCut:
+    """Read the log of a table up to a version, and list its data files.
+
+    Args:
+        tables: the pipeline's tables.
+        name: folder of the table.
+        version: the last version.
+        epoch: files of later epochs are left out; None takes all files.
+    """
+    path = tables.path(name)
+    log, noted = tables.warehouse.log(path), f"{path}/{FOLDER}"
+    names = _log_names(tables, name)
+    wanted = {each for each in names if (of := version_of(each)) is None or of <= version}
+    _check_opens(path, wanted, version)
+    try:
+        content = {each: log.read(each) for each in sorted(wanted)}
+    except FileNotFoundError:
+        raise CutMoved(f"a clean-up removed entries in the log of table {path}") from None
+    if tables.warehouse.sizes(noted, [LAST_CHECKPOINT])[LAST_CHECKPOINT] is not None:
+        hint = log.read(LAST_CHECKPOINT)
+        if json.loads(hint)["version"] <= version:
+            content[LAST_CHECKPOINT] = hint
+    links = tables.warehouse.links(path)
+    files = {
+        each: size
+        for each, size in tables.warehouse.names(path).items()
+        if each.endswith(".parquet") and (epoch is None or (epoch_of(each) or 0) <= epoch) and each not in links
+    }
+    cut = TableCut(name, version, content, files)
+    _check_files(tables, cut)
+    return cut
+
+
+def _log_names(tables: PipelineTables, name: str) -> set[str]:
+    """Return the files of a table's log that belong to a version, and those that such files refer to."""
+    folder = f"{tables.path(name)}/{FOLDER}"
+    entries = {each for each in tables.warehouse.names(folder) if version_of(each) is not None}
+    second_format = any(".checkpoint." in each and not each.endswith(".checkpoint.parquet") for each in entries)
+    sidecars = tables.warehouse.names(f"{folder}/{SIDECARS}") if second_format else {}
+    return entries | {f"{SIDECARS}/{each}" for each in sidecars}
+
+
+def _check_opens(path: str, names: Collection[str], version: int) -> None:
+    """Raise CutMoved if the files of a log don't lead to a version."""
+    checkpoints = [older for older in checkpoint_versions(names) if checkpoint_files(names, older)]
+    if set(range(max(checkpoints, default=-1) + 1, version + 1)) - set(entry_versions(names)):
+        raise CutMoved(f"a clean-up removed entries in the log of table {path}")
+
+
+def _check_files(tables: PipelineTables, cut: TableCut) -> None:
+    path = tables.path(cut.name)
+    active = {
+        str(file["path"]): int(file["size_bytes"]) for file in active_files(tables.warehouse.open(path, cut.version))
+    }
+    for name, size in active.items():
+        if cut.files.get(name) != size:
+            if not set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name):
+                raise CutMoved(f"a clean-up removed files of table {path}")
+            fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
+            fault = "is a symbolic link" if name in tables.warehouse.links(path) else fault
+            raise Refused(
+                f"file {name} of table {path} {fault}: a backup of it would not be complete. Older backups stay; "
+                "docs/operations/recovery.md says what to do for each table"
+            )
+
+
+def taken(tables: PipelineTables, cuts: Sequence[TableCut]) -> str | None:
+    """Return a table that is not of an interrupted `make_tables` with these cuts; None if there is none.
+
+    A table `state` that is whole is one: then the call was not interrupted.
+    """
+    for cut in cuts:
+        # A process that was killed may have left the beginning of a file.
+        present = {name for name in log_files(tables, cut.name) if not name.endswith(".tmp")}
+        log = tables.warehouse.log(tables.path(cut.name))
+        is_whole = cut.name == state.NAME and cut.log.keys() <= present
+        if is_whole or any(name not in cut.log or log.read(name) != cut.log[name] for name in present):
+            return cut.name
+    return None
+
+
+def make_tables(
+    tables: PipelineTables,
+    cuts: Sequence[TableCut],
+    folder_of: Callable[[str], str],
+    check_lease: Callable[[], None] = lambda: None,
+) -> int:
+    """Make tables as cuts have them; return the number of bytes that were copied.
+
+    Data files come first and logs last, that of table `state` at the very end: its entries, the newest first, and then
+    its checkpoints, the newest last. A log without the oldest of its entries, or without the checkpoint that stands for
+    older ones, can't be opened. So no command takes tables for complete that are not, and after an interruption the
+    same call goes on.
+
+    Args:
+        tables: the tables to make; `taken` returned None for them.
+        cuts: the tables; `state` comes last.
+        folder_of: returns the folder with the data files of a table.
+        check_lease: raises LeaseHeld if another command has the lease of the pipeline.
+    """
+    copied = sum(_bring_files(tables, cut, folder_of(cut.name)) for cut in cuts)
+    for cut in cuts:
+        folder = f"{tables.path(cut.name)}/{FOLDER}"
+        present = log_files(tables, cut.name)
+        for entry in sorted(cut.log, key=_order):
+            if entry not in present:
+                check_lease()
+                within, _, file = f"{folder}/{entry}".rpartition("/")
+                tables.warehouse.replace_file(within, file, cut.log[entry])
+        tables.warehouse.make_durable(folder)
+    return copied
+
+
+def _order(name: str) -> tuple[int, int]:
+    """Return the place of a log file among those that are written: the note of the newest checkpoint comes first."""
+    if name == LAST_CHECKPOINT or name.startswith(SIDECARS):
+        return 0, 0
+    return (1, -(version_of(name) or 0)) if is_entry(name) else (2, version_of(name) or 0)
+
+
+def log_files(tables: PipelineTables, table: str) -> set[str]:
+    """Return the files of a table's log, by their paths in it."""
+    folder = f"{tables.path(table)}/{FOLDER}"
+    below = {f"{SIDECARS}/{each}" for each in tables.warehouse.names(f"{folder}/{SIDECARS}")}
+    return below | tables.warehouse.names(folder).keys()
+
+
+def _bring_files(tables: PipelineTables, cut: TableCut, source: str) -> int:
+    target = tables.path(cut.name)
+    present = tables.warehouse.names(target)
+    missing = [file for file, size in cut.files.items() if present.get(file) != size]
+    tables.warehouse.copy_files([(source, file, target, file) for file in missing])
+    if missing:
+        tables.warehouse.make_durable(target)
+    return sum(cut.files[file] for file in missing)

@@ -1,0 +1,259 @@
+"""A pipeline's tables under another name: copied as a backup is restored, with the new name where the old one stood.
+
+The name stands in each manifest, in the transaction of each epoch and in the names of the tables. All else is copied as
+it is: versions, ids, snapshots and savepoints. The old tables are removed when the new ones are whole; a note in the
+new folder says so until then, and an interrupted rename is continued by the same calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.backups.cut import SIDECARS, Cut, TableCut, cut_now, make_tables, taken
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, required
+from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
+from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
+from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, REQUESTS, PipelineTables
+from tidegate.pipelines.storage.delta_log import Action, actions_in, is_entry
+
+_NOTE = "renamed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The note about an unfinished rename.
+
+    Args:
+        old: name that the pipeline had.
+        epoch: the newest epoch that was copied.
+        run_id: run that made it.
+    """
+
+    old: str
+    epoch: int
+    run_id: str
+
+
+def unfinished(new: PipelineTables) -> Renamed | None:
+    """Return the note of a rename to this name that has copied tables and is not finished; None if there is none."""
+    folder = new.warehouse.path(new.pipeline)
+    if _NOTE not in new.warehouse.names(folder):
+        return None
+    return Renamed(**json.loads(new.warehouse.read_text(folder, _NOTE)))
+
+
+def copy_tables(
+    old: PipelineTables, new: PipelineTables, check_lease: Callable[[], None] = lambda: None
+) -> tuple[Renamed, int]:
+    """Copy the tables under the new name; return the note, and the number of bytes that were copied.
+
+    The caller holds the leases of both names.
+
+    Raises:
+        Refused: the new name has other tables, the old tables can't be copied, or an epoch was made of them after an
+            earlier call had copied them.
+        LeaseHeld: this command hung, and another one works on one of the names.
+    """
+    note, folder = unfinished(new), new.warehouse.path(new.pipeline)
+    if note is not None and note.old != old.pipeline:
+        raise Refused(
+            f"{new.pipeline} is an unfinished copy of pipeline {note.old!r}: first run `tidegate rename {note.old} "
+            f"{new.pipeline}`"
+        )
+    copy = None if note is None else _readable_head(new)
+    if note is not None and copy is not None and copy.manifest.epoch >= note.epoch:
+        head = _readable_head(old)
+        if head is not None and (head.manifest.epoch, head.manifest.run_id) != (note.epoch, note.run_id):
+            raise Refused(
+                f"{old.pipeline} was run after it had been copied to {new.pipeline}: remove the folder {folder} and "
+                f"run the command again, or keep {new.pipeline} as it is and remove the folder "
+                f"{old.warehouse.path(old.pipeline)}"
+            )
+        return note, 0
+    try:
+        required(old, recover(old))
+        cut = cut_now(old)
+    except Refused as error:
+        raise Refused(
+            f"the tables of {old.pipeline} can't be copied, and nothing was removed: {error}. For commands on "
+            f"{old.pipeline}, name it so in the code and in tidegate.toml again"
+        ) from error
+    _check_free(new, cut)
+    cuts = [_WithName(old, new, table, check_lease).cut() for table in cut.tables]
+    if (table := taken(new, cuts)) is not None:
+        raise _exists(new, table)
+    note = Renamed(old.pipeline, cut.manifest.epoch, cut.manifest.run_id)
+    copied = make_tables(new, cuts[:-1], old.path, check_lease)
+    check_lease()
+    new.warehouse.replace_file(folder, _NOTE, json.dumps(asdict(note)).encode())
+    new.warehouse.make_durable(folder)
+    copied += make_tables(new, cuts[-1:], old.path, check_lease)
+    _check_same(cut, new)
+    return note, copied
+
+
+def remove_tables(old: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> None:
+    """Remove all that the old name has but its lease, which the caller holds."""
+    folder = old.warehouse.path(old.pipeline)
+    for table in sorted(old.warehouse.folders(folder), key=lambda name: name != state.NAME):
+        if table != LEASE:
+            check_lease()
+            old.warehouse.delete_folder(f"{folder}/{table}")
+
+
+def finish(old: PipelineTables, new: PipelineTables) -> None:
+    """Remove the lease of the old name, which nobody holds, its empty folder, and the note."""
+    folder = old.warehouse.path(old.pipeline)
+    old.warehouse.delete_folder(old.path(LEASE))
+    if not (old.warehouse.folders(folder) or old.warehouse.names(folder)):
+        old.warehouse.delete_folder(folder)
+    new.warehouse.delete_file(new.warehouse.path(new.pipeline), _NOTE)
+
+
+def _readable_head(tables: PipelineTables) -> Snapshot | None:
+    """Return the newest snapshot; None if its table is not whole, because it is not yet copied or partly removed."""
+    try:
+        return read_snapshot(tables)
+    except Refused:
+        return None
+
+
+def _check_free(new: PipelineTables, cut: Cut) -> None:
+    """Refuse a name with a folder that no copy has; `taken` looks into the folders that one has."""
+    folder = new.warehouse.path(new.pipeline)
+    present = {*new.warehouse.folders(folder), *new.warehouse.links(folder)} - {SAVEPOINTS}
+    present |= {f"{SAVEPOINTS}/{name}" for name in new.warehouse.folders(f"{folder}/{SAVEPOINTS}")}
+    if others := present - {LEASE, REQUESTS, _NOTE, *(table.name for table in cut.tables)}:
+        raise _exists(new, min(others))
+
+
+def _exists(new: PipelineTables, table: str) -> Refused:
+    return Refused(
+        f"pipeline {new.pipeline!r} exists: {new.path(table)} is not a copy that an interrupted rename left. Give "
+        f"another name; or, if nothing in the folder {new.warehouse.path(new.pipeline)} is needed, remove it and run "
+        "the command again. Nothing was removed"
+    )
+
+
+def _check_same(cut: Cut, new: PipelineTables) -> None:
+    """Compare the copy with the original: its logs open, and the newest epoch, versions and files are the same."""
+    trusted_head(new)
+    copied = cut_now(new)
+    expected = cut.manifest.model_copy(update={"pipeline": new.pipeline})
+    tables = [[(table.name, table.version, table.files.keys()) for table in each.tables] for each in (cut, copied)]
+    if copied.manifest != expected or tables[0] != tables[1]:
+        raise Refused(
+            f"the copy of {cut.manifest.pipeline} at {new.warehouse.path(new.pipeline)} differs from it: does "
+            "something else write there? Nothing was removed. Remove that folder and run the command again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _WithName:
+    """One table of a cut, as it is under the new name."""
+
+    old: PipelineTables
+    new: PipelineTables
+    table: TableCut
+    check_lease: Callable[[], None]
+
+    def cut(self) -> TableCut:
+        """Return the table with the new name in its log; files with manifests are written, because they change.
+
+        Files that only save Delta time are left out, because they describe the old log.
+        """
+        entries = {
+            name: _read(name, content)
+            for name, content in self.table.log.items()
+            if is_entry(name) or ".checkpoint." in name or name.startswith(SIDECARS)
+        }
+        manifests = self._manifests(row for rows, _ in entries.values() for row in rows)
+        sizes = {file: self._write_manifest(file) for file in sorted(manifests & self.table.files.keys())}
+        log: dict[str, bytes] = {}
+        # A checkpoint names the sizes of its sidecars.
+        for name in sorted(entries, key=lambda name: not name.startswith(SIDECARS)):
+            rows, schema = entries[name]
+            log[name] = _written([self._with_name(row, sizes, log) for row in rows], schema)
+        files = {name: size for name, size in self.table.files.items() if name not in sizes}
+        return replace(self.table, log=log, files=files)
+
+    def _manifests(self, rows: Iterable[Action]) -> set[str]:
+        """Return the files that have a manifest, as the statistics in the log say."""
+        if self.table.name != state.NAME and not self.table.name.startswith(f"{SAVEPOINTS}/"):
+            return set()
+        added = {add["path"]: json.loads(add["stats"] or "{}") for row in rows if (add := row.get("add"))}
+        return {
+            unquote(path)
+            for path, statistics in added.items()
+            if statistics.get("minValues", {}).get("key_group") == state.MANIFEST_KEY_GROUP
+        }
+
+    def _write_manifest(self, file: str) -> int:
+        filesystem, root = self.old.warehouse.filesystem(self.old.path(self.table.name))
+        with filesystem.open_input_file(f"{root}/{file}" if root else file) as opened:
+            rows = pq.ParquetFile(opened).read()
+        texts = [None if text is None else self._manifest(text) for text in rows["manifest"].to_pylist()]
+        place = rows.schema.get_field_index("manifest")
+        field = rows.schema.field(place)
+        self.check_lease()
+        target = self.new.path(self.table.name)
+        return self.new.warehouse.write_parquet(
+            target, file, rows.set_column(place, field, pa.array(texts, field.type))
+        )
+
+    def _manifest(self, text: str) -> str:
+        return _json(self._record(json.loads(text)))
+
+    def _record(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Return a manifest, or its short form, with the new name; one of another pipeline's savepoint stays."""
+        return {**record, "pipeline": self.new.pipeline} if record.get("pipeline") == self.old.pipeline else record
+
+    def _with_name(self, row: Action, sizes: dict[str, int], sidecars: dict[str, bytes]) -> Action:
+        """Return an action of an entry, or a row of a checkpoint, with the new name and the sizes of its files."""
+        renamed = {**row}
+        if (transaction := row.get("txn")) and transaction["appId"] == self.old.application:
+            renamed["txn"] = {**transaction, "appId": self.new.application}
+        if metadata := row.get("metaData"):
+            renamed["metaData"] = {**metadata, "name": self._title(metadata.get("name"))}
+        if isinstance(record := (info := row.get("commitInfo") or {}).get("tidegate"), dict):
+            renamed["commitInfo"] = {**info, "tidegate": self._record(record)}
+        for kind in ("add", "remove"):
+            if (file := row.get(kind)) and (size := sizes.get(unquote(file["path"]))) is not None:
+                renamed[kind] = {**file, "size": size}
+        if sidecar := row.get("sidecar"):
+            renamed["sidecar"] = {**sidecar, "sizeInBytes": len(sidecars[f"{SIDECARS}/{sidecar['path']}"])}
+        return renamed
+
+    def _title(self, title: str | None) -> str | None:
+        prefix = f"{self.old.pipeline}."
+        is_ours = title is not None and title.startswith(prefix)
+        return f"{self.new.pipeline}.{title.removeprefix(prefix)}" if title and is_ours else title
+
+
+def _read(name: str, content: bytes) -> tuple[list[Action], pa.Schema | None]:
+    """Return the rows of a log file, and the schema of one that is Parquet."""
+    if not name.endswith(".parquet"):
+        return actions_in(content), None
+    rows = pq.read_table(pa.BufferReader(content))
+    return rows.to_pylist(), rows.schema
+
+
+def _written(rows: list[Action], schema: pa.Schema | None) -> bytes:
+    if schema is None:
+        return "".join(f"{_json(row)}\n" for row in rows).encode()
+    target = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema), target)
+    return bytes(target.getvalue())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

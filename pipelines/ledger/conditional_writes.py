@@ -1,0 +1,105 @@
+"""The check that a store lets only one of two drivers commit a version: made once for each warehouse on a store.
+
+Two drivers that start from one snapshot are kept apart by the store alone: it must refuse to write a log entry that
+exists. A store that ignores this condition (`If-None-Match`) loses commits without any error. So does one that looks
+for the object and then writes it, because two drivers may both look before one of them writes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from tidegate.pipelines.definition.config import RESERVED
+from tidegate.pipelines.errors import Refused, StoreFailed
+from tidegate.pipelines.storage.warehouse import Warehouse, is_local
+
+_MARKER = "store.json"
+_UNSAFE = "allow_unsafe_rename"
+
+WRITERS, ROUNDS = 4, 2
+SIZE = 4 << 20
+"""Number of concurrent writers, how often they write, and size of the object in bytes. With 1 MiB a store that checks
+first and then writes was found in 12 of 20 rounds, with 4 MiB in 19 of 20."""
+
+
+def check_conditional_writes(warehouse: Warehouse) -> None:
+    """Refuse a warehouse whose store lets two writers commit the same version.
+
+    The outcome is noted in the warehouse, with its address: a copy of the warehouse on another store is checked again.
+
+    Raises:
+        Refused: the store ignores the condition, or an option turns it off.
+    """
+    if is_local(warehouse.uri):
+        return
+    options = {name.lower(): value for name, value in warehouse.options.items()}
+    if any(_UNSAFE in name and value.lower() == "true" for name, value in options.items()):
+        raise Refused(
+            f"storage option {_UNSAFE} is on for {warehouse.uri}: with it two drivers can commit the same version, and "
+            "one of the commits is lost without an error. Remove it: stores that refuse to write an object which "
+            "exists (If-None-Match) need no option"
+        )
+    address = {"uri": warehouse.uri, "endpoint": options.get("aws_endpoint_url", options.get("endpoint"))}
+    folder = warehouse.path(RESERVED)
+    if _noted(warehouse, folder) == address:
+        return
+    if not _refuses_to_write_twice(warehouse, folder):
+        raise Refused(
+            f"the store of {warehouse.uri} ignores If-None-Match: it wrote an object twice that must not exist, so two "
+            "drivers could overwrite each other's commits without an error. Nothing was changed. Use a store that "
+            "keeps the condition, as Amazon S3 does and others in their present versions, or a folder"
+        )
+    if any(_lets_rivals_write(warehouse, folder) for _ in range(ROUNDS)):
+        raise Refused(
+            f"the store of {warehouse.uri} keeps If-None-Match for one writer, but let several of {WRITERS} write the "
+            "same object at the same moment, so two drivers could overwrite each other's commits without an error. "
+            "Nothing was changed. Use a store that keeps the condition for writers at the same moment, as Amazon S3 "
+            "does and others in their present versions (versitygw from 1.8 on), or a folder"
+        )
+    warehouse.replace_file(folder, _MARKER, json.dumps(address).encode())
+
+
+def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:
+    """Write a file twice on the condition that there is none, remove it, and return True if that was refused.
+
+    A store that is busy may refuse the first request. One that ignores the condition refuses neither.
+    """
+    files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
+    try:
+        return not all(files.create(key, content) for content in (b"first", b"second"))
+    finally:
+        with suppress(FileNotFoundError):
+            files.delete_file(key)
+
+
+def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
+    """Return True if more than one of several concurrent conditional writes to the same new file reports success."""
+    files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
+    together, content = threading.Barrier(WRITERS), bytes(SIZE)
+
+    def write(number: int) -> bool:
+        together.wait()
+        try:
+            return files.create(key, content)
+        except StoreFailed:
+            # Some stores refuse by cutting the connection.
+            return False
+
+    try:
+        with ThreadPoolExecutor(WRITERS) as pool:
+            return sum(pool.map(write, range(WRITERS))) > 1
+    finally:
+        files.remove(key)
+
+
+def _noted(warehouse: Warehouse, folder: str) -> object:
+    filesystem, root = warehouse.filesystem(folder)
+    try:
+        with filesystem.open_input_stream(f"{root}/{_MARKER}") as stream:
+            return json.loads(stream.read())
+    except (FileNotFoundError, ValueError):
+        return None

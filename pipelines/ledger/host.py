@@ -1,0 +1,146 @@
+"""This host, its clock and its processes, and the heartbeat of a stream: a file that says that its loop still turns.
+
+Leases and runs of commands name a process by its host and by the seconds from the host's boot to its start. A probe of
+Kubernetes, or any other watch of processes, reads the heartbeat with `tidegate alive`. The loop turns every second
+while there is nothing to read, and at each step of an epoch. The lease does not show the same: a thread of its own
+renews it. Importing this module loads no library for tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tidegate.pipelines.errors import TidegateError
+
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The namespace of process ids of a Linux host, outside of containers (PROC_PID_INIT_INO)."""
+
+
+def system_clock() -> int:
+    """Return the present time, int64 epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def this_host() -> str:
+    """Return the name of this host; in a container, with its namespace of process ids.
+
+    Containers may share the name of their host, and a process id of another namespace has no meaning here.
+    """
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        # Other systems than Linux have a single namespace.
+        return socket.gethostname()
+    return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
+
+
+def after_boot(process: psutil.Process) -> float:
+    """Return the seconds from the boot of this host to the start of a process.
+
+    They stay when the clock is set. psutil's own start of a process moves then, because it is counted from the time of
+    the boot, which the system takes from the clock.
+    """
+    return process.create_time() - psutil.boot_time()
+
+
+_SINCE_1970 = 1e9
+"""A start of a process above it is in seconds since 1970: no host runs for 30 years."""
+
+
+def is_running(number: int, started: float) -> bool:
+    """Return True if a process of this host runs. After its end its number may be another's, so its start counts.
+
+    Args:
+        number: number of the process.
+        started: its start, seconds after the boot of the host; older versions noted seconds since 1970.
+    """
+    try:
+        process = psutil.Process(number)
+        began = process.create_time() if started > _SINCE_1970 else after_boot(process)
+        # A zombie is dead: it was killed, and only its parent has not yet collected it.
+        return abs(began - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+_FOLDER = "alive"
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The heartbeat of one pipeline's stream.
+
+    Args:
+        file: the file; its time is that of the last turn of the loop.
+        pipeline: name of the pipeline.
+    """
+
+    file: Path
+    pipeline: str
+
+    @classmethod
+    def of(cls, work: Path, pipeline: str) -> Heartbeat:
+        """Return the heartbeat of a pipeline in a work folder."""
+        return cls(work / _FOLDER / pipeline, pipeline)
+
+    def begin(self) -> None:
+        """Write this process into the file. The caller holds the lease."""
+        process = psutil.Process()
+        giver = {"process": process.pid, "after_boot": after_boot(process)}
+        # If it can't be written, the probe reports that; the stream itself needs no heartbeat.
+        with suppress(OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            part = self.file.with_suffix(".part")
+            part.write_text(json.dumps(giver))
+            part.replace(self.file)
+
+    def give(self) -> None:
+        """Note that the loop turned."""
+        with suppress(OSError):
+            os.utime(self.file)
+
+    def check(self, within: float, now: float) -> float:
+        """Return the seconds since the last turn of the loop.
+
+        Args:
+            within: most seconds since then.
+            now: the present time, seconds since 1970.
+
+        Raises:
+            TidegateError: no stream of the pipeline runs on this host, or its loop has not turned in time.
+        """
+        try:
+            age = now - self.file.stat().st_mtime
+            giver = json.loads(self.file.read_text())
+            process = int(giver["process"])
+            still_runs = is_running(process, giver["after_boot"])
+        except FileNotFoundError:
+            raise TidegateError(
+                f"no stream of {self.pipeline} has begun on this host: {self.file} does not exist. A stream writes it "
+                "as soon as it has the lease and Spark runs"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
+            raise TidegateError(
+                f"the heartbeat of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
+                "stream writes it again"
+            ) from error
+        if not still_runs:
+            raise TidegateError(
+                f"the stream of {self.pipeline} on this host, process {process}, has ended; its last heartbeat is "
+                f"{age:.0f} s old"
+            )
+        if age > within:
+            raise TidegateError(
+                f"the stream of {self.pipeline}, process {process}, gave its last heartbeat {age:.0f} s "
+                f"ago: it hangs, or one step of its epoch takes longer than --within ({within:.0f} s)"
+            )
+        return max(age, 0.0)

@@ -1,0 +1,361 @@
+"""The lease of a pipeline: it admits one driver at a time, and tells a second driver who the first one is.
+
+A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
+immediately; on another host it runs out. If the clock of its host was wrong that may take long, so a lease can be
+taken away.
+Correctness does not rest on the lease: the state commit is the fence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidegate.pipelines.definition.config import LEASE_NOTE
+from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
+from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
+from tidegate.pipelines.ledger.host import after_boot, is_running, this_host
+from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_file
+from tidegate.pipelines.ledger.tables.newest import newest
+from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
+from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files, is_local, read_table
+from tidegate.windowing.time import Millis, show_millis
+
+TIME_TO_LIVE: Millis = 60_000
+_COMMITS_PER_CLEANING = 100
+
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("command", pa.string()),
+        ("host", pa.string()),
+        ("process", pa.int64()),
+        ("process_started", pa.float64()),
+        ("acquired_at", pa.int64()),
+        ("expires_at", pa.int64()),
+        ("stop_requested", pa.bool_()),
+    ]
+)
+_PROPERTIES = {
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.checkpointInterval": "20",
+}
+
+_of_this_process: set[str] = set()
+"""Runs of the leases that this process holds or wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A row of the lease table: the driver of a pipeline.
+
+    Times: int64 epoch milliseconds; `process_started`: seconds after the boot of the host, which stay when its clock is
+    set. Rows of older versions have seconds since 1970 there.
+    """
+
+    run: str
+    command: str
+    host: str
+    process: int
+    process_started: float
+    acquired_at: Millis
+    expires_at: Millis
+    stop_requested: bool = False
+
+    def is_alive(self, now: Millis) -> bool:
+        """Return True if the driver may still be running."""
+        if self.expires_at <= now:
+            return False
+        return self.host != this_host() or self.is_running_here
+
+    @property
+    def is_running_here(self) -> bool:
+        """Return True if the driver's process is running; the row must be of this host.
+
+        This process is asked itself: one that lives on, such as a notebook's, may have ended a run whose lease it could
+        not give back.
+        """
+        if not is_running(self.process, self.process_started):
+            return False
+        return self.process != os.getpid() or self.run in _of_this_process
+
+    @property
+    def driver(self) -> str:
+        """Name of the driver within a sentence: its process, its host and its work."""
+        return f"process {self.process} on {self.host} ({self.command})"
+
+    def __str__(self) -> str:
+        return f"{self.driver}, since {show_millis(self.acquired_at)}, lease until {show_millis(self.expires_at)} UTC"
+
+
+class Lease:
+    """The lease of a driver, held while the driver works and renewed in the background.
+
+    Args:
+        tables: the pipeline's tables.
+        command: name of the driver's work, shown to people who inspect the lease.
+        clock: returns the present time, int64 epoch milliseconds.
+        wait: called with the row of another holder; returns True to look again, False to give up.
+
+    Raises:
+        LeaseHeld: another driver holds the lease; on entering, and from `check` after the lease was lost.
+    """
+
+    def __init__(
+        self,
+        tables: PipelineTables,
+        command: str,
+        clock: Callable[[], Millis],
+        wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    ) -> None:
+        self._tables = tables
+        self._wait = wait
+        self._clock = clock
+        self._lost: LeaseRow | None = None
+        self._until: Millis = 0
+        self._was_held = False
+        self._ended = threading.Event()
+        self._writing = threading.Lock()
+        started = after_boot(psutil.Process())
+        now = clock()
+        self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
+
+    def __enter__(self) -> Lease:
+        _of_this_process.add(self.row.run)
+        try:
+            self._take()
+        except BaseException:
+            _of_this_process.discard(self.row.run)
+            raise
+        self._note(None)
+        self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
+        self._renewal.start()
+        return self
+
+    def _take(self) -> None:
+        path = self._tables.path(LEASE)
+        with told_as(
+            f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
+        ):
+            # Whoever changes tables comes here first.
+            check_conditional_writes(self._tables.warehouse)
+            while (holder := self._hold()) is not None and self._wait(holder):
+                # Epochs of that holder began before this driver's time.
+                self.row = replace(self.row, acquired_at=self._clock())
+        if holder is not None:
+            raise LeaseHeld(
+                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
+                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease ends by itself, or "
+                f"`tidegate unlock {self._tables.pipeline}` removes it"
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._renewal.join()
+        failed = isinstance(error, Exception) and not isinstance(error, LeaseHeld)
+        if failed:
+            # Storage itself may have failed; then the error says so.
+            with suppress(OSError, DeltaError, Refused, StoreFailed):
+                self.renew()
+        try:
+            if self._lost is None:
+                # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
+                with suppress(OSError, DeltaError, Refused, StoreFailed):
+                    self._write(replace(self.row, expires_at=0))
+        finally:
+            _of_this_process.discard(self.row.run)
+        self._note(self._clock() if self._lost is None else self._lost.acquired_at)
+        if failed:
+            # If this driver hung and another one took the lease, that is the cause of the error.
+            try:
+                self.check_lost()
+            except LeaseHeld as lost:
+                raise lost from error
+
+    def _note(self, until: Millis | None) -> None:
+        """Note for the process that started this one when the lease was held; `until` is None while it is held."""
+        if file := os.environ.get(LEASE_NOTE):
+            note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
+            # No driver may end because nobody can read about it.
+            with suppress(OSError):
+                Path(file).write_text(json.dumps(note))
+
+    def check(self) -> None:
+        """Renew a lease that ran out, and raise LeaseHeld if it went to another driver; called before a commit."""
+        if self._lost is None and self._clock() >= self._until:
+            self.renew()
+        self.check_lost()
+
+    def check_lost(self) -> None:
+        """Raise LeaseHeld if an earlier look showed that the lease went to another driver.
+
+        Raises:
+            LeaseHeld: it did, even if the other driver has ended since.
+        """
+        if self._lost is not None:
+            raise LeaseHeld(
+                f"pipeline {self._tables.pipeline!r}: this driver hung, and lost the lease to {self._lost.driver}, "
+                f"since {show_millis(self._lost.acquired_at)}. Nothing is lost: run it again"
+            )
+
+    @property
+    def stop_requested(self) -> bool:
+        """Return True if somebody asked this driver to end after its present epoch; the table is read each time."""
+        row = read_lease(self._tables)
+        return row is not None and row.run == self.row.run and row.stop_requested
+
+    def renew(self) -> None:
+        """Extend the lease by its time to live, unless it went to another driver."""
+        self._lost = self._hold()
+
+    def _renew_until_ended(self) -> None:
+        while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
+            # Storage that fails now may work at the next heartbeat, and `check` renews a lease that ran out meanwhile.
+            with suppress(OSError, DeltaError, Refused, StoreFailed):
+                self.renew()
+
+    def _hold(self) -> LeaseRow | None:
+        until = self._clock() + TIME_TO_LIVE
+        holder = self._write(replace(self.row, expires_at=until))
+        if holder is None:
+            self._until, self._was_held = until, True
+        return holder
+
+    def _write(self, row: LeaseRow) -> LeaseRow | None:
+        """Write a row unless another driver is alive; return that driver's row, or None if the row was written."""
+        with self._writing:
+            while True:
+                handle = _open(self._tables)
+                holder = _read(self._tables, handle)
+                is_other = holder is not None and holder.run != row.run
+                # If this driver held the lease before, another holder since, even a dead one, may have changed the
+                # tables, so this driver must not continue.
+                if is_other and holder is not None and (self._was_held or holder.is_alive(self._clock())):
+                    return holder
+                if holder is not None and holder.run == row.run:
+                    row = replace(row, stop_requested=holder.stop_requested)
+                if _replace(self._tables, handle, row):
+                    return None
+
+
+def read_lease(tables: PipelineTables) -> LeaseRow | None:
+    """Return the row of the lease, held or not; None if nobody ever took it."""
+    if not tables.warehouse.exists(tables.path(LEASE)):
+        return None
+    return _read(tables, _open(tables))
+
+
+def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
+    """Ask the running driver, here or on another host, to end after its present epoch, and return its row, if any.
+
+    Args:
+        tables: the pipeline's tables.
+        now: the present time, int64 epoch milliseconds.
+    """
+    while (row := read_lease(tables)) is not None and row.is_alive(now):
+        handle = _open(tables)
+        if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
+            return row
+    return None
+
+
+def unlock(tables: PipelineTables, now: Millis) -> str | None:
+    """Take the lease away from a driver that is dead, and return its description; None if nobody holds the lease.
+
+    A driver that is alive after all takes the lease back at its next heartbeat, within 20 seconds, unless another
+    driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged
+    lease table is removed.
+
+    Args:
+        tables: the pipeline's tables.
+        now: the present time, int64 epoch milliseconds.
+
+    Raises:
+        Refused: its process is running on this host.
+    """
+    try:
+        read_lease(tables)
+    except Refused:
+        tables.warehouse.delete_folder(tables.path(LEASE))
+        return "a driver whose lease was not readable"
+    while (row := read_lease(tables)) is not None and row.is_alive(now):
+        if row.host == this_host():
+            raise Refused(
+                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: end it with "
+                f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free at once"
+            )
+        handle = _open(tables)
+        if _read(tables, handle) == row and _replace(tables, handle, replace(row, expires_at=0)):
+            return str(row)
+    return None
+
+
+def _open(tables: PipelineTables) -> DeltaTable:
+    tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
+    path = tables.path(LEASE)
+    # Each renewal commits, so a kept handle is out of date: in a store, checking it would be a useless request.
+    opened = newest if is_local(path) else Warehouse.open
+    try:
+        return opened(tables.warehouse, path)
+    except DeltaError as error:
+        reason = str(error).partition("\n")[0]
+        raise Refused(
+            f"the lease of pipeline {tables.pipeline!r}, {path}, can't be read: {reason}. If no driver is at work, "
+            f"`tidegate unlock {tables.pipeline}` removes it"
+        ) from error
+
+
+def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
+    rows = read_table(tables.warehouse, handle).to_pylist()
+    # An entry that a power loss cut at the end of a line leaves two rows. Whoever waits for the later end is safe.
+    return LeaseRow(**max(rows, key=lambda row: row["expires_at"])) if rows else None
+
+
+def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
+    """Commit a row on top of the version of a handle; return False if another commit came first.
+
+    This is not `commit`, which leaves old entries to retention: here Delta removes those that are older than an hour.
+    """
+    rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
+    file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
+    version = handle.version()
+    actions: list[AddAction | RemoveAction] = [
+        *([] if file is None else [add_action(file)]),
+        *(remove_action(old) for old in active_files(handle)),
+    ]
+    try:
+        handle.create_write_transaction(
+            actions, "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    except CommitFailedError as error:
+        newest_one = tables.warehouse.open(tables.path(LEASE))
+        if newest_one.version() <= version:
+            # Nobody else committed, so the next attempt would end like this one.
+            raise Refused(
+                f"the lease of pipeline {tables.pipeline!r} can't be written: something that is no log entry stands at "
+                f"{tables.path(LEASE)}/{FOLDER}/{entry_name(version + 1)}. Remove it"
+            ) from error
+        # A store may do a commit whose answer is lost on the way; it is repeated then, and refused as one that exists.
+        return _read(tables, newest_one) == row
+    if handle.version() % _COMMITS_PER_CLEANING == 0:
+        # A stream renews its lease for months: without this its folder would grow by a file each time.
+        tables.clear_lease()
+    return True

@@ -1,0 +1,202 @@
+"""The commit of a snapshot: the one place that changes table state, and the fence between drivers.
+
+The commit uses the handle that the epoch was planned with, and allows no retry. So if two drivers start from one
+snapshot, the second driver fails here, before it publishes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Schema, Transaction
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.counters import KEPT
+from tidegate.pipelines.errors import FilesMissing, Refused
+from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard
+from tidegate.pipelines.ledger.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
+from tidegate.pipelines.ledger.snapshots.publish import check_removable
+from tidegate.pipelines.ledger.tables.commits import Outrun
+from tidegate.pipelines.ledger.tables.commits import commit as commit_to
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
+from tidegate.windowing.time import Millis
+
+
+def commit_snapshot(
+    tables: PipelineTables,
+    handle: DeltaTable,
+    manifest: Manifest,
+    schema: pa.Schema,
+    added: Sequence[DataFile],
+    kept: Collection[str] = (),
+) -> None:
+    """Replace the snapshot at the head of table state.
+
+    Args:
+        tables: the pipeline's tables.
+        handle: table state, opened when the epoch was planned.
+        manifest: the manifest of the new snapshot; it becomes a row in a file of its own.
+        schema: columns of the table from now on.
+        added: state files to add. A restore adds files of older versions again.
+        kept: paths of the files that stay; every other file is removed.
+
+    Raises:
+        Refused: somebody committed since the handle was opened, an added file is missing, or a file that publishing
+            has to rewrite can't be read.
+    """
+    check_removable(tables, manifest)
+    text = state.manifest_row(manifest.model_dump_json(), schema)
+    row = write_file(tables.warehouse, tables.path(state.NAME), f"manifest-{manifest.epoch:06d}", text)
+    files = [*added, *([row] if row else [])]
+    check_before_commit(tables, state.NAME, files, manifest.epoch)
+    removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
+    try:
+        # It is durable before publishing: readers must not see results of a commit that a power cut can undo.
+        commit_to(
+            tables.warehouse,
+            handle,
+            [*(add_action(file) for file in files), *removes],
+            {"tidegate": manifest.short(), PUBLISHED_BY: _published_by(tables, handle, manifest)},
+            Schema.from_arrow(schema),
+            [Transaction(tables.application, manifest.epoch)],
+        )
+    except Outrun as error:
+        raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+
+
+def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
+    """Return the newest epoch of each published table, before this epoch is published and after it."""
+    previous = published_by(tables.warehouse, handle)
+    before = previous.after if previous is not None else newest_epochs(tables, PUBLISHED)
+    return {
+        "before": before,
+        "after": {**before, **{name: manifest.epoch for name in before if manifest.goes_to(name)}},
+    }
+
+
+def remaining(
+    tables: PipelineTables, snapshot: Snapshot, prefix: str, replaced: Sequence[Shard] = ()
+) -> tuple[list[DataFile], list[dict[str, Any]]]:
+    """Return the state that stays when some shards are replaced: newly written files, and unchanged files.
+
+    A file is written anew only if somebody compacted the table, so that rows that stay share a file with the manifest
+    or with rows that are replaced.
+
+    Args:
+        tables: the pipeline's tables.
+        snapshot: a snapshot of table state, or a savepoint.
+        prefix: start of the names of new files, which are written to table state.
+        replaced: ranges of key groups whose rows are replaced.
+    """
+    with_manifest = {file["path"] for file in snapshot.manifest_files}
+    mixed, whole = [], []
+    for file in snapshot.files:
+        low, high = file["min.key_group"], file["max.key_group"]
+        overlaps = any(low <= shard.last and high >= shard.first for shard in replaced)
+        if file["path"] not in with_manifest and not overlaps:
+            whole.append(file)
+        elif not any(shard.first <= low and high <= shard.last for shard in replaced):
+            mixed.append(file["path"])
+    rows = tables.warehouse.read_files(snapshot.path, mixed, arrow_schema(snapshot.handle))
+    group = rows["key_group"]
+    gone = pc.equal(group, state.MANIFEST_KEY_GROUP)
+    for shard in replaced:
+        gone = pc.or_(gone, pc.and_(pc.greater_equal(group, shard.first), pc.less_equal(group, shard.last)))
+    written = write_file(tables.warehouse, tables.path(state.NAME), prefix, rows.filter(pc.invert(gone)))
+    return [] if written is None else [written], whole
+
+
+def check_files(tables: PipelineTables, manifest: Manifest) -> None:
+    """Refuse a manifest that lists a file which is missing or has another size.
+
+    Raises:
+        FilesMissing: a file is missing or cut short.
+    """
+    for table, work in manifest.publish.items():
+        check_before_commit(tables, table, (*work.files, *(each.file for each in work.departed)), manifest.epoch)
+
+
+def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:
+    """Refuse files that are missing or have another size, before anything of an epoch is committed.
+
+    Raises:
+        FilesMissing: a file is missing or cut short.
+    """
+    try:
+        check_written(tables.warehouse, tables.path(table), files)
+    except FilesMissing as error:
+        raise FilesMissing(
+            f"epoch {epoch} of {tables.pipeline}: {error} The epoch was not committed; run it again"
+        ) from error
+
+
+def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
+    """Return the error for a driver that another driver overtook between plan and commit."""
+    return Refused(
+        f"epoch {epoch} of {tables.pipeline}: another driver committed to table state after this epoch was planned at "
+        f"{planned_at}. The epoch was not committed; run it again once the other driver has ended"
+    )
+
+
+def as_data_file(file: dict[str, Any]) -> DataFile:
+    """Convert an active state file, as `active_files` lists it, to a file that can be added to a table."""
+    low, high = ({"key_group": file[f"{bound}.key_group"]} for bound in ("min", "max"))
+    statistics = {"numRecords": file["num_records"], "minValues": low, "maxValues": high, "nullCount": {"key_group": 0}}
+    return DataFile(path=file["path"], size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(statistics))
+
+
+def quiet_manifest(
+    state_of: Manifest,
+    kind: Kind,
+    epoch: int,
+    timeline: int,
+    line: Line,
+    publish: Mapping[str, Publish],
+    now: Millis,
+    shards: tuple[Shard, ...] | None = None,
+) -> Manifest:
+    """Return the manifest of an epoch that takes the state, position and watermark of a snapshot.
+
+    Args:
+        state_of: manifest of the snapshot, which becomes the parent.
+        kind: kind of the epoch.
+        epoch: its number.
+        timeline: its timeline.
+        line: its ancestors and itself.
+        publish: by table, the changes to publish.
+        now: the driver's clock, int64 epoch milliseconds.
+        shards: ranges of key groups with their open windows; None takes those of the snapshot.
+    """
+    ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
+    nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
+    update: dict[str, Any] = {
+        "timeline": timeline,
+        "epoch": epoch,
+        "parent": state_of.epoch,
+        "line": line,
+        "kind": kind,
+        "interval": None,
+        "counters": nothing | {"open_windows": sum(shard.counters.get("open_windows", 0) for shard in ranges)},
+        "shards": ranges,
+        "publish": dict(publish),
+        "phases": {},
+        "run_id": uuid.uuid4().hex,
+        "started_at": now,
+        "library_version": version("tidegate"),
+        "engine": None,
+    }
+    return state_of.model_copy(update=update)
+
+
+def _uncounted(shard: Shard) -> Shard:
+    """Return a shard with all counters at 0 except its open windows, because a quiet epoch changes nothing else."""
+    counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
+    return shard.model_copy(update={"counters": counters})

@@ -1,0 +1,228 @@
+"""Comparison of a snapshot with new code, field by field: unchanged, to be migrated, or incompatible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.columns import quoted
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Schemas
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
+from tidegate.windowing.state.rows import FORMAT_VERSION, REST
+
+_NEW_NAME = "Give the pipeline another name and backfill it, or undo the change"
+_OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """A field in which a snapshot and the code differ, so that the code can't use the snapshot.
+
+    Args:
+        field: name of the field, in words.
+        then: value in the snapshot; None if it has none.
+        now: value in the code; None if it has none.
+        way_out: advice for the user.
+    """
+
+    field: str
+    then: object
+    now: object
+    way_out: str = _NEW_NAME
+
+    def __str__(self) -> str:
+        return f"{self.field} is {_shown(self.then)} in the snapshot and {_shown(self.now)} in the code"
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """The differences between a snapshot and the code.
+
+    Args:
+        migrations: changes that the next epoch makes to the state, in words; empty if it uses the state as it is.
+        incompatibilities: differences that keep the code from using the snapshot; empty if it can.
+        notes: changes that don't touch the state, in words.
+    """
+
+    migrations: tuple[str, ...]
+    incompatibilities: tuple[Incompatibility, ...]
+    notes: tuple[str, ...] = ()
+
+
+def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
+    """Compare each field of a snapshot with the code, and sort the differences by their consequence."""
+    now, then = bound.schemas, manifest.schemas
+    whole: list[tuple[str, object, object]] = [
+        (f"key column {name!r}", then.key.get(name), now.key.get(name)) for name in {**then.key, **now.key}
+    ]
+    whole.append(("order of the key columns", list(then.key), list(now.key)))
+    whole.append(("namespace", then.namespace, now.namespace))
+    whole.append(("max_parallelism", manifest.max_parallelism, bound.pipeline.max_parallelism))
+    refused = [Incompatibility(field, old, new) for field, old, new in whole if old != new]
+    if not 1 <= then.version <= FORMAT_VERSION:
+        reads = f"1 to {FORMAT_VERSION}"
+        refused.append(Incompatibility("version of the state rows", then.version, reads, "Install a newer tidegate"))
+    old_format, new_format = format_of(then, bound), StateFormat.of(bound.state)
+    migrations = []
+    for difference in differences(old_format, new_format):
+        if difference.part.startswith("key") or difference.part == "namespace":
+            continue
+        change = taken_over(difference, old_format, new_format, left_behind(bound.pipeline))
+        if change is None:
+            way_out = _way_out(bound, difference)
+            refused.append(Incompatibility(difference.field, difference.found, difference.expected, way_out))
+        elif change:
+            migrations.append(change)
+    return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))
+
+
+def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
+    """Return every difference that keeps the code from using a snapshot; empty if it can."""
+    return list(compare(bound, manifest).incompatibilities)
+
+
+def migration_of(bound: BoundPipeline, manifest: Manifest) -> StateFormat | None:
+    """Return the format to migrate state rows from; None if they need no migration."""
+    return format_of(manifest.schemas, bound) if compare(bound, manifest).migrations else None
+
+
+def format_of(schemas: Schemas, bound: BoundPipeline) -> StateFormat:
+    """Return the format of a snapshot's state rows, in the form that windowing compares."""
+    return StateFormat(
+        key=dict(schemas.key),
+        namespace=bound.state.namespace,
+        contents=_types(schemas.contents),
+        trigger_state=_types(schemas.trigger_state),
+        user_state=_types(schemas.user_state),
+        result=_types(schemas.result),
+        version=schemas.version,
+    )
+
+
+def left_behind(pipeline: Pipeline) -> frozenset[str]:
+    """Return the names that a pipeline drops from its state. An aggregate's contents column has the prefix `acc_`."""
+    return frozenset(pipeline.dropped) | {f"acc_{name}" for name in pipeline.dropped}
+
+
+def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
+    """Refuse a snapshot that this pipeline can't use, not even after a migration.
+
+    Raises:
+        Refused: key, contents, trigger state, user state or max_parallelism differ; the message names
+            the field, both values and the way out.
+    """
+    for difference in compare(bound, manifest).incompatibilities:
+        raise Refused(
+            f"pipeline {manifest.pipeline!r} can't continue from epoch {manifest.epoch}: {difference}. "
+            f"{difference.way_out}"
+        )
+
+
+def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
+    """Refuse a name in `dropped` that the code still computes, or that the pipeline never had.
+
+    A result that was left behind before keeps its column in table results. Such a state leaves no trace. So if the code
+    or the snapshot has states, an unknown name may be a state that was left behind before.
+
+    Args:
+        tables: the pipeline's tables.
+        bound: the pipeline of the code.
+        manifest: the manifest of the snapshot to start from.
+
+    Raises:
+        Refused: the message names the field, the name and the way out.
+    """
+    now = _names(format_of(bound.schemas, bound))
+    then = _names(format_of(manifest.schemas, bound)) | (
+        set(arrow_schema(tables.look(results.NAME)).names) if tables.exist else set()
+    )
+    has_states = bool(bound.state.user_state or manifest.schemas.user_state or manifest.schemas.trigger_state)
+    for name in bound.pipeline.dropped:
+        field = f"dropped of pipeline {bound.pipeline.name!r} names {name!r}"
+        if name in now:
+            raise Refused(f"{field}, which the code still computes: take it out of dropped=, or out of compute")
+        if name not in then and not has_states:
+            droppable = sorted(_names(format_of(manifest.schemas, bound)) - now)
+            instead = (
+                f"the snapshot has {droppable}, which the code no longer computes"
+                if droppable
+                else "the snapshot has nothing left to drop"
+            )
+            raise Refused(
+                f"{field}, but neither its snapshot nor its results have that column: {instead}. Take it out of "
+                "dropped="
+            )
+
+
+def _names(format_: StateFormat) -> set[str]:
+    """Return the names of aggregates, states and result columns, as `dropped` names them."""
+    parts = (format_.contents, format_.trigger_state, format_.user_state, format_.result)
+    return {name.removeprefix("acc_") for part in parts for name in part if not name.startswith(REST)}
+
+
+def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -> Snapshot | None:
+    """Add the columns that the code needs to the tables, before an epoch is planned; return the head.
+
+    Raises:
+        Refused: the code can't use the head, `dropped` has a wrong name, or a column has another type.
+    """
+    if head is not None:
+        check_restorable(bound, head.manifest)
+        check_left_behind(tables, bound, head.manifest)
+    if tables.exist and tables.widen(bound.table_schemas):
+        return read_snapshot(tables)
+    return head
+
+
+def _way_out(bound: BoundPipeline, difference: Difference) -> str:
+    if is_held(difference) and difference.expected is None:
+        return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
+    if difference.expected is None:
+        return (
+            "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
+            "backfill it"
+        )
+    if difference.found is not None and (columns := _columns_of(bound.pipeline, difference)):
+        casts = {name: f"try_cast({quoted(name)} as TYPE)" for name in columns}
+        return (
+            "If the type in the source changed, cast the column to its old TYPE, where values that don't fit become "
+            f"null: columns={casts}. Or: {_OTHERWISE}"
+        )
+    return _NEW_NAME
+
+
+def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
+    sides = ("",) if pipeline.right is None else SIDES
+    return tuple(
+        f"watermark_by of {part.source.table} is {part.watermark_by!r} now, so its source partitions start again at "
+        "the watermark"
+        for part, side in zip(pipeline.inputs, sides, strict=True)
+        if not manifest.are_partitioned_by(side, part.watermark_by)
+    )
+
+
+def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
+    """Return the source columns that the aggregate of a contents column reads; empty for other differences."""
+    aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
+    if not isinstance(aggregates, Mapping):
+        return []
+    name = difference.name.removeprefix("acc_")
+    return list(aggregates[name].columns) if name in aggregates else []
+
+
+def _types(texts: dict[str, str]) -> dict[str, str | None]:
+    return {name: None if text == "None" else text for name, text in texts.items()}
+
+
+def _shown(value: object) -> object:
+    return "absent" if value is None else value

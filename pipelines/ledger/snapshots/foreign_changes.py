@@ -1,0 +1,191 @@
+"""Changes of published rows that tidegate did not make: found by the log, refused, and undone on request.
+
+The newest epoch of a table does not show such a change: a RESTORE of Delta removes published rows and keeps the
+transaction of their epoch. The files do. So they are followed through the log from the newest epoch on. No epoch is
+published on top of a change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables.commits import commit, commit_by
+from tidegate.pipelines.ledger.tables.compaction import COMPACTION
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
+from tidegate.pipelines.storage.warehouse import active_files
+
+PUT_BACK = "tidegate_put_back"
+"""Name of the field in the metadata of a commit that repaired a table: the version whose files it has again."""
+
+GIVE_UP = "--give-up-results"
+"""Option of `tidegate restore` that gives up published rows which can't be read or restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the rows of a published table that tidegate did not make.
+
+    Args:
+        table: name of the table.
+        version: the version that the change made.
+        good: the newest version with exactly the rows that were published until then.
+    """
+
+    table: str
+    version: int
+    good: int
+
+
+def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
+    """Return the change after which a table lacks published rows or has others; None if there is none.
+
+    A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
+
+    Args:
+        tables: the pipeline's tables.
+        table: name of a published table.
+        newest: the version to look at; None looks at the newest.
+
+    Raises:
+        Refused: an entry of the log is damaged.
+    """
+    since = _since_newest_epoch(tables, table, newest)
+    if not since:
+        return None
+    # `differs` has the paths that were added or removed since the newest epoch, and `whole` its values for which the
+    # table holds exactly the published rows.
+    differs, good = frozenset[str](), since[0].version
+    whole = {differs}
+    for entry in since[1:]:
+        was_whole = differs in whole
+        differs ^= entry.added ^ entry.removed
+        if was_whole and moves_rows(table, entry):
+            whole.add(differs)
+        if differs in whole:
+            good = entry.version
+    return None if differs in whole else Change(table, good + 1, good)
+
+
+def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
+    """Refuse a published table whose rows somebody else changed. The arguments are those of `find_change`.
+
+    Raises:
+        Refused: the message tells how to continue.
+    """
+    if (change := find_change(tables, table, newest)) is not None:
+        raise Refused(f"{described(tables, change)}; then run again")
+
+
+def described(tables: PipelineTables, change: Change) -> str:
+    """Describe a change, with the command that brings the published rows back."""
+    entry = TableLog(tables, change.table).entry(change.version)
+    info = {} if entry is None else entry.info
+    by = f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'somebody')}"
+    return (
+        f"somebody else changed rows of table {tables.path(change.table)}: version {change.version} of it ({by}) was "
+        f"not made by tidegate. {_remedy(tables, change)}"
+    )
+
+
+def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
+    """Undo changes of published tables; return a sentence for each. The caller holds the lease.
+
+    A table gets the files of the version before the change again.
+
+    Args:
+        tables: the pipeline's tables.
+        give_up: True accepts that files of that version are missing; the restore that follows names and removes them.
+            If the version itself is no longer in the log, the table stays as it is.
+
+    Raises:
+        Refused: rows would be lost. Then nothing was changed.
+    """
+    # The handles are opened before the search for changes, so nothing that somebody commits later is undone.
+    handles = {table: tables.open(table) for table in PUBLISHED if tables.warehouse.exists(tables.path(table))}
+    changes = [
+        change
+        for table, handle in handles.items()
+        if (change := find_change(tables, table, handle.version())) is not None
+    ]
+    for change in changes if not give_up else ():
+        if lost_rows(tables, change):
+            raise Refused(described(tables, change))
+    return [_put_back(tables, change, handles[change.table], give_up) for change in changes]
+
+
+def _put_back(tables: PipelineTables, change: Change, handle: DeltaTable, give_up: bool) -> str:
+    path = tables.path(change.table)
+    if _before(tables, change) is None:
+        commit(tables.warehouse, handle, [], {PUT_BACK: str(handle.version())})
+        return f"table {path} stays as it is: what version {change.version} changed is given up"
+    commit_by(
+        lambda properties, hooks: handle.restore(
+            change.good, ignore_missing_files=give_up, commit_properties=properties, post_commithook_properties=hooks
+        ),
+        tables.warehouse,
+        handle,
+        {PUT_BACK: str(change.good)},
+    )
+    return (
+        f"table {path} was put back to version {change.good}: version {change.version} was a change that tidegate "
+        "did not make"
+    )
+
+
+def _remedy(tables: PipelineTables, change: Change) -> str:
+    name = tables.pipeline
+    if lost := lost_rows(tables, change):
+        return (
+            f"{'; '.join(lost)}. Put the files back from a copy and run `tidegate restore {name} latest`, restore a "
+            f"backup, or go on without these rows: `tidegate restore {name} latest {GIVE_UP}`"
+        )
+    return f"`tidegate restore {name} latest` brings back those of version {change.good}"
+
+
+def lost_rows(tables: PipelineTables, change: Change) -> list[str]:
+    """Return a sentence for each thing that keeps a change from being undone; empty if nothing does."""
+    path, before = tables.path(change.table), _before(tables, change)
+    if before is None:
+        return [f"version {change.good} of table {path}, the last with all published rows, is no longer in its log"]
+    files = active_files(before)
+    sizes = tables.warehouse.sizes(path, [file["path"] for file in files])
+    return [
+        f"{file['num_records']} rows of table {path} are lost with file {file['path']}"
+        for file in files
+        if sizes[file["path"]] is None
+    ]
+
+
+def _before(tables: PipelineTables, change: Change) -> DeltaTable | None:
+    """Return the table before a change; None if that version is no longer in the log."""
+    try:
+        return tables.warehouse.open(tables.path(change.table), change.good)
+    except DeltaError:
+        return None
+
+
+def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
+    """Return the commit of the newest epoch (or of a later repair) and the commits after it, the oldest first."""
+    log, entries = TableLog(tables, table), list[LogEntry]()
+    # A table without a log is gone, and whoever opens it says so.
+    last = (log.versions[-1] if log.versions else -1) if newest is None else newest
+    # Others may have made any number of commits since: whatever was not read would count as right.
+    for version in range(last, -1, -1):
+        if (entry := log.entry(version)) is None:
+            break
+        entries.append(entry)
+        if entry.snapshot is not None or PUT_BACK in entry.info:
+            break
+    return entries[::-1]
+
+
+def moves_rows(table: str, entry: LogEntry) -> bool:
+    """Return True if a commit leaves the published rows as they are, and only moves them to other files."""
+    # Compactions of old versions of tidegate wrote no mark into their commits.
+    is_old = bool(entry.added) and all(path.startswith(f"{table}-compacted-") for path in entry.added)
+    return COMPACTION in entry.info or entry.info.get("operation") == "OPTIMIZE" or is_old

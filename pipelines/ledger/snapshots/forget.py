@@ -1,0 +1,256 @@
+"""Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files they were in.
+
+`forget` is an epoch of its own: one commit changes state and manifest, and publishing changes the other tables. The
+manifest loses source partitions that are named after the key, and the checks lose their examples of it. Then only the
+newest snapshot stays, because every older one may hold the key. Users repeat an interrupted run. If nothing holds the
+key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import RemoveAction
+
+from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, newest_record, required
+from tidegate.pipelines.ledger.snapshots.key_traces import KeyTraces, is_of, partitions_of
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
+from tidegate.pipelines.ledger.snapshots.retention import keep_newest_only
+from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
+from tidegate.pipelines.ledger.snapshots.savepoint import (
+    broken_savepoints,
+    list_savepoints,
+    read_savepoint,
+    remove_rests,
+)
+from tidegate.pipelines.ledger.tables.commits import commit
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.ledger.tables.keys import (
+    Key,
+    are_of_key,
+    digest_of,
+    group_of,
+    hash_of,
+    is_forgotten,
+    key_columns,
+    key_of_texts,
+    key_schema,
+    mark_of_forgotten,
+    texts_of_key,
+)
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
+from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.ledger.tables.table_log import leave_newest
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Report of an erasure.
+
+    Args:
+        epoch: number of its epoch; None if nothing held the key, and nothing changed.
+        rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
+    """
+
+    epoch: int | None
+    rows: dict[str, int]
+
+
+def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: Millis) -> Forgotten:
+    """Erase a key. The caller holds the lease.
+
+    Args:
+        tables: the pipeline's tables.
+        pipeline: the pipeline's value. Rows of the source don't have key columns that its `columns=` derives.
+        key: texts of the key columns' values, in order.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        UsageError: the texts are no key of this pipeline.
+        Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.
+    """
+    head = required(tables, trusted_head(tables))
+    key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
+    value = key_of_texts(key_, key)
+    shown = texts_of_key(value, key)
+    _check_key_columns(tables, pipeline, head)
+    if broken := broken_savepoints(tables):
+        raise Refused(
+            f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
+            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
+        )
+    # Copies of an interrupted command belong to no savepoint, and may hold the key.
+    remove_rests(tables)
+    head = required(tables, recover(tables))
+    rows = _published_rows(tables, head, value)
+    tables.warehouse.delete_folder(tables.path(REQUESTS))
+    if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, value).are_left:
+        forget_examples(tables, shown, only_if_named=True)
+        savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
+        return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
+    rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
+    manifest = _manifest(_erased(head.manifest, pipeline, key_, value, rest), mark_of_forgotten(value), now)
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
+    publish(tables, manifest)
+    rows[state.NAME] = rest.gone
+    for entry in list_savepoints(tables):
+        try:
+            snapshot = read_savepoint(tables, entry.name)
+            rest = _without(tables, snapshot, value, "state-forget")
+            erased = _erased(snapshot.manifest, pipeline, key_, value, rest)
+            _rewrite_savepoint(tables, entry.name, snapshot, rest, erased)
+        except (DeltaError, OSError, TidegateError):
+            if tables.warehouse.exists(entry.path):
+                raise
+            # Another command deleted the savepoint meanwhile. If it ended halfway, files of it may hold the key.
+            remove_rests(tables)
+            continue
+        rows[f"savepoint {entry.name}"] = rest.gone
+    forget_examples(tables, shown)
+    keep_newest_only(tables)
+    return Forgotten(manifest.epoch, rows)
+
+
+def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
+    """Refuse if table late or rejects holds rows without the key columns: nobody can tell whose rows these are."""
+    # Late and rejected rows of two inputs have the key columns of the pipeline beside the columns of the source.
+    derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
+    for table in (late.NAME, rejects.NAME):
+        handle = tables.open(table)
+        key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        if (derived or not key) and len(read_table(tables.warehouse, handle, ["epoch"])):
+            raise Refused(
+                f"table {tables.path(table)} holds source rows without the derived key column(s) "
+                f"{', '.join(derived) or 'of this pipeline'}, so tidegate can't find the key: nothing was erased. "
+                "Delete the rows in the source, restore a snapshot from before these rows, or give the pipeline a key "
+                "of source columns"
+            )
+
+
+def _published_rows(tables: PipelineTables, head: Snapshot, value: Key) -> dict[str, int]:
+    counts = {}
+    for table in (results.NAME, late.NAME, rejects.NAME):
+        handle = tables.open(table)
+        key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        if key:
+            rows = read_table(tables.warehouse, handle, list(key))
+            counts[table] = pc.sum(are_of_key(rows, key, value)).as_py() or 0
+    return counts
+
+
+class _Rest(NamedTuple):
+    """The state files of a snapshot without a key.
+
+    `group` is the key's group, `gone` the number of removed rows, and `open_windows` that of removed open windows.
+    `added` are new files, and `kept` the paths of unchanged files. A file with the manifest never stays, because the
+    manifest changes.
+    """
+
+    group: int
+    gone: int
+    open_windows: int
+    added: list[DataFile]
+    kept: set[str]
+
+
+def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) -> _Rest:
+    names = tuple(snapshot.manifest.schemas.key)
+    schema = arrow_schema(snapshot.handle)
+    with_manifest = {file["path"] for file in snapshot.manifest_files}
+    gone, open_windows, added, kept = 0, 0, [], set()
+    for file in snapshot.files:
+        rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
+        rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
+        holds = are_of_key(rows, names, key)
+        of_key = rows.filter(holds)
+        if not len(of_key) and file["path"] not in with_manifest:
+            kept.add(file["path"])
+            continue
+        gone += len(of_key)
+        open_windows += pc.sum(pc.and_(pc.equal(of_key["namespace"], WINDOW), of_key["in_flight"])).as_py() or 0
+        rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
+        added += [] if rest is None else [rest]
+    group = group_of(key_schema(schema, names), key, snapshot.manifest.max_parallelism)
+    return _Rest(group, gone, open_windows, added, kept)
+
+
+def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:
+    """Return the manifest of a snapshot with the counts and source partitions of the key, and its digests, removed."""
+    shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
+    named = partitions_of(manifest, pipeline, schema, key)
+    partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
+    next_panes = tuple(item for item in manifest.next_panes if not is_of(item, schema, key))
+    publish = {table: _without_names(work, schema, key) for table, work in manifest.publish.items()}
+    return manifest.model_copy(
+        update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes, "publish": publish}
+    )
+
+
+def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
+    """Return the changes of a table without what names a key: its late rows that were reopened are gone."""
+    # Only an older tidegate named keys by their hashes.
+    digest, hashed = digest_of(key), hash_of(schema, key)
+    reopened = tuple(
+        each.model_copy(
+            update={
+                "spans": tuple(span for span in each.spans if span[0] != digest),
+                "also": tuple(span for span in each.also if span[0] != hashed),
+            }
+        )
+        for each in work.reopened
+        if each.digest != digest and each.key != hashed
+    )
+    forgotten = tuple(mark for mark in work.forgotten if not is_forgotten(key, mark))
+    hashes = tuple(each for each in work.forget_keys if each != hashed)
+    return work.model_copy(update={"reopened": reopened, "forgotten": forgotten, "forget_keys": hashes})
+
+
+def _manifest(erased: Manifest, mark: str, now: Millis) -> Manifest:
+    epoch = erased.epoch + 1
+    return quiet_manifest(
+        erased,
+        "forget",
+        epoch,
+        erased.timeline,
+        line_after(erased, epoch),
+        {table: Publish(forgotten=(mark,)) for table in PUBLISHED},
+        now,
+    )
+
+
+def _smaller(shard: Shard, rest: _Rest) -> Shard:
+    open_windows = shard.counters.get("open_windows", rest.open_windows) - rest.open_windows
+    counters = {**shard.counters, "open_windows": open_windows}
+    return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
+
+
+def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
+    """Commit the remaining state to a savepoint, and delete all that its newest version does not need."""
+    table = f"{SAVEPOINTS}/{name}"
+    record = newest_record(tables.warehouse, snapshot.handle)["tidegate"]
+    added, removes = list[DataFile](), list[RemoveAction]()
+    if rest.gone or erased != snapshot.manifest:
+        row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
+        written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
+        added = [*rest.added, *([written] if written else [])]
+        check_written(tables.warehouse, snapshot.path, added)
+        listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
+        removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
+    present = tables.warehouse.names(snapshot.path)
+    # Also if the key is in none of its files: who hangs with a file that goes now must not commit it.
+    commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
+    leave_newest(tables, table, tables.open(table).version(), present)

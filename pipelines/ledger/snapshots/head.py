@@ -1,0 +1,319 @@
+"""Snapshots in table `state`: read the newest or an older one, list them all, and follow their line back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.tables.newest import is_moved
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.storage.delta_log import commit_info
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
+
+PUBLISHED_BY = "tidegate_published"
+"""Name of the field of a state commit's metadata that holds `PublishedBy`."""
+
+FENCE = "tidegate_fence"
+"""Name of the field of a commit's metadata that names the clean-up which committed nothing but a fence."""
+
+KEPT = "tidegate_kept"
+"""Name of the field of such a commit's metadata, in table state, that holds `Kept`."""
+
+_CHANGED = "Only tidegate may change it: restore the table from before that change"
+
+
+class OtherPipeline(Refused):
+    """Error for a table of state rows that a pipeline of another name made."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version of table `state`, and the manifest in it.
+
+    Args:
+        manifest: the record of the epoch.
+        version: version of the table.
+        handle: the table at that version.
+        files: the state files, as deltalake lists them, without the file of the manifest.
+        manifest_files: the file with the manifest row. It is one file unless somebody else compacted the table.
+    """
+
+    manifest: Manifest
+    version: int
+    handle: DeltaTable
+    files: tuple[dict[str, Any], ...]
+    manifest_files: tuple[dict[str, Any], ...]
+
+    @property
+    def path(self) -> str:
+        """Path of the table: table `state`, or a savepoint."""
+        return path_of(self.handle)
+
+
+def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot | None:
+    """Return the snapshot at the head of table `state`, or at a version; None if there is none yet.
+
+    Raises:
+        Refused: the table holds state without a readable manifest, or belongs to another pipeline.
+    """
+    if not tables.exist:
+        return None
+    snapshot = snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
+    if snapshot is not None and snapshot.manifest.pipeline != tables.pipeline:
+        raise OtherPipeline(
+            f"table {snapshot.path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: "
+            "was its folder renamed? Only the pipeline that made the state can continue from it: give the folder, or "
+            f"the pipeline, the name {snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in a folder "
+            "of its own"
+        )
+    return snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBy:
+    """The newest epoch of each published table (0 for none), before an epoch is published and after it."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None:
+    """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
+
+    The result is None if an older tidegate committed that snapshot: it did not record them.
+    """
+    return _published_by(newest_record(warehouse, handle))
+
+
+def newest_record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
+    """Return the description of the newest commit, up to a handle's version, that names its epoch; empty if none does.
+
+    Between it and the handle are only commits without an epoch, such as the fences of clean-ups. Delta's own history
+    reads all commits at once, where mostly one is needed, and is empty on an object store if the first folder of the
+    path has a colon.
+    """
+    log = warehouse.log(path_of(handle))
+    for version in range(handle.version(), -1, -1):
+        try:
+            info = commit_info(log.actions(version))
+        except FileNotFoundError:
+            break
+        if isinstance(info.get("tidegate"), dict):
+            return info
+    return {}
+
+
+def _published_by(commit: dict[str, Any]) -> PublishedBy | None:
+    record = commit.get(PUBLISHED_BY)
+    return PublishedBy(record["before"], record["after"]) if isinstance(record, dict) else None
+
+
+def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
+    """Return True if nobody has committed to table `state` since this snapshot was read from it."""
+    return tables.warehouse.log(tables.path(state.NAME)).info(snapshot.version + 1) is None
+
+
+def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot:
+    """Return the snapshot at the head of table `state`, or at a version, for callers that need one.
+
+    Raises:
+        Refused: there is none yet.
+    """
+    return required(tables, read_snapshot(tables, version))
+
+
+def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
+    """Return a snapshot that must not be None.
+
+    Raises:
+        Refused: there is none yet.
+    """
+    if snapshot is None:
+        raise no_snapshot_yet(tables)
+    return snapshot
+
+
+def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[str, int]:
+    """Return the newest epoch committed to each table, 0 before the first. Missing tables are left out."""
+    return {
+        name: tables.look(name).transaction_version(tables.application) or 0
+        for name in names
+        if tables.warehouse.exists(tables.path(name))
+    }
+
+
+def no_snapshot_yet(tables: PipelineTables) -> Refused:
+    """Return the error for a caller that needs a snapshot of a pipeline without one."""
+    name = tables.pipeline
+    return Refused(
+        f"pipeline {name!r} has no snapshot yet in warehouse {tables.warehouse.uri}: first run `tidegate backfill "
+        f"{name}` with --start and --end, or `tidegate stream {name} --available-now`. If its tables are in another "
+        "place, correct `warehouse` in tidegate.toml"
+    )
+
+
+def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
+    """Return the snapshot in a table of state rows, at the version of the handle; None if the table is empty.
+
+    Raises:
+        Refused: the table holds state rows and no manifest, or several manifests.
+    """
+    files = active_files(handle)
+    manifest_files = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
+    if not manifest_files:
+        if files:
+            raise Refused(f"table {path} at version {handle.version()} has state but no manifest. {_CHANGED}")
+        return None
+    rows = warehouse.read_files(
+        path,
+        [file["path"] for file in manifest_files],
+        arrow_schema(handle),
+        ["manifest"],
+        pc.field("key_group") == state.MANIFEST_KEY_GROUP,
+    )
+    if len(rows) != 1:
+        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {_CHANGED}")
+    return _snapshot(Manifest.parse(rows["manifest"][0].as_py()), handle, files, manifest_files)
+
+
+def state_rows(
+    warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None, columns: list[str] | None = None
+) -> pa.Table:
+    """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or those that are named."""
+    real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
+    rows = warehouse.read_files(
+        snapshot.path,
+        [file["path"] for file in snapshot.files],
+        arrow_schema(snapshot.handle),
+        columns,
+        real if where is None else real & where,
+    )
+    return rows.drop_columns([state.MANIFEST.name]) if columns is None else rows
+
+
+def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:
+    """Return the snapshot that an epoch of this process made right after another one; None if others committed since.
+
+    Only the entry of that commit is read, where `read_snapshot` opens the table.
+
+    Args:
+        parent: the snapshot that was the head; its handle moves on, so the caller gives it up.
+        manifest: manifest of the epoch.
+    """
+    handle = parent.handle
+    if handle.version() != parent.version or not is_moved(handle):
+        return None
+    files = active_files(handle)
+    ours = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
+    return _snapshot(manifest, handle, files, ours)
+
+
+def _snapshot(
+    manifest: Manifest, handle: DeltaTable, files: list[dict[str, Any]], manifest_files: list[dict[str, Any]]
+) -> Snapshot:
+    # After a compaction by somebody else, a file may hold the manifest and state rows.
+    shared = [file for file in manifest_files if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
+    return Snapshot(
+        manifest,
+        handle.version(),
+        handle,
+        tuple(file for file in files if file not in manifest_files or file in shared),
+        tuple(manifest_files),
+    )
+
+
+@dataclass(frozen=True)
+class SnapshotEntry:
+    """A snapshot as the log lists it, without opening the table.
+
+    Args:
+        version: version of table `state`.
+        committed_at: int64 epoch milliseconds.
+        manifest: the short form of the manifest that the commit records.
+        published_by: the result of the function of that name.
+    """
+
+    version: int
+    committed_at: int
+    manifest: dict[str, Any]
+    published_by: PublishedBy | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that made the snapshot."""
+        return int(self.manifest["epoch"])
+
+
+def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[SnapshotEntry]:
+    """Return the snapshots in the log, the newest first. This reads only the log, and starts no JVM.
+
+    Args:
+        tables: the pipeline's tables.
+        newest: number of snapshots to return; None returns all. The rest of the log is not read.
+
+    Raises:
+        Refused: an entry of the log is damaged.
+    """
+    return list(islice(snapshots_of(TableLog(tables, state.NAME)), newest)) if tables.exist else []
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Versions that the newest clean-up kept of those before it. It may hang, and still remove what it did not keep.
+
+    Args:
+        snapshots: versions of table state before those of `since`.
+        since: by table, the version from which on all versions stay.
+    """
+
+    snapshots: frozenset[int] = frozenset()
+    since: Mapping[str, int] = field(default_factory=dict)
+
+    def __contains__(self, version: int) -> bool:
+        """Return True if a version of table state was kept."""
+        return version >= self.since.get(state.NAME, 0) or version in self.snapshots
+
+
+def kept_of(log: TableLog) -> Kept:
+    """Return what the newest clean-up in a log of table `state` kept; everything if there was none."""
+    for version in reversed(log.recent):
+        entry = log.entry(version)
+        if entry is not None and (kept := entry.info.get(KEPT)) is not None:
+            return Kept(frozenset(kept["snapshots"]), kept["since"])
+    return Kept()
+
+
+def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
+    """Yield the snapshots in a log of table `state` that no clean-up gave up, the newest first.
+
+    Delta's own history expects versions without a gap. This log has gaps between snapshots that retention removed.
+    """
+    kept: Kept | None = None
+    for version in reversed(log.versions):
+        if kept is not None and version not in kept:
+            continue
+        entry = log.entry(version)
+        if entry is None:
+            continue
+        if kept is None and (record := entry.info.get(KEPT)) is not None:
+            kept = Kept(frozenset(record["snapshots"]), record["since"])
+        if entry.snapshot is not None:
+            yield SnapshotEntry(version, entry.time or 0, entry.snapshot, _published_by(entry.info))
+
+
+def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
+    """Yield the snapshot of an epoch, then those of its ancestors, the newest first. Restores are followed too."""
+    entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
+    while epoch is not None and epoch in entries:
+        yield entries[epoch]
+        epoch = entries[epoch].manifest["parent"]

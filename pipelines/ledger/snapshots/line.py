@@ -1,0 +1,347 @@
+"""Lines of epochs: the epochs that a snapshot and the published tables share, and the fork after which they differ.
+
+A manifest names its ancestors. If the newest manifest can't be read, or its commit is lost, the logs and table `epochs`
+name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids don't suffice,
+because a copy of a warehouse continues with the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import epochs, rejects, state
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import DataFile, Line, Manifest, Publish, fork_of, is_on
+from tidegate.pipelines.ledger.snapshots.head import (
+    OtherPipeline,
+    Snapshot,
+    SnapshotEntry,
+    list_snapshots,
+    newest_epochs,
+    newest_record,
+    read_snapshot,
+)
+from tidegate.pipelines.ledger.snapshots.losses import Losses
+from tidegate.pipelines.ledger.snapshots.publish import epoch_row
+from tidegate.pipelines.ledger.snapshots.savepoint import origin_of
+from tidegate.pipelines.ledger.tables.files import epoch_of, write_file
+from tidegate.pipelines.ledger.tables.late_rows import with_marks
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest epoch that any table of a pipeline has. Readers see the tables at this epoch.
+
+    Args:
+        snapshot: the snapshot of that epoch; None if it can't be read or is lost.
+        epoch: its number.
+        timeline: the newest timeline.
+        line: its ancestors, as far as the logs and table epochs name them.
+        run_ids: by epoch, the run id that the logs and table epochs name.
+        is_trusted: True if the head of table state is this epoch.
+    """
+
+    snapshot: Snapshot | None
+    epoch: int
+    timeline: int
+    line: Line
+    run_ids: dict[int, str] = field(default_factory=dict)
+    is_trusted: bool = False
+
+    @classmethod
+    def of(cls, tables: PipelineTables) -> Head | None:
+        """Return the head of a pipeline, or None if the pipeline has not published anything yet.
+
+        Raises:
+            Refused: a table can't be opened, or is another pipeline's.
+        """
+        entries = {entry.manifest["epoch"]: entry for entry in reversed(list_snapshots(tables))}
+        at_head = _readable(tables, None)
+        at_head_epoch = 0 if at_head is None else at_head.manifest.epoch
+        newest = max([*newest_epochs(tables).values(), *entries, at_head_epoch], default=0)
+        if not newest:
+            return None
+        ancestry = _Ancestry.of(tables, entries)
+        snapshot = at_head if at_head_epoch == newest else None
+        if snapshot is None and newest in entries:
+            snapshot = _readable(tables, entries[newest].version)
+        line = ancestry.line(newest) if snapshot is None else snapshot.manifest.line
+        is_trusted = snapshot is not None and snapshot is at_head
+        return cls(snapshot, newest, ancestry.timeline, line, ancestry.run_ids, is_trusted)
+
+
+def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
+    """Return True if this pipeline made the snapshot in this warehouse, or in the warehouse that this one copies."""
+    then = target.manifest
+    if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
+        return True
+    return origin_of(tables.warehouse, target).table_id == str(tables.look(state.NAME).metadata().id)
+
+
+def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -> int:
+    """Return the newest epoch that a snapshot and the published tables share; 0 if they share none."""
+    then = target.manifest
+    if not is_made_here(tables, head, target):
+        return 0
+    shared = fork_of(head.line, then.line)
+    theirs = _run_ids(tables, target)
+    same = {epoch: run == head.run_ids[epoch] for epoch, run in theirs.items() if epoch in head.run_ids}
+    others = [epoch for epoch, is_same in same.items() if not is_same]
+    if others and min(others) <= shared:
+        shared = max((epoch for epoch, is_same in same.items() if is_same and epoch < min(others)), default=0)
+    elif head.snapshot is None and not shared:
+        losses.add(
+            f"the newest epoch of {tables.pipeline}, {head.epoch}, can't be read, so tidegate can't see where the "
+            f"timeline of epoch {then.epoch} left it: a restore would remove all published rows"
+        )
+    return shared
+
+
+def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int, losses: Losses) -> list[Manifest]:
+    """Return the manifests of the epochs after the fork up to a snapshot, whose published rows come back with it."""
+    then = target.manifest
+    if not is_made_here(tables, head, target):
+        return []
+    wanted = [epoch for first, last in then.line for epoch in range(first, last + 1) if epoch > parted]
+    theirs = _run_ids(tables, target)
+    entries = {
+        entry.manifest["epoch"]: entry
+        for entry in list_snapshots(tables)
+        if theirs.get(entry.manifest["epoch"], entry.manifest["run_id"]) == entry.manifest["run_id"]
+    }
+    read = {epoch: _readable(tables, entries[epoch].version) for epoch in wanted if epoch in entries}
+    manifests = {epoch: snapshot.manifest for epoch, snapshot in read.items() if snapshot is not None}
+    manifests[then.epoch] = then
+    if gone := [epoch for epoch in wanted if epoch not in manifests]:
+        named = f"epoch {gone[0]}" if len(gone) == 1 else f"epochs {gone[0]} to {gone[-1]}"
+        back = _newest_on_line(entries, head.line, parted)
+        instead = "" if back is None else f" (epoch {back} can be restored without a loss)"
+        losses.add(
+            f"epoch {then.epoch} of {tables.pipeline} is on a timeline that was left at epoch {parted}, and the rows "
+            f"that {named} of it published are no longer retained{instead}"
+        )
+    return [manifests[epoch] for epoch in wanted if epoch in manifests]
+
+
+def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile]:
+    """Return the files that the epochs of a line published to a table after the fork, each once.
+
+    A restore also lists files of other epochs of the line. Such a file is taken from the restore only if the manifest
+    of its own epoch is not retained.
+    """
+    by_path = {
+        file.path: file for manifest in left if manifest.kind != "restore" for file in manifest.publish[table].files
+    }
+    retained = {manifest.epoch for manifest in left}
+    for manifest in left:
+        for file in manifest.publish[table].files if manifest.kind == "restore" else ():
+            epoch = epoch_of(file.path)
+            if epoch is not None and epoch > parted and epoch not in retained:
+                by_path.setdefault(file.path, file)
+    return list(by_path.values())
+
+
+def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
+    """Return the prunes of a pipeline on any line: by epoch of the prune, the epochs whose rows each table lost.
+
+    A prune whose snapshot is no longer retained has an empty value: nothing records the rows that it removed.
+    """
+    prunes: dict[int, dict[str, tuple[int, ...]]] = {
+        row["epoch"]: {} for row in _epoch_rows(tables) if row["kind"] == "prune"
+    }
+    for entry in list_snapshots(tables):
+        if entry.manifest["kind"] == "prune" and (snapshot := _readable(tables, entry.version)) is not None:
+            work = {table: publish.remove_epochs for table, publish in snapshot.manifest.publish.items()}
+            prunes[snapshot.manifest.epoch] = {table: gone for table, gone in work.items() if gone}
+    return prunes
+
+
+def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
+    """Return True if a file that comes back is newer than the newest pruned epoch, or if a prune spares its rows."""
+    epoch = epoch_of(file.path)
+    return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
+
+
+def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
+    """Return True if a file has a row that was rejected because its time was ahead; False for an unreadable file."""
+    path, schema = tables.path(rejects.NAME), arrow_schema(tables.look(rejects.NAME))
+    try:
+        rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
+    except Refused:
+        return False
+    return rejects.AHEAD in rows["reason"].to_pylist()
+
+
+def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
+    """Return the epochs whose rows a line removed from a table: the replaced epochs, and its own pruned epochs."""
+    return {
+        epoch
+        for manifest in left
+        for epoch in manifest.publish[table].remove_epochs
+        if manifest.kind == "prune" or not is_on(line, epoch)
+    }
+
+
+def erasing_epochs(tables: PipelineTables) -> set[int]:
+    """Return the epochs that removed rows on a user's request, as far as table epochs names them."""
+    return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
+
+
+def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
+    """Write the rows of table epochs for a line that comes back; return the file that the restore publishes."""
+    erasures = erasing_epochs(tables)
+    left = [manifest for manifest in left if manifest.epoch not in erasures]
+    if not left:
+        return ()
+    schema = arrow_schema(tables.look(epochs.NAME))
+    rows = pa.concat_tables(epoch_row(manifest, schema) for manifest in left)
+    file = write_file(tables.warehouse, tables.path(epochs.NAME), f"{epochs.NAME}-{epoch:06d}", rows)
+    return () if file is None else (file,)
+
+
+def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
+    """Return the manifests of the epochs of kind `change` that a restore takes back: those of the head's line.
+
+    The rows that left tables late and rejects in them come back.
+    """
+    entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
+    manifests = []
+    for row in _epoch_rows(tables):
+        epoch = row["epoch"]
+        if row["kind"] != "change" or epoch <= parted or not is_on(head.line, epoch):
+            continue
+        snapshot = _readable(tables, entries[epoch].version) if epoch in entries else None
+        if snapshot is not None:
+            manifests.append(snapshot.manifest)
+        elif row.get(epochs.DEPARTED):
+            losses.add(
+                f"rows that left tables late and rejects of {tables.pipeline} in epoch {epoch}, because they went from "
+                "the source, are no longer retained"
+            )
+    return manifests
+
+
+def rows_of_departed(
+    tables: PipelineTables,
+    changes: Sequence[Manifest],
+    table: str,
+    work: Publish,
+    prunes: Mapping[int, Mapping[str, Collection[int]]],
+    losses: Losses,
+    epoch: int,
+) -> tuple[DataFile, ...]:
+    """Write the rows that come back into a table, because a restore takes back that they left; return the file.
+
+    Args:
+        tables: the pipeline's tables.
+        changes: the epochs that are taken back.
+        table: name of the table.
+        work: what else the restore changes in the table.
+        prunes: the epochs whose rows each prune removed from each table.
+        losses: takes rows that can't be read.
+        epoch: number of the restore.
+    """
+    published = newest_epochs(tables)[table]
+    listed = [each.file for change in changes if change.epoch <= published for each in change.publish[table].departed]
+    files = losses.readable(table, listed)
+    if not files:
+        return ()
+    schema, path = arrow_schema(tables.look(table)), tables.path(table)
+    rows = tables.warehouse.read_files(path, [file.path for file in files], schema)
+    pruned = {number for prune in prunes.values() for number in prune.get(table, ())}
+    gone = pa.array(sorted({*work.remove_epochs, *work.stale_epochs, *pruned}), pa.int64())
+    stay = rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=gone)))
+    rows = with_marks(table, stay, (), work)
+    file = write_file(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
+    return () if file is None else (file,)
+
+
+def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
+    """Return for each listed epoch whether a restore to it brings back all that was published up to it.
+
+    It does if every epoch from it back to the line of the head is retained.
+    """
+    head = _readable(tables, None) if entries else None
+    line = () if head is None else head.manifest.line
+    parents = {entry.manifest["epoch"]: entry.manifest["parent"] for entry in entries}
+    whole = {}
+    for entry in entries:
+        epoch = entry.manifest["epoch"]
+        while epoch is not None and epoch in parents and not is_on(line, epoch):
+            epoch = parents[epoch]
+        whole[entry.manifest["epoch"]] = epoch is None or is_on(line, epoch)
+    return whole
+
+
+def _newest_on_line(entries: Collection[int], line: Line, parted: int) -> int | None:
+    return max((epoch for epoch in entries if epoch <= parted and is_on(line, epoch)), default=None)
+
+
+def _run_ids(tables: PipelineTables, target: Snapshot) -> dict[int, str]:
+    """Return the run id of a snapshot by its epoch; for a savepoint, also those of the ancestors that it records."""
+    ancestors = {} if target.path == tables.path(state.NAME) else origin_of(tables.warehouse, target).run_ids
+    return {**ancestors, target.manifest.epoch: target.manifest.run_id}
+
+
+def _readable(tables: PipelineTables, version: int | None) -> Snapshot | None:
+    """Return the snapshot at a version of table state (None: at its head), or None if it can't be read."""
+    try:
+        return read_snapshot(tables, version)
+    except OtherPipeline:
+        raise
+    except Refused:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ancestry:
+    """Parent, run id and timeline of epochs, as the logs and table epochs record them."""
+
+    parents: dict[int, int | None]
+    run_ids: dict[int, str]
+    timeline: int
+
+    @classmethod
+    def of(cls, tables: PipelineTables, entries: dict[int, SnapshotEntry]) -> _Ancestry:
+        records = [entry.manifest for entry in entries.values()]
+        for table in PUBLISHED:
+            if tables.warehouse.exists(tables.path(table)):
+                record = newest_record(tables.warehouse, tables.look(table)).get("tidegate", {})
+                records += [record] if "parent" in record else []
+        # The later record of an epoch wins, so the logs count more than table epochs.
+        records = [*_epoch_rows(tables), *records]
+        return cls(
+            {record["epoch"]: record["parent"] for record in records},
+            {record["epoch"]: record["run_id"] for record in records if "run_id" in record},
+            max((record["timeline"] for record in records), default=0),
+        )
+
+    def line(self, epoch: int) -> Line:
+        """Return an epoch and its ancestors, back to the first one without a record."""
+        ancestors: list[int] = []
+        following: int | None = epoch
+        while following is not None and following in self.parents:
+            ancestors.append(following)
+            following = self.parents[following]
+        return tuple((number, number) for number in reversed(ancestors))
+
+
+def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
+    if not tables.warehouse.exists(tables.path(epochs.NAME)):
+        return []
+    try:
+        handle = tables.look(epochs.NAME)
+        names = ["epoch", "parent", "timeline", "run_id", "kind", epochs.DEPARTED]
+        rows = read_table(tables.warehouse, handle, [name for name in names if name in arrow_schema(handle).names])
+    except Refused:
+        # A file of the table is damaged: the logs alone have to suffice.
+        return []
+    records: list[dict[str, Any]] = rows.to_pylist()
+    return records

@@ -1,0 +1,333 @@
+"""Step 4 of an epoch: add the rows that the manifest lists to results, late, rejects and epochs, one commit each.
+
+The check for an earlier commit and the commit itself share one handle. After a harmless conflict (somebody altered the
+table) this code opens the table again, checks again and commits again, so the next epoch never starts before the
+previous one is published. Recovery runs the same code: it publishes what the newest manifest lists and a table lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Transaction
+
+from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.errors import FilesMissing, Refused
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.publish_windows import publish_windows
+from tidegate.pipelines.ledger.tables.commits import Outrun
+from tidegate.pipelines.ledger.tables.commits import commit as commit_to
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns, key_hashes
+from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
+from tidegate.pipelines.ledger.tables.newest import is_moved
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.timestamps import timestamps_of
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """The handles of published tables after this process committed to them.
+
+    Opening a table takes longer than reading the entry of that commit. A table to which others committed is opened.
+    """
+
+    _kept: dict[str, DeltaTable] = field(default_factory=dict)
+    _shared: dict[str, DeltaTable | None] = field(default_factory=dict)
+
+    def open(self, tables: PipelineTables, table: str) -> DeltaTable:
+        """Return a table at its newest version, as `PipelineTables.open` does."""
+        handle = self._kept.pop(table, None)
+        if handle is not None and is_moved(handle):
+            return handle
+        if table not in self._shared:
+            # Most runs publish one epoch, and looked at the tables before.
+            self._shared[table] = handle = tables.look(table)
+            return handle
+        return tables.open(table)
+
+    def keep(self, table: str, handle: DeltaTable) -> None:
+        """Keep a handle whose next version is a commit of this process, unless other readers may hold it."""
+        if handle is self._shared.get(table):
+            self._shared[table] = None
+        else:
+            self._kept[table] = handle
+
+
+def publish(tables: PipelineTables, manifest: Manifest) -> None:
+    """Publish an epoch to every table. A table that has the epoch already stays as it is.
+
+    Raises:
+        FilesMissing: a file that the manifest lists is missing. Refused: the table's commits keep failing.
+    """
+    for table in PUBLISHED:
+        if table == epochs.NAME:
+            # Views hold an epoch as published when table epochs has it.
+            publish_windows(tables, manifest)
+        publish_table(tables, manifest, table)
+
+
+def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handles: Handles | None = None) -> bool:
+    """Publish an epoch to one table; return False if the table has it already or gets nothing."""
+    work = manifest.publish[table]
+    if not manifest.goes_to(table):
+        return False
+    handles = handles or Handles()
+    for _ in range(_ATTEMPTS):
+        handle = handles.open(tables, table)
+        if is_published(handle, tables.application, manifest.epoch):
+            return False
+        # On top of another epoch, nobody would notice the change any more.
+        check_unchanged(tables, table, handle.version())
+        try:
+            _commit(tables, manifest, table, handle, work)
+        except Outrun:
+            continue
+        handles.keep(table, handle)
+        return True
+    raise Refused(
+        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table come in "
+        "between. Only tidegate may write to it: stop the other writer. Then run again: publishing continues where it "
+        "stopped"
+    )
+
+
+def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
+    """Return True if a table holds this epoch or a later one, so that nothing is left to publish."""
+    published = handle.transaction_version(application)
+    return published is not None and published >= epoch
+
+
+def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
+    try:
+        check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
+    except FilesMissing as error:
+        raise FilesMissing(
+            f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed, but its results are "
+            f"lost: {_way_back(tables, manifest)}, and run again"
+        ) from error
+    departing = Departing(table, read_departed(tables, table, work.departed)) if work.departed else None
+    files = _returning(tables, manifest, table, handle, work, departing)
+    if table == epochs.NAME:
+        files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
+    removes, rewritten = _rewritten(tables, manifest, table, handle, work, departing)
+    commit_to(
+        tables.warehouse,
+        handle,
+        [*(add_action(file) for file in (*files, *rewritten)), *removes],
+        {"tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent}},
+        transactions=[Transaction(tables.application, manifest.epoch)],
+    )
+
+
+def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
+    """Return the command after which a run reads the source rows of an epoch that can't be published again."""
+    if manifest.parent is None:
+        return f"remove the folder {tables.warehouse.path(tables.pipeline)}"
+    if manifest.parent in {entry.manifest["epoch"] for entry in list_snapshots(tables)}:
+        return f"`tidegate restore {tables.pipeline} {manifest.parent}`"
+    return f"`tidegate restore {tables.pipeline} {manifest.epoch} {GIVE_UP}`"
+
+
+def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
+    """Read every file that publishing an epoch rewrites, before anything of the epoch is committed.
+
+    Raises:
+        Refused: a file can't be read, so the epoch could never be published.
+    """
+    for table in PUBLISHED:
+        work = manifest.publish[table]
+        if not work.rewrites:
+            continue
+        handle, path = tables.look(table), tables.path(table)
+        for file in _touched(table, handle, work):
+            if _goes_whole(file, work):
+                continue
+            try:
+                tables.warehouse.read_files(path, [file["path"]], arrow_schema(handle))
+            except Refused as error:
+                reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
+                raise Refused(
+                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or to mark rows of a "
+                    f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
+                    f"the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
+                    "run again"
+                ) from error
+
+
+def _rewritten(
+    tables: PipelineTables,
+    manifest: Manifest,
+    table: str,
+    handle: DeltaTable,
+    work: Publish,
+    departing: Departing | None,
+) -> tuple[list[Any], list[DataFile]]:
+    """Return the removals of files with rows that go away, become stale or are reopened, and the files instead.
+
+    Args:
+        tables: the pipeline's tables.
+        manifest: the manifest to publish.
+        table: name of the table.
+        handle: the table.
+        work: the changes of the table.
+        departing: the rows that went from the source; None for none.
+    """
+    schema, path = arrow_schema(handle), tables.path(table)
+    key = key_columns(table, schema, tuple(manifest.schemas.key))
+    removes, adds = [], []
+    listed = set() if work.reopened or work.departed else {file.path for file in work.files}
+    for file in _touched(table, handle, work):
+        if file["path"] in listed:
+            # This file of the epoch was published before, and stays.
+            continue
+        if _goes_whole(file, work):
+            removes.append(remove_action(file))
+            continue
+        rows = tables.warehouse.read_files(path, [file["path"]], schema)
+        goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
+        if work.forget_keys and key:
+            # Only an older tidegate named keys by their hashes.
+            goes = pc.or_(goes, pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64())))
+        if work.forgotten and key:
+            goes = pc.or_(goes, are_forgotten(rows, key, work.forgotten))
+        if departing is not None:
+            goes = pc.or_(goes, pa.array(~departing.stay(rows)))
+        becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
+        stale = pc.or_(rows["stale"], becomes_stale)
+        changed = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
+        changed = with_marks(table, changed, key, work)
+        is_marked_anew = marks_of(table, changed) != marks_of(table, rows)
+        if not is_marked_anew and not pc.any(pc.or_(goes, becomes_stale)).as_py():
+            continue
+        changed = changed.filter(pc.invert(goes))
+        removes.append(remove_action(file))
+        if len(changed):
+            adds.append(_write(tables, table, changed, manifest.epoch))
+    return removes, adds
+
+
+def _returning(
+    tables: PipelineTables,
+    manifest: Manifest,
+    table: str,
+    handle: DeltaTable,
+    work: Publish,
+    departing: Departing | None,
+) -> list[DataFile]:
+    """Return the files that a manifest lists. Late rows that an epoch of the line reopened come back as reopened.
+
+    Rows that went from the source stay away; see `_rewritten`.
+    """
+    if not work.reopened and departing is None:
+        return list(work.files)
+    schema, path = arrow_schema(handle), tables.path(table)
+    key = key_columns(table, schema, tuple(manifest.schemas.key))
+    returning = []
+    for file in work.files:
+        rows = with_marks(table, tables.warehouse.read_files(path, [file.path], schema), key, work)
+        if departing is not None:
+            rows = rows.filter(pa.array(departing.stay(rows)))
+        if len(rows):
+            returning.append(_write(tables, table, rows, manifest.epoch))
+    return returning
+
+
+def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
+    """Yield the files whose statistics allow rows that change; every file if keys are to be forgotten."""
+    # Elsewhere the name is a user's.
+    has_marks = table == late.NAME
+    departed = {epoch for each in work.departed for epoch, _ in each.by_epoch}
+    wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
+    for file in active_files(handle) if work.rewrites or work.given_up else ():
+        is_open = has_marks and work.reopened and file.get(f"null_count.{late.REOPENED}") != 0
+        goes_anyway = work.forgets_keys or file["path"] in work.given_up
+        is_marked = has_marks and _may_hold(file, late.REOPENED, wanted)
+        if goes_anyway or is_open or is_marked or _may_hold(file, "epoch", wanted):
+            yield file
+
+
+def _goes_whole(file: dict[str, Any], work: Publish) -> bool:
+    """Return True if the statistics show that every row of a file goes away. Such a file is not read."""
+    if file["path"] in work.given_up:
+        return True
+    first, last = file.get("min.epoch"), file.get("max.epoch")
+    if first is None or last is None or not work.remove_epochs:
+        return False
+    gone = set(work.remove_epochs)
+    return all(epoch in gone for epoch in range(first, last + 1))
+
+
+def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> bool:
+    first, last = file.get(f"min.{column}"), file.get(f"max.{column}")
+    if not wanted:
+        return False
+    if first is None or last is None:
+        # Tidegate writes statistics of `reopened` for each file with marked rows, so a file without has no marks.
+        return column == "epoch"
+    return bool(first <= max(wanted) and last >= min(wanted))
+
+
+def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> DataFile:
+    file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}", rows)
+    if file is None:
+        raise Refused(f"nothing to write to table {table}")
+    return file
+
+
+def _departed(manifest: Manifest) -> list[dict[str, int]] | None:
+    """Return the numbers of rows that left tables late and rejects in an epoch, by the epochs that counted them."""
+    if manifest.kind != "change":
+        return None
+    counted: dict[int, dict[str, int]] = {}
+    for table, what in ((late.NAME, "late"), (rejects.NAME, "rejected")):
+        for each in manifest.publish[table].departed:
+            for name, pairs in ((what, each.by_epoch), (late.REOPENED, each.by_reopening)):
+                for epoch, rows in pairs:
+                    counts = counted.setdefault(epoch, {"epoch": epoch, "late": 0, "reopened": 0, "rejected": 0})
+                    counts[name] += rows
+    return [counted[epoch] for epoch in sorted(counted)] or None
+
+
+def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
+    """Return the row that an epoch adds to table epochs."""
+    position = next(iter(manifest.positions.values()))
+    values: dict[str, Any] = {
+        **manifest.counters,
+        "timeline": manifest.timeline,
+        "epoch": manifest.epoch,
+        "parent": manifest.parent,
+        "kind": manifest.kind,
+        "interval_start": manifest.interval.start if manifest.interval else None,
+        "interval_end": manifest.interval.end if manifest.interval else None,
+        "source_version": position.version,
+        "watermark": manifest.watermark if MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP else None,
+        "watermark_lag_ms": manifest.watermark_lag,
+        "processing_time": manifest.processing_time,
+        "shards": [{"first": shard.first, "last": shard.last, **shard.counters} for shard in manifest.shards],
+        "phases": list(manifest.phases.items()),
+        "run_id": manifest.run_id,
+        "started_at": manifest.started_at,
+        "stale": False,
+        epochs.DEPARTED: _departed(manifest),
+        epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
+    }
+    columns = []
+    for column in schema:
+        if column.type == TIMESTAMP:
+            millis = pa.array([values.get(column.name)], pa.int64())
+            columns.append(timestamps_of(millis))
+        else:
+            columns.append(pa.array([values.get(column.name)], column.type))
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,288 @@
+"""Publish table `windows`: it follows the log of table `results`, and so has each published window exactly once.
+
+A commit names the version of `results` that the table shows from then on. So whoever publishes next knows what is
+missing, also after a crash, and a driver that hung can't add anything twice. If epochs only added rows to `results`
+since that version, the new windows are added, and only files with windows that these rows retract or replace are
+rewritten. After anything else (a restore, `forget`, a replaced interval, a lost log) all windows are selected again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidegate.pipelines.definition import results, windows
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.foreign_changes import moves_rows
+from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, partition_of, remove_action, write_file
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
+
+SHOWN = "tidegate_shown"
+"""Name of the field in the metadata of a commit to `windows`: the version of `results` that the table shows."""
+
+_ATTEMPTS = 10
+
+_ROWS_AT_ONCE = 4_000_000
+"""Approximate number of rows of `results` that are held in memory to select the newest pane of each window."""
+
+
+class Wanted(Protocol):
+    """How a project wants the table: `[pipelines.NAME.windows]` of tidegate.toml."""
+
+    @property
+    def enabled(self) -> bool:
+        """True if the pipeline has the table."""
+
+    @property
+    def partition_by(self) -> str:
+        """`day`, `month` or `none`."""
+
+    @property
+    def early(self) -> bool:
+        """True if speculative panes stand too."""
+
+
+def make_windows(tables: PipelineTables, key: Sequence[str], wanted: Wanted) -> None:
+    """Create the table if the project wants it and it does not exist.
+
+    Raises:
+        Refused: the table exists and is another than the project wants, or a column has the name of the partitions.
+    """
+    field, path = f"pipelines.{tables.pipeline}.windows", tables.path(windows.NAME)
+    if tables.warehouse.exists(path):
+        handle = _opened(tables)
+        has = {"enabled": True, "partition_by": _unit(handle), "early": _early(handle)}
+        for name, value in has.items():
+            if value != getattr(wanted, name):
+                raise Refused(
+                    f"{field}.{name} = {getattr(wanted, name)!r}, but table {path} was made with {value!r}. Change the "
+                    "setting back, or remove the folder of the table: the next run builds it again from table results"
+                )
+        return
+    if not wanted.enabled:
+        return
+    rows = arrow_schema(tables.look(results.NAME))
+    check_partitions(tables.pipeline, rows.names, wanted)
+    tables.create_windows(windows.schema(rows, key, wanted.partition_by), wanted.partition_by, wanted.early)
+
+
+def check_partitions(pipeline: str, names: Collection[str], wanted: Wanted) -> None:
+    """Refuse a key or result with the name of the column by which the table is partitioned.
+
+    Raises:
+        Refused: there is one; the message names it.
+    """
+    column = windows.PARTITIONS.get(wanted.partition_by)
+    if wanted.enabled and column is not None and column in {name.casefold() for name in names}:
+        raise Refused(
+            f"pipelines.{pipeline}.windows.partition_by = {wanted.partition_by!r} makes a column {column!r}, and the "
+            'pipeline has one of that name: rename that, or set partition_by = "none"'
+        )
+
+
+def publish_windows(tables: PipelineTables, manifest: Manifest) -> bool:
+    """Bring the table to the newest version of `results`; return False if it is there, or if there is no such table.
+
+    Raises:
+        Refused: the table can't be opened, or its commits keep failing.
+    """
+    path = tables.path(windows.NAME)
+    if not tables.warehouse.exists(path):
+        return False
+    key = tuple(manifest.schemas.key)
+    for _ in range(_ATTEMPTS):
+        handle, source = _opened(tables), tables.look(results.NAME)
+        since = shown(tables, handle)
+        added = None if since is None else _added(tables, since, source)
+        if added is not None and not added and since is not None and since.results == source.version():
+            return False
+        step = _Step(tables, handle, source, key)
+        if step.widen():
+            continue
+        try:
+            step.commit(added, manifest)
+        except Outrun:
+            continue
+        return True
+    raise Refused(
+        f"epoch {manifest.epoch} can't be published to {path}: other commits to that table come in between. Only "
+        "tidegate may write to it: stop the other writer, then run again"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The version of table `results` that the table shows, and the id of the commit that made that version.
+
+    The id differs if the log of `results` lost its end and grew again.
+    """
+
+    results: int
+    commit: str | None
+
+
+def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
+    """Return what the table shows; None if it is new, or if somebody else changed it."""
+    log = TableLog(tables, windows.NAME)
+    for version in range(handle.version(), -1, -1):
+        try:
+            entry = log.entry(version)
+        except Refused:
+            return None
+        if entry is None or COMMIT not in entry.info:
+            return None
+        if SHOWN in entry.info:
+            return Shown(**entry.info[SHOWN])
+        if (entry.added or entry.removed) and not moves_rows(windows.NAME, entry):
+            return None
+    return None
+
+
+def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str] | None:
+    """Return the files that epochs added to `results` since a version; None if more happened than that."""
+    log, added = TableLog(tables, results.NAME), list[str]()
+    for version in range(since.results, source.version() + 1):
+        entry = log.entry(version)
+        if entry is None:
+            return None
+        if version == since.results:
+            if _id_of(entry.info) != since.commit:
+                return None
+            continue
+        if moves_rows(results.NAME, entry) or not (entry.added or entry.removed):
+            continue
+        epoch = entry.snapshot
+        if entry.removed or epoch is None or (epoch["parent"] or 0) != epoch["epoch"] - 1:
+            return None
+        added += sorted(entry.added)
+    return added if since.results <= source.version() else None
+
+
+def _id_of(info: dict[str, Any]) -> str | None:
+    noted = info.get(COMMIT)
+    return noted.get("id") if isinstance(noted, dict) else None
+
+
+def _opened(tables: PipelineTables) -> DeltaTable:
+    try:
+        return tables.look(windows.NAME)
+    except Refused as error:
+        raise Refused(
+            f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error}. Remove its folder: the next "
+            "run builds it again from table results"
+        ) from error
+
+
+def _unit(handle: DeltaTable) -> str:
+    columns = handle.metadata().partition_columns
+    return next((unit for unit, column in windows.PARTITIONS.items() if column in columns), "none")
+
+
+def _early(handle: DeltaTable) -> bool:
+    return handle.metadata().configuration.get(windows.EARLY) == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One commit to the table.
+
+    Args:
+        tables: the pipeline's tables.
+        handle: the table, opened before anything is read for the commit.
+        source: table `results`.
+        key: names of the key columns.
+    """
+
+    tables: PipelineTables
+    handle: DeltaTable
+    source: DeltaTable
+    key: tuple[str, ...]
+
+    def widen(self) -> bool:
+        """Add the columns that `results` got since; return True if there were any."""
+        wanted = windows.schema(arrow_schema(self.source), self.key, _unit(self.handle))
+        return self.tables.widen({windows.NAME: wanted})
+
+    def commit(self, added: Sequence[str] | None, manifest: Manifest) -> None:
+        """Add windows that stand by these files of `results`, and remove what they replace; None selects all again."""
+        try:
+            changed = None if added is None else self._appended(added)
+        except Refused:
+            # A file that was compacted and cleaned up since, or a damaged one of this table: results has all rows.
+            changed = None
+        adds, removes = changed or self._selected()
+        entry = TableLog(self.tables, results.NAME).entry(self.source.version())
+        now = Shown(self.source.version(), None if entry is None else _id_of(entry.info))
+        application = self.tables.application
+        epoch = self.source.transaction_version(application) or manifest.epoch
+        commit(
+            self.tables.warehouse,
+            self.handle,
+            [*adds, *removes],
+            {"tidegate": {"timeline": manifest.timeline, "epoch": epoch}, SHOWN: asdict(now)},
+            transactions=[Transaction(application, epoch)],
+        )
+
+    def _selected(self) -> tuple[list[AddAction], list[RemoveAction]]:
+        """Return all windows that stand in new files, in place of every file of the table."""
+        adds = [action for rows in self._read(active_files(self.source)) for action in self._written(rows)]
+        return adds, [remove_action(file) for file in active_files(self.handle)]
+
+    def _appended(self, added: Sequence[str]) -> tuple[list[AddAction], list[RemoveAction]] | None:
+        """Return the windows of added files, and what is left of files with windows that they replace."""
+        files = [file for file in active_files(self.source) if file["path"] in set(added)]
+        if len(files) != len(added):
+            # Compacted since.
+            return None
+        adds, removes, replaced = list[AddAction](), list[RemoveAction](), list[pa.Table]()
+        for rows in self._read(files):
+            adds += self._written(rows)
+            replaced.append(windows.replacing(rows, self.key))
+        gone = pa.concat_tables(replaced) if replaced else None
+        if gone is None or not len(gone):
+            return adds, removes
+        starts, without_start = windows.starts_of(gone)
+        schema, path = stored_schema(self.handle), self.tables.path(windows.NAME)
+        for file in active_files(self.handle):
+            if not windows.may_hold(file, starts, without_start):
+                continue
+            rows = self.tables.warehouse.read_files(path, [file["path"]], schema)
+            left = windows.without(rows, gone, self.key)
+            if len(left) < len(rows):
+                removes.append(remove_action(file))
+                adds += self._file(left, partition_of(file))
+        return adds, removes
+
+    def _read(self, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
+        """Yield the rows of files of `results`, all panes of a window together, in parts that fit into memory."""
+        schema, path = arrow_schema(self.source), self.tables.path(results.NAME)
+        names, rows = [file["path"] for file in files], sum(file["num_records"] for file in files)
+        parts = 1 << (rows // _ROWS_AT_ONCE).bit_length()
+        for part in range(parts):
+            of_part = pc.equal(pc.bit_wise_and(pc.field("window_id"), pa.scalar(parts - 1, pa.int64())), part)
+            yield self.tables.warehouse.read_files(path, names, schema, where=of_part if parts > 1 else None)
+
+    def _written(self, rows: pa.Table) -> Iterator[AddAction]:
+        """Write the windows that stand by rows of `results`, and return the files."""
+        standing = windows.standing(rows, self.key, _early(self.handle))
+        columns = stored_schema(self.handle)
+        for partition, part in windows.by_partition(standing, _unit(self.handle)):
+            yield from self._file(part.select(columns.names).cast(columns), partition)
+
+    def _file(self, rows: pa.Table, partition: dict[str, str | None]) -> list[AddAction]:
+        warehouse, path = self.tables.warehouse, self.tables.path(windows.NAME)
+        file = write_file(warehouse, path, windows.NAME, rows)
+        if file is None:
+            return []
+        check_written(warehouse, path, [file])
+        return [add_action(file, partition=partition)]

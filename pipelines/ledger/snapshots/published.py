@@ -1,0 +1,272 @@
+"""The newest snapshot whose epoch every table has. Results, sensors, checks and reports use this one.
+
+A driver commits an epoch to table `state` before it publishes the results: some milliseconds before, or after a crash
+until the next run of the pipeline. In between, the watermark of the epoch says nothing about the published results.
+Table `epochs` is published last, so an epoch in it is in every table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.snapshots.head import (
+    Snapshot,
+    list_snapshots,
+    read_snapshot,
+    require_snapshot,
+    state_rows,
+)
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of, read_table
+from tidegate.windowing.time import Millis
+
+
+def published_epoch(tables: PipelineTables) -> int:
+    """Return the newest epoch that every table has; 0 before the first."""
+    if not tables.warehouse.exists(tables.path(epochs.NAME)):
+        return 0
+    return tables.look(epochs.NAME).transaction_version(tables.application) or 0
+
+
+def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:
+    """Return the snapshot of the newest epoch that every table has; None before the first.
+
+    Args:
+        tables: the pipeline's tables.
+        head: the newest snapshot, if the caller has read it already.
+
+    Raises:
+        Refused: a table can't be read.
+    """
+    snapshot = read_snapshot(tables) if head is None else head
+    if snapshot is None:
+        return None
+    published = published_epoch(tables)
+    while snapshot is not None and snapshot.manifest.epoch > published:
+        if published == 0 or snapshot.version == 0:
+            return None
+        # A version that only added a column to the table holds the same snapshot as the version before it.
+        snapshot = read_snapshot(tables, snapshot.version - 1)
+    return snapshot
+
+
+def settled_watermark(snapshot: Snapshot, head: Snapshot) -> Millis:
+    """Return the watermark up to which the published results are complete, int64 epoch milliseconds.
+
+    While a restore or a repeated interval is published, it removes results beyond its own watermark. So the lower
+    watermark counts.
+
+    Args:
+        snapshot: the newest published snapshot.
+        head: the newest snapshot, which may not be published yet.
+    """
+    return min(snapshot.manifest.watermark, head.manifest.watermark)
+
+
+def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
+    """Return the time through which published windows are final, by `final_at`: see `Manifest.final_through`.
+
+    Args:
+        snapshot: the newest published snapshot.
+        head: the newest snapshot, which may not be published yet.
+    """
+    return min(snapshot.manifest.final_through, head.manifest.final_through)
+
+
+def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
+    """Return the same as `newest_published`, for callers that need a snapshot.
+
+    Raises:
+        Refused: there is none yet.
+    """
+    snapshot = newest_published(tables, head)
+    if snapshot is None:
+        raise Refused(
+            f"epoch {head.manifest.epoch} of {tables.pipeline} is not published yet, and it is the first one: the next "
+            "run of the pipeline publishes it"
+        )
+    return snapshot
+
+
+def newest_epoch_rows(
+    warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False
+) -> pa.Table:
+    """Return the rows of the newest epochs, the newest first. Files that hold only older epochs are not read.
+
+    Args:
+        warehouse: the warehouse of the table.
+        handle: the table.
+        limit: number of rows; None takes all.
+        with_stale: True includes epochs whose results were replaced.
+    """
+    path, schema = path_of(handle), arrow_schema(handle)
+    files = sorted(active_files(handle), key=lambda file: -file["max.epoch"])
+    wanted = None if with_stale else ~pc.field("stale")
+    newest_rows = schema.empty_table()
+    for file in files:
+        is_full = limit is not None and len(newest_rows) == limit
+        if is_full and file["max.epoch"] < pc.min(newest_rows["epoch"]).as_py():
+            break
+        # Read the numbers alone first: a file may hold a million epochs, and the caller may ask for twenty.
+        numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
+        numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
+        chosen = numbers.slice(0, limit).combine_chunks()
+        is_chosen = pc.field("epoch").isin(chosen) if wanted is None else pc.field("epoch").isin(chosen) & wanted
+        rows = warehouse.read_files(path, [file["path"]], schema, None, is_chosen)
+        newest_rows = pa.concat_tables([newest_rows, rows]).sort_by([("epoch", "descending")]).slice(0, limit)
+    return newest_rows
+
+
+def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> bool:
+    """Return True if a key was forgotten after an epoch, so that what was read as of that epoch may have the key."""
+    where = (pc.field("kind") == "forget") & (pc.field("epoch") > epoch)
+    return bool(len(read_table(warehouse, handle, ["epoch"], where)))
+
+
+@dataclass(frozen=True)
+class PinnedTables:
+    """The rows that an epoch and the epochs before it published and that are not stale.
+
+    Args:
+        snapshot: snapshot of the epoch.
+        versions: by table, the version that was read.
+        results: every pane.
+        late: rows that came too late.
+        rejects: rejected rows.
+        epochs: one row for each epoch of the snapshot's line, ordered by number.
+        state: state rows of the snapshot.
+    """
+
+    snapshot: Snapshot
+    versions: dict[str, int]
+    results: pa.Table
+    late: pa.Table
+    rejects: pa.Table
+    epochs: pa.Table
+    state: pa.Table
+
+    @property
+    def manifest(self) -> Manifest:
+        """Manifest of the epoch."""
+        return self.snapshot.manifest
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+        return tuple(self.manifest.schemas.key)
+
+    def latest_windows(self) -> pa.Table:
+        """Return the newest pane of each window, without retracted windows."""
+        return results.latest(self.results, self.key)
+
+    def final_windows(self) -> pa.Table:
+        """Return the newest panes of windows that no later event can change."""
+        return results.final(self.latest_windows(), self.manifest.final_through)
+
+
+@dataclass(frozen=True)
+class PinnedEpoch:
+    """An epoch and the tables that hold its rows, each opened at one version and not read yet.
+
+    Args:
+        snapshot: snapshot of the epoch.
+        handles: the published tables.
+        epochs: one row for each epoch of the snapshot's line, ordered by number.
+        erasing: rows of table epochs for the epochs that removed rows on a user's request. They may be older or newer
+            than this epoch, or off its line, because each of them may have removed rows of this line.
+    """
+
+    snapshot: Snapshot
+    handles: dict[str, DeltaTable]
+    epochs: pa.Table
+    erasing: pa.Table
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Version of each table."""
+        opened = {name: handle.version() for name, handle in self.handles.items()}
+        return {state.NAME: self.snapshot.version, **opened}
+
+    @property
+    def current(self) -> pc.Expression:
+        """Filter for the rows that belong to the epoch or to an earlier one and are not stale."""
+        return results.current(self.snapshot.manifest.epoch)
+
+
+def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
+    """Open the tables of a pipeline as of an epoch, for callers that read them in parts.
+
+    Arguments and errors are those of `pin_tables`.
+    """
+    head, published = require_snapshot(tables), published_epoch(tables)
+    _check_settled(head.manifest, published)
+    snapshot = newest_published(tables, head) or head if epoch is None else _of_epoch(tables, epoch)
+    manifest = snapshot.manifest
+    if manifest.epoch > published:
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of the pipeline "
+            "publishes it"
+        )
+    handles = {name: tables.look(name) for name in PUBLISHED}
+    pinned = PinnedEpoch(snapshot, handles, epochs.SCHEMA.empty_table(), epochs.SCHEMA.empty_table())
+    rows = read_table(tables.warehouse, handles[epochs.NAME], where=pinned.current).sort_by("epoch")
+    is_on_line = pa.array([is_on(manifest.line, number) for number in rows["epoch"].to_pylist()], pa.bool_())
+    was_left = manifest.kind == "prune" and not is_on(head.manifest.line, manifest.epoch)
+    if was_left or manifest.epoch not in rows["epoch"].to_pylist():
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began at an "
+            "older snapshot. Give the newest epoch, or restore this one first"
+        )
+    erasing = read_table(tables.warehouse, handles[epochs.NAME], where=pc.field("kind").isin(sorted(epochs.ERASING)))
+    return replace(pinned, epochs=rows.filter(is_on_line), erasing=erasing)
+
+
+def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:
+    """Read the tables of a pipeline as of an epoch.
+
+    Args:
+        tables: the pipeline's tables.
+        epoch: number of the epoch. None takes the newest published one: a driver may be about to publish another.
+
+    Raises:
+        UsageError: the epoch has no snapshot.
+        Refused: the epoch is not published yet, or a later restore or re-run replaced it.
+        TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
+    """
+    pinned = pin_epoch(tables, epoch)
+    read = {
+        name: read_table(tables.warehouse, pinned.handles[name], where=pinned.current)
+        for name in (results.NAME, late.NAME, rejects.NAME)
+    }
+    return PinnedTables(
+        pinned.snapshot,
+        pinned.versions,
+        read[results.NAME],
+        read[late.NAME],
+        read[rejects.NAME],
+        pinned.epochs,
+        state_rows(tables.warehouse, pinned.snapshot),
+    )
+
+
+def _check_settled(manifest: Manifest, published: int) -> None:
+    takes_away = any(work.remove_epochs or work.stale_epochs or work.forgets_keys for work in manifest.publish.values())
+    if takes_away and manifest.epoch > published:
+        raise TidegateError(
+            f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) removes rows at this moment: try again "
+            "once it is published. If its driver died, the next run of the pipeline publishes it"
+        )
+
+
+def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot:
+    versions = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
+    if epoch not in versions:
+        raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(versions)}")
+    return require_snapshot(tables, versions[epoch])

@@ -1,0 +1,175 @@
+"""Recovery: check that the newest snapshot agrees with the tables, and publish what they lack.
+
+The log entry of every commit to the five tables names its epoch. So recovery notices a table that somebody set back,
+whose log lost its end, or whose folder is gone, before a new epoch starts from it. It refuses state that is behind a
+published table, and a published table that was set back. It publishes to a table whose log lost its end what the
+retained manifests list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
+from tidegate.pipelines.ledger.snapshots.head import (
+    PublishedBy,
+    Snapshot,
+    list_snapshots,
+    newest_epochs,
+    published_by,
+    read_snapshot,
+)
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.tables.damaged_log import cut_entry
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
+
+
+def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
+    """Publish what the newest snapshots list and the tables lack; return the newest snapshot, None if there is none.
+
+    Recovery only rolls forward, so it can be repeated at any time. The caller holds the lease.
+
+    Args:
+        tables: the pipeline's tables.
+        publish_epoch: called to publish an epoch; None publishes without a log line.
+
+    Raises:
+        Refused: state is behind a published table, a table is gone, or a snapshot that a table lacks is not retained.
+    """
+    head, newest = _trusted(tables)
+    if head is not None:
+        for manifest in unpublished(tables, head, newest):
+            if publish_epoch is None:
+                publish(tables, manifest)
+            else:
+                publish_epoch(manifest)
+    return head
+
+
+def trusted_head(tables: PipelineTables) -> Snapshot | None:
+    """Return the newest snapshot, after a check that no table is ahead of it; None if there is none. Changes nothing.
+
+    Raises:
+        Refused: table state is gone or behind a published table, or a published table is gone.
+    """
+    return _trusted(tables)[0]
+
+
+def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
+    check_logs(tables)
+    # Read the tables before the head: a driver that works meanwhile moves the head first, never a table ahead of it.
+    newest = newest_epochs(tables)
+    head = read_snapshot(tables)
+    check_agreement(tables, head, newest)
+    return head, newest
+
+
+def check_logs(tables: PipelineTables) -> None:
+    """Refuse a log whose newest entry ends early at the end of a line: Delta opens it, with a part of the commit.
+
+    Raises:
+        Refused: an entry is cut; the message tells how to continue.
+    """
+    for table in ALL:
+        if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
+            raise Refused(
+                f"entry {name} in the log of table {tables.path(table)} is cut: it lacks the end of its commit. "
+                f"`tidegate restore {tables.pipeline} latest` sets it aside and goes on"
+            )
+
+
+def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
+    """Refuse a head that is behind a table, a pipeline that has lost a table, and a published table that was set back.
+
+    Raises:
+        Refused: the message tells how to continue.
+    """
+    epoch = 0 if head is None else head.manifest.epoch
+    name, committed = tables.pipeline, max(newest.values(), default=0)
+    gone = [table for table in ALL if table not in newest]
+    if state.NAME in gone and committed:
+        raise Refused(
+            f"table {tables.path(state.NAME)} is gone, but the rows that it published up to epoch {committed} exist. "
+            f"Put its folder back, or restore a savepoint (`tidegate savepoint list {name}`). To start from scratch, "
+            f"remove the folder {tables.warehouse.path(name)}"
+        )
+    if head is not None and gone:
+        raise Refused(
+            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or go on without its rows: "
+            f"`tidegate restore {name} latest {GIVE_UP}`"
+        )
+    ahead = [table for table, at in newest.items() if at > epoch]
+    if ahead:
+        back = _newest_readable(tables)
+        way = "" if back is None else f"go on from the newest snapshot that exists, `tidegate restore {name} {back}`, "
+        raise Refused(
+            f"table {tables.path(state.NAME)} ends at epoch {epoch}, but epoch {committed} was committed to "
+            f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. No run continues "
+            f"from there, because its new epochs would count as published already: {way}or restore a savepoint "
+            f"(`tidegate savepoint list {name}`), then run again"
+        )
+    for table in PUBLISHED:
+        if table in newest:
+            check_unchanged(tables, table)
+
+
+def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:
+    """Return the manifests that may have to be published, the oldest first.
+
+    This is the newest one alone, unless the log of a table lost its end.
+
+    Args:
+        tables: the pipeline's tables.
+        head: the newest snapshot.
+        at: the newest epoch of each table.
+
+    Raises:
+        Refused: a table lacks an epoch whose snapshot is no longer retained.
+    """
+    record = published_by(tables.warehouse, head.handle)
+    if record is None or _holds(at, record):
+        # An older tidegate left no record. `publish` itself checks whether a table has the newest epoch.
+        return [head.manifest]
+    manifests: list[Manifest] = []
+    # Retention removed snapshots between the older ones, and nothing records what those published.
+    recent = TableLog(tables, state.NAME).recent[0]
+    for entry in list_snapshots(tables):
+        if entry.version < recent:
+            break
+        snapshot = read_snapshot(tables, entry.version)
+        if snapshot is not None:
+            manifests.append(snapshot.manifest)
+        record = entry.published_by or record
+        if _holds(at, record):
+            return manifests[::-1]
+    raise Refused(lost_words(tables, at, {table: epoch for table, epoch in record.before.items() if at[table] < epoch}))
+
+
+def _holds(at: dict[str, int], record: PublishedBy) -> bool:
+    """Return True if each table has at least the epoch that it had before an epoch was published."""
+    return all(at[table] >= epoch for table, epoch in record.before.items())
+
+
+def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, int]) -> str:
+    """Return the error message for tables that lack epochs whose snapshots are not retained."""
+    ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
+    return (
+        f"{ends}, but epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
+        f"publish it again are no longer retained. Put the table back from a copy, or go on without the lost rows: "
+        f"`tidegate restore {tables.pipeline} latest {GIVE_UP}`"
+    )
+
+
+def _newest_readable(tables: PipelineTables) -> int | None:
+    for entry in list_snapshots(tables):
+        try:
+            if read_snapshot(tables, entry.version) is not None:
+                epoch: int = entry.manifest["epoch"]
+                return epoch
+        except Refused:
+            continue
+    return None

@@ -1,0 +1,251 @@
+"""Restore: make an older snapshot the head, in an epoch of its own that begins a new timeline.
+
+The commit brings back the state of the older snapshot. Publishing the restore removes what was published after that
+snapshot, and brings back the results of a line that an earlier restore left. Recovery rolls a crash in between forward,
+like that of any epoch. Epoch numbers keep growing, so two timelines never share a new number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest, Publish
+from tidegate.pipelines.ledger.snapshots.commit import (
+    as_data_file,
+    check_files,
+    commit_snapshot,
+    quiet_manifest,
+    remaining,
+)
+from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, kept_of, newest_epochs, published_by
+from tidegate.pipelines.ledger.snapshots.line import (
+    Head,
+    epoch_rows,
+    erasing_epochs,
+    files_of,
+    fork,
+    is_kept,
+    left_line,
+    pruned_by,
+    removed_on,
+    rows_of_departed,
+    undone_changes,
+)
+from tidegate.pipelines.ledger.snapshots.losses import Losses, damaged_files
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.recovery import unpublished
+from tidegate.pipelines.ledger.snapshots.savepoint import copy_files, origin_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of
+from tidegate.windowing.time import Millis
+
+Schemas = Mapping[str, pa.Schema]
+
+
+def restore(
+    tables: PipelineTables,
+    target: Snapshot,
+    now: Millis,
+    keep_stale: bool = False,
+    give_up: Callable[[str], None] | None = None,
+    schemas: Callable[[], Schemas] | None = None,
+) -> Manifest:
+    """Make an older snapshot the head; return the manifest of the restore. The caller holds the lease.
+
+    A savepoint that was made elsewhere brings its state, not its results: the rows in the tables are removed. A
+    pipeline without tables gets them. If somebody set table state back, or the log of a table lost its end, the restore
+    leaves the newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the
+    restore does nothing and returns the target's manifest.
+
+    Args:
+        tables: the pipeline's tables.
+        target: a retained snapshot, or a savepoint.
+        now: the driver's clock, int64 epoch milliseconds.
+        keep_stale: True marks the rows published since the snapshot as stale instead of removing them.
+        give_up: called with a text for each published thing that is lost; None refuses to lose anything.
+        schemas: returns the columns of each table, to create a table that is gone and given up.
+
+    Raises:
+        Refused: results that belong to the snapshot are gone, somebody changed a published table (`put_back` undoes
+            that), or another driver committed meanwhile.
+    """
+    losses = Losses(tables, target, give_up)
+    # Opened before all that the restore goes by: the commit fails if a clean-up gave the target up since.
+    handle = tables.open(state.NAME) if tables.exist else None
+    _check_listed(tables, target)
+    head = Head.of(tables)
+    _make_missing(tables, head, target, schemas, losses)
+    handle = handle or tables.open(state.NAME)
+    for table in PUBLISHED:
+        check_unchanged(tables, table)
+    lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
+    damaged = damaged_files(tables) if losses.accepted and head is not None else {}
+    if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):
+        return target.manifest
+    _check_columns(tables, handle, target)
+    manifest = _manifest(tables, head, target, now, keep_stale, losses, damaged, lacking)
+    losses.settle()
+    check_files(tables, manifest)
+    at_head = {file["path"] for file in active_files(handle)}
+    written, whole = remaining(tables, target, f"state-{manifest.epoch:06d}-restore")
+    target = replace(target, files=tuple(whole))
+    files = [as_data_file(file) for file in target.files]
+    if target.path == path_of(handle):
+        kept = {file.path for file in files if file.path in at_head}
+        returning = [file for file in files if file.path not in at_head]
+    else:
+        kept, returning = set(), copy_files(tables, target, tables.path(state.NAME), f"restored-{manifest.epoch:06d}")
+    commit_snapshot(tables, handle, manifest, arrow_schema(handle), [*written, *returning], kept)
+    publish(tables, manifest)
+    return manifest
+
+
+def _check_listed(tables: PipelineTables, target: Snapshot) -> None:
+    """Refuse a snapshot that a clean-up gave up after it was looked for."""
+    in_state = target.path == tables.path(state.NAME)
+    if in_state and target.version not in kept_of(TableLog(tables, state.NAME)):
+        raise Refused(
+            f"epoch {target.manifest.epoch} of {tables.pipeline} can't be restored: a clean-up removes its snapshot. "
+            f"`tidegate snapshot list {tables.pipeline}` names those that stay"
+        )
+
+
+def _make_missing(
+    tables: PipelineTables,
+    head: Head | None,
+    target: Snapshot,
+    schemas: Callable[[], Schemas] | None,
+    losses: Losses,
+) -> None:
+    """Create the missing tables: all of them for a new pipeline, or those that were lost."""
+    missing = tables.missing
+    if not missing:
+        return
+    snapshot = None if head is None else head.snapshot
+    held = None if snapshot is None else published_by(tables.warehouse, snapshot.handle)
+    for table in missing if head is not None else ():
+        if table != state.NAME and (held is None or held.after[table]):
+            losses.add(f"table {tables.path(table)} is gone, with all its rows")
+    if not losses.accepted:
+        losses.settle()
+    if target.path != tables.path(state.NAME):
+        columns, has_panes = origin_of(tables.warehouse, target).schemas, target.manifest.schemas.has_panes
+        tables.create({**columns, results.NAME: results.of_kind(columns[results.NAME], has_panes=has_panes)})
+    elif schemas is not None:
+        tables.create(dict(schemas()))
+    else:
+        raise Refused(f"table {tables.path(missing[0])} is gone: put its folder back, or restore a savepoint")
+
+
+def _is_there(head: Head, target: Snapshot) -> bool:
+    """Return True if a snapshot is the head already."""
+    if head.snapshot is None or not head.is_trusted:
+        return False
+    newest, then = head.snapshot.manifest, target.manifest
+    return (newest.epoch, newest.run_id) == (then.epoch, then.run_id)
+
+
+def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:
+    """Publish what a crash left unpublished; return the first epoch that can't be published, 0 if all can.
+
+    An epoch that can't be published is no loss if the restore goes back to before it.
+    """
+    if head.snapshot is None:
+        return 0
+    lacking = head.epoch
+    try:
+        for manifest in unpublished(tables, head.snapshot, newest_epochs(tables)):
+            lacking = manifest.epoch
+            publish(tables, manifest)
+    except Refused as error:
+        if not losses.accepted and target.epoch >= lacking:
+            raise
+        if target.epoch >= lacking:
+            losses.add(str(error))
+        return lacking
+    return 0
+
+
+def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:
+    """Refuse a target with columns that table state does not have: nothing would ever read them."""
+    if lost := sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names)):
+        raise Refused(
+            f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
+            "Other code made it: restore it into another warehouse"
+        )
+
+
+def _manifest(
+    tables: PipelineTables,
+    head: Head | None,
+    target: Snapshot,
+    now: Millis,
+    keep_stale: bool,
+    losses: Losses,
+    damaged: Mapping[str, Sequence[dict[str, Any]]],
+    lacking: int,
+) -> Manifest:
+    then = target.manifest
+    newest = 0 if head is None else head.epoch
+    epoch = max(newest, then.epoch) + 1
+    parted = 0 if head is None else fork(tables, head, target, losses)
+    if lacking:
+        # The part of it that is published goes away, and comes back with the line.
+        parted = min(parted, lacking - 1)
+    left = [] if head is None else left_line(tables, head, target, parted, losses)
+    since = tuple(range(parted + 1, newest + 1))
+    works = {table: [manifest.publish[table] for manifest in left] for table in PUBLISHED}
+    prunes = pruned_by(tables)
+    pruned = {table: max((max(gone.get(table, (0,))) for gone in prunes.values()), default=0) for table in PUBLISHED}
+    files = {
+        table: losses.readable(
+            table, [file for file in files_of(left, table, parted) if is_kept(tables, table, file, pruned[table])]
+        )
+        for table in PUBLISHED
+    }
+    removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
+    # The epochs that removed rows on a user's request keep their rows in table epochs, which explain what is missing.
+    erasures = erasing_epochs(tables)
+    removed[epochs.NAME] -= erasures
+    files[epochs.NAME] = epoch_rows(tables, left, epoch)
+    work = {
+        table: Publish(
+            files=files[table],
+            reopened=tuple(reopening for work in works[table] for reopening in work.reopened),
+            remove_epochs=tuple(sorted(removed[table])),
+            stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
+            forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
+            forgotten=tuple(mark for work in works[table] for mark in work.forgotten),
+            given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
+            departed=tuple(
+                each for manifest in left if manifest.kind == "change" for each in manifest.publish[table].departed
+            ),
+        )
+        for table in PUBLISHED
+    }
+    undone = [] if head is None else undone_changes(tables, head, parted, losses)
+    for table in (late.NAME, rejects.NAME) if undone else ():
+        back = rows_of_departed(tables, undone, table, work[table], prunes, losses, epoch)
+        work[table] = work[table].model_copy(update={"files": (*files[table], *back)})
+    return quiet_manifest(
+        then,
+        "restore",
+        epoch,
+        max(0 if head is None else head.timeline, then.timeline) + 1,
+        (*then.line, (epoch, epoch)),
+        work,
+        now,
+    )
+
+
+def _stale(since: Sequence[int], erasures: Collection[int]) -> tuple[int, ...]:
+    return tuple(epoch for epoch in since if epoch not in erasures)

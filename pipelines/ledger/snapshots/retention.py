@@ -1,0 +1,324 @@
+"""Clean-up of a pipeline's tables: remove old snapshots and files, and keep what retained snapshots and readers need.
+
+The clean-up removes older versions of the tables together with their entries in the log. So the log lists only what
+can be restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
+Savepoints are tables of their own, and the clean-up never touches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
+from typing import Self
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.config import PipelineEntry
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.manifest import QUIET, Manifest
+from tidegate.pipelines.ledger.snapshots.head import (
+    FENCE,
+    KEPT,
+    Snapshot,
+    SnapshotEntry,
+    kept_of,
+    read_snapshot,
+    required,
+    snapshots_of,
+)
+from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
+from tidegate.pipelines.ledger.tables.commits import commit
+from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
+from tidegate.pipelines.ledger.tables.files import epoch_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import LogMemory, TableLog, leave_newest, not_ahead
+from tidegate.windowing.time import Duration, Millis, non_negative_millis
+
+_GOOD_PART = 1.1
+"""Number of snapshots, as a multiple of those to keep, above which a clean-up is worthwhile."""
+
+_DELETIONS_PER_CHECK = 100
+"""Number of files to delete between two checks of the lease and the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    """Snapshots and files that a clean-up removes (or would remove).
+
+    Args:
+        snapshots: epochs whose snapshots can't be restored any more.
+        files: by table, name and size in bytes of the removed files.
+    """
+
+    snapshots: tuple[int, ...]
+    files: dict[str, dict[str, int]]
+
+    @property
+    def size(self) -> int:
+        """Size of all removed files, in bytes."""
+        return sum(size for files in self.files.values() for size in files.values())
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """Plan of a clean-up: the files to remove, and the versions of each log that stay.
+
+    Args:
+        clearing: snapshots and files to remove.
+        snapshots: versions of table state that stay because their snapshots do.
+        since: by table, the version from which on all versions stay.
+        logs: by table, its log.
+        oldest_epoch: the oldest epoch whose snapshot stays.
+    """
+
+    clearing: Clearing
+    snapshots: frozenset[int]
+    since: dict[str, int]
+    logs: dict[str, TableLog]
+    oldest_epoch: int
+
+
+def is_worthwhile(tables: PipelineTables, retention: Retention) -> bool:
+    """Return True if there are a tenth more recent snapshots than should stay.
+
+    This lists one log. The clean-up itself lists every folder, so it should not run after each epoch.
+    """
+    return len(TableLog(tables, state.NAME).recent) > retention.snapshots * _GOOD_PART
+
+
+def vacuum(
+    tables: PipelineTables,
+    retention: Retention,
+    now: Millis,
+    dry_run: bool = False,
+    check_lease: Callable[[], None] | None = None,
+    memory: LogMemory | None = None,
+) -> Clearing:
+    """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
+
+    The caller holds the lease. The files are listed first, and a fence in each table then makes everybody fail who
+    hangs with uncommitted files. The fence says what stays, so nobody goes back to what a clean-up that hangs may
+    still remove.
+
+    Args:
+        tables: the pipeline's tables.
+        retention: rule for the snapshots that stay.
+        now: int64 epoch milliseconds.
+        dry_run: True removes nothing and only returns what would be removed.
+        check_lease: raises LeaseHeld if another driver has taken the lease.
+        memory: log entries that were read before.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or somebody commits at the same time.
+    """
+    if dry_run:
+        return _decide(tables, required(tables, trusted_head(tables)), retention, now, LogMemory()).clearing
+    head = required(tables, recover(tables))
+    decision = _decide(tables, head, retention, now, LogMemory() if memory is None else memory)
+    check = check_lease or (lambda: None)
+    check()
+    at = {table: log.versions[-1] for table, log in decision.logs.items()}
+    # An idle table gets no commit, so that its log does not grow by one in each upkeep of a stream.
+    cleared = [table for table in decision.logs if table != state.NAME and decision.clearing.files[table]]
+    _fence(tables, at, cleared, decision.since, decision.snapshots)
+    # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
+    for table in decision.logs:
+        check()
+        decision.logs[table].keep(decision.snapshots if table == state.NAME else (), decision.since[table])
+        for number, name in enumerate(decision.clearing.files[table]):
+            if number % _DELETIONS_PER_CHECK == 0:
+                check()
+            tables.warehouse.delete_file(tables.path(table), name)
+    if retention.epochs is not None:
+        before = now - non_negative_millis(retention.epochs, "epochs")
+        drop_old_epochs(tables, before, decision.oldest_epoch, now)
+    tables.clear_lease()
+    return decision.clearing
+
+
+def keep_newest_only(tables: PipelineTables) -> None:
+    """Remove every snapshot but the newest, every older version of each table, and every file that they don't need.
+
+    Clocks decide nothing here, neither that of a driver nor the times of commits. The caller holds the lease.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or somebody commits at the same time.
+    """
+    required(tables, recover(tables))
+    names = tables.with_windows(ALL)
+    listed = {table: tables.warehouse.names(tables.path(table)) for table in names}
+    at = {table: tables.look(table).version() for table in names}
+    newest = next(entry.version for entry in snapshots_of(TableLog(tables, state.NAME)))
+    since = {**at, state.NAME: newest}
+    # After the fence, nobody can commit one of the listed files any more.
+    _fence(tables, at, tables.with_windows(PUBLISHED), since)
+    for table in names:
+        leave_newest(tables, table, since[table], listed[table])
+    tables.clear_lease()
+
+
+def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
+    # List the files before the logs: a file written later is not in the list, so it can't be removed.
+    names, published = tables.with_windows(ALL), tables.with_windows(PUBLISHED)
+    files = {table: tables.warehouse.names(tables.path(table)) for table in names}
+    logs = {table: TableLog(tables, table, memory) for table in names}
+    entries = list(snapshots_of(logs[state.NAME]))
+    kept = retained(entries, retention, now)
+    since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
+    since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in published}
+    # An earlier clean-up that hangs may still remove what was before.
+    before = kept_of(logs[state.NAME])
+    since = {table: max(version, before.since.get(table, 0)) for table, version in since.items()}
+    needed = {table: logs[table].files_since(since[table]) for table in names}
+    for version in kept:
+        if version < since[state.NAME]:
+            needed[state.NAME] |= logs[state.NAME].files_at(version)
+    # Quiet epochs may publish files of other epochs, so their manifests are read. Files of any other epoch carry its
+    # number in their names, and a stream has too many epochs to read each manifest.
+    quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
+    for manifest in _manifests(tables, quiet):
+        for table, work in manifest.publish.items():
+            needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.departed))}
+    epochs = {entry.epoch for entry in entries if entry.version in kept}
+    clearing = Clearing(
+        tuple(entry.epoch for entry in entries if entry.version not in kept),
+        {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in names},
+    )
+    return _Decision(clearing, frozenset(kept), since, logs, min(epochs, default=head.manifest.epoch))
+
+
+def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
+    """Return the version of table state from which on no version is missing, and all snapshots stay.
+
+    Args:
+        log: log of table state.
+        snapshots: versions of all snapshots, the newest first.
+        kept: versions of the snapshots that stay.
+    """
+    recent = log.recent
+    return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
+
+
+def _fence(
+    tables: PipelineTables,
+    at: Mapping[str, int],
+    cleared: Sequence[str],
+    since: Mapping[str, int],
+    snapshots: Collection[int] = (),
+) -> None:
+    """Commit to tables on top of the version that a clean-up decided by, and record what stays of state.
+
+    Args:
+        tables: the pipeline's tables.
+        at: by table, the version that the clean-up decided by.
+        cleared: published tables that lose files. Table state always gets a commit.
+        since: by table, the version from which on all versions stay.
+        snapshots: versions of table state that stay too.
+    """
+    kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
+    # Table state is the last one: nothing is given up before every table is fenced.
+    for table in (*cleared, state.NAME):
+        noted = {KEPT: kept} if table == state.NAME else {}
+        commit(tables.warehouse, tables.open(table, at[table]), [], {FENCE: "vacuum", **noted})
+
+
+def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest]:
+    for version in versions:
+        snapshot = read_snapshot(tables, version)
+        if snapshot is not None:
+            yield snapshot.manifest
+
+
+def _superfluous(files: dict[str, int], needed: set[str], epochs: Collection[int]) -> dict[str, int]:
+    """Return the data files that are not needed and that none of these epochs wrote."""
+    return {
+        name: size
+        for name, size in files.items()
+        if name.endswith(".parquet") and name not in needed and epoch_of(name) not in epochs
+    }
+
+
+THINNED = frozenset({"stream", "clock"})
+"""Kinds of epochs of which retention keeps only one snapshot an hour."""
+
+HOUR: Millis = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Rule for the snapshots and the versions of published tables that stay.
+
+    Args:
+        snapshots: number of newest snapshots that stay, at least 1.
+        age: age up to which older snapshots stay too; for a stream, the newest of each hour.
+        readers: time for which replaced versions of the published tables stay for readers; None takes the age.
+        epochs: time for which rows of table epochs stay; None keeps all.
+
+    Raises:
+        UsageError: fewer than one snapshot. IllegalArgument: a negative duration.
+    """
+
+    snapshots: int
+    age: Duration
+    readers: Duration | None = None
+    epochs: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.snapshots < 1:
+            raise UsageError(
+                f"snapshots to keep: {self.snapshots}; the newest snapshot is never removed, so give 1 or more"
+            )
+        non_negative_millis(self.age, "age")
+        for name, given in (("readers", self.readers), ("epochs", self.epochs)):
+            if given is not None:
+                non_negative_millis(given, name)
+
+    @classmethod
+    def of(cls, entry: PipelineEntry, snapshots: int | None = None, days: int | None = None) -> Self:
+        """Read the rule from the entry of a pipeline in tidegate.toml.
+
+        Args:
+            entry: entry of the pipeline.
+            snapshots: number of newest snapshots that stay; None takes `retain_snapshots`.
+            days: age in days up to which older ones stay; None takes `retain_days`.
+        """
+        age = timedelta(days=entry.retain_days if days is None else days)
+        readers = min(age, timedelta(hours=entry.retain_log_hours))
+        newest = entry.retain_snapshots if snapshots is None else snapshots
+        return cls(newest, age, readers, timedelta(days=entry.retain_epochs_days))
+
+    def oldest_snapshot(self, now: Millis) -> Millis:
+        """Return the commit time before which snapshots go, unless they are among the newest."""
+        return now - non_negative_millis(self.age, "age")
+
+    def oldest_read(self, now: Millis) -> Millis:
+        """Return the time before which replaced versions of published tables go."""
+        return now - non_negative_millis(self.age if self.readers is None else self.readers, "readers")
+
+
+def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis) -> set[int]:
+    """Return the versions of the snapshots that stay.
+
+    Args:
+        entries: all snapshots in the log, the newest first.
+        retention: the rule.
+        now: int64 epoch milliseconds.
+    """
+    newest = entries[: retention.snapshots]
+    return {entry.version for entry in (*newest, *_by_age(entries, retention.oldest_snapshot(now), now))}
+
+
+def _by_age(entries: Sequence[SnapshotEntry], oldest: Millis, now: Millis) -> Iterator[SnapshotEntry]:
+    """Yield the snapshots that are young enough; of a stream, only the newest of each timeline and hour."""
+    hours = set()
+    times = not_ahead([entry.committed_at for entry in reversed(entries)], now)[::-1]
+    for entry, committed_at in zip(entries, times, strict=True):
+        if committed_at < oldest:
+            continue
+        hour = (entry.manifest["timeline"], entry.committed_at // HOUR)
+        if entry.manifest["kind"] not in THINNED:
+            yield entry
+        elif hour not in hours:
+            hours.add(hour)
+            yield entry

@@ -1,0 +1,343 @@
+"""Savepoints: named copies of a snapshot that no retention, VACUUM or clean-up of the log removes.
+
+A savepoint is a Delta table of its own below the pipeline's folder, with the state rows and the manifest.
+Any engine reads it, and users can copy its folder elsewhere.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.names import check_name
+from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, UsageError
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest
+from tidegate.pipelines.ledger.snapshots.commit import as_data_file
+from tidegate.pipelines.ledger.snapshots.head import (
+    Snapshot,
+    lineage,
+    list_snapshots,
+    newest_record,
+    no_snapshot_yet,
+    require_snapshot,
+    snapshot_in,
+)
+from tidegate.pipelines.ledger.tables.commits import Outrun, create
+from tidegate.pipelines.ledger.tables.files import add_action, check_written
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.storage.delta_log import FOLDER as LOG
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files, path_of
+from tidegate.windowing.time import Millis
+
+FOLDER = "savepoints"
+
+SAVEPOINT = "savepoint:"
+"""Start of the name of a savepoint where other snapshots can be named, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointEntry:
+    """A readable savepoint in a list.
+
+    Args:
+        name: name of the savepoint.
+        path: its folder.
+        created_at: int64 epoch milliseconds.
+        size: size of its files, in bytes.
+        manifest: manifest of the copied snapshot.
+    """
+
+    name: str
+    path: str
+    created_at: Millis
+    size: int
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenSavepoint:
+    """A savepoint that can't be read.
+
+    Args:
+        name: name of the savepoint.
+        path: its folder.
+        reason: first line of the error.
+    """
+
+    name: str
+    path: str
+    reason: str
+
+
+def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now: Millis) -> SavepointEntry:
+    """Copy a snapshot under a name.
+
+    Args:
+        tables: the pipeline's tables.
+        snapshot: the snapshot to copy.
+        name: letters, digits, `_` and `-`.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        UsageError: the name is not valid, or is taken.
+        Refused: a file of the snapshot was removed meanwhile, or a key was forgotten that it may hold.
+    """
+    path = _path(tables, name)
+    exists = tables.warehouse.exists(path)
+    taken = UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
+    if _is_complete(tables, path):
+        raise taken
+    if exists or name in tables.warehouse.links(path.rpartition("/")[0]):
+        # An older version created the table before it copied the files; of a link, only the link goes.
+        tables.warehouse.delete_folder(path)
+    rests = tables.warehouse.names(path)
+    # Another command may be copying under this name: the first to create the table has it.
+    files = copy_files(tables, snapshot, path, f"state-{uuid.uuid4().hex}", with_manifest=True)
+    try:
+        check_written(tables.warehouse, path, files)
+        create(
+            tables.warehouse,
+            path,
+            snapshot.handle.schema(),
+            [add_action(file) for file in files],
+            {
+                "tidegate": {
+                    **snapshot.manifest.short(),
+                    "savepoint": name,
+                    "created_at": now,
+                    "table_id": str(tables.look(state.NAME).metadata().id),
+                    "schemas": {table: tables.look(table).schema().to_json() for table in ALL},
+                    "run_ids": {
+                        str(entry.manifest["epoch"]): entry.manifest["run_id"]
+                        for entry in lineage(tables, snapshot.manifest.epoch)
+                    },
+                }
+            },
+            f"{tables.pipeline}.{FOLDER}.{name}",
+        )
+    except Outrun as error:
+        for file in files:
+            tables.warehouse.delete_file(path, file.path)
+        raise taken from error
+    except FilesMissing as error:
+        # The command that had the name first, or `forget`, takes incomplete copies with it.
+        if _is_complete(tables, path):
+            raise taken from error
+        _check_nothing_forgotten(tables, snapshot, name)
+        raise
+    _check_nothing_forgotten(tables, snapshot, name)
+    try:
+        # Whoever removed a part of the copy before the table was there did not know of it.
+        check_written(tables.warehouse, path, files)
+    except FilesMissing:
+        tables.warehouse.delete_folder(path)
+        raise
+    for rest in rests:
+        tables.warehouse.delete_file(path, rest)
+    return _entry(tables, name)
+
+
+def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
+    """Delete a copy that may hold a key which was forgotten during the copy.
+
+    `forget` commits its epoch and then looks for savepoints. A copy that is complete before that look is cleaned by
+    `forget`. A later copy sees the epoch of `forget` here, or its own snapshot is gone.
+    """
+    if copied.path != tables.path(state.NAME):
+        return
+    kinds = {entry.manifest["epoch"]: entry.manifest["kind"] for entry in list_snapshots(tables)}
+    epoch = copied.manifest.epoch
+    if epoch not in kinds or any(kind == "forget" and later > epoch for later, kind in kinds.items()):
+        tables.warehouse.delete_folder(_path(tables, name))
+        raise Refused(
+            f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key was forgotten that it may "
+            f"hold: savepoint {name!r} was not made. Try again"
+        )
+
+
+def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
+    """Return the snapshot in a savepoint.
+
+    Raises:
+        UsageError: there is no such savepoint.
+        Refused: the savepoint belongs to another pipeline.
+    """
+    path = _path(tables, name)
+    if not _is_complete(tables, path):
+        names = ", ".join(entry.name for entry in list_savepoints(tables)) or "none"
+        raise UsageError(f"no savepoint {name!r} of {tables.pipeline}; its savepoints: {names}")
+    snapshot = _open(tables, path)
+    if snapshot.manifest.pipeline != tables.pipeline:
+        raise Refused(
+            f"savepoint {path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: only "
+            "the pipeline that made the state can continue from it. Give the pipeline that name, or delete the copy"
+        )
+    return snapshot
+
+
+def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
+    """Return the snapshot that a user names: `latest`, an epoch's number, or `savepoint:NAME`.
+
+    Raises:
+        UsageError: no snapshot has that name; the message lists the names that exist.
+        Refused: the pipeline has no snapshot at all, or the savepoint belongs to another pipeline.
+    """
+    if target.startswith(SAVEPOINT):
+        return read_savepoint(tables, target.removeprefix(SAVEPOINT))
+    versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
+    if target != "latest" and target not in versions:
+        if not versions:
+            raise UsageError(
+                f"{target!r} is not a snapshot: {no_snapshot_yet(tables)}. For a savepoint give savepoint:NAME"
+            )
+        raise UsageError(
+            f"{target!r} is not a snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs "
+            f"{', '.join(reversed(versions))}"
+        )
+    return require_snapshot(tables, versions.get(target))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The pipeline in which a savepoint was made.
+
+    Args:
+        table_id: Delta id of its table `state`.
+        schemas: by table, the columns.
+        run_ids: by epoch, the run id of the savepoint's epoch and of its ancestors in the log at that time. A
+            savepoint of an older tidegate has none.
+    """
+
+    table_id: str
+    schemas: dict[str, pa.Schema]
+    run_ids: dict[int, str]
+
+
+def origin_of(warehouse: Warehouse, savepoint: Snapshot) -> Origin:
+    """Return the pipeline in which a savepoint was made. Its folder may have been copied since."""
+    record = _record(warehouse, savepoint.handle)
+    schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in record["schemas"].items()}
+    return Origin(record["table_id"], schemas, {int(epoch): run for epoch, run in record.get("run_ids", {}).items()})
+
+
+def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:
+    """Return every readable savepoint of a pipeline, the newest first."""
+    readable = [entry for entry in _entries(tables) if isinstance(entry, SavepointEntry)]
+    return sorted(readable, key=lambda entry: -entry.created_at)
+
+
+def broken_savepoints(tables: PipelineTables) -> list[BrokenSavepoint]:
+    """Return every unreadable savepoint by name: damaged, copied in part, or written by a newer tidegate."""
+    return [entry for entry in _entries(tables) if isinstance(entry, BrokenSavepoint)]
+
+
+def delete_savepoint(tables: PipelineTables, name: str) -> None:
+    """Remove a savepoint, even an unreadable one, or what an interrupted command left of one.
+
+    Nothing else refers to its files.
+
+    Raises:
+        UsageError: there is no such savepoint.
+        Refused: the savepoint belongs to another pipeline.
+    """
+    path = _path(tables, name)
+    has_rest = any(tables.warehouse.names(folder) for folder in (path, f"{path}/{LOG}"))
+    if name not in {broken.name for broken in broken_savepoints(tables)} and (
+        _is_complete(tables, path) or not has_rest
+    ):
+        read_savepoint(tables, name)
+    tables.warehouse.delete_folder(path)
+
+
+def remove_rests(tables: PipelineTables) -> None:
+    """Remove what interrupted commands left of savepoints. A command that is copying one at this moment is refused."""
+    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    listed = {entry.name for entry in _entries(tables)}
+    for name in tables.warehouse.folders(folder):
+        if name in listed:
+            continue
+        path = f"{folder}/{name}"
+        if not tables.warehouse.exists(path):
+            # Who is copying into it, or hangs, must not create the table once its files are gone.
+            with suppress(Outrun):
+                create(tables.warehouse, path, tables.look(state.NAME).schema(), [], {}, f"{tables.pipeline}.{name}")
+        if not _is_complete(tables, path):
+            tables.warehouse.delete_folder(path)
+
+
+def copy_files(
+    tables: PipelineTables, snapshot: Snapshot, target: str, prefix: str, with_manifest: bool = False
+) -> list[DataFile]:
+    """Copy a snapshot's state files into another table's folder, without a commit; return the copies."""
+    listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
+    copies = []
+    for number, file in enumerate(listed.values()):
+        copy = as_data_file(file).model_copy(update={"path": f"{prefix}-{number:05d}-{file['path']}"})
+        copies.append(copy)
+    names = [file["path"] for file in listed.values()]
+    tables.warehouse.copy_files(
+        (snapshot.path, name, target, copy.path) for name, copy in zip(names, copies, strict=True)
+    )
+    return copies
+
+
+def _path(tables: PipelineTables, name: str) -> str:
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise UsageError(f"savepoint {error}") from error
+    return tables.warehouse.path(tables.pipeline, FOLDER, name)
+
+
+def _is_complete(tables: PipelineTables, path: str) -> bool:
+    """Return True if a folder holds a table with files."""
+    try:
+        return tables.warehouse.exists(path) and bool(active_files(tables.warehouse.open(path)))
+    except DeltaError:
+        return False
+
+
+def _open(tables: PipelineTables, path: str) -> Snapshot:
+    snapshot = snapshot_in(tables.warehouse, path, tables.warehouse.open(path))
+    if snapshot is None:
+        raise Refused(f"savepoint {path} holds no manifest: only tidegate may change it. Remove that folder")
+    return snapshot
+
+
+def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
+    """Return the metadata that `create_savepoint` wrote into the commit of a savepoint."""
+    record: dict[str, Any] = newest_record(warehouse, handle).get("tidegate", {})
+    if not {"created_at", "table_id", "schemas"} <= record.keys():
+        raise Refused(
+            f"savepoint {path_of(handle)} has no record of the place where it was made: its log was changed. Copy the "
+            "whole folder again, or delete it"
+        )
+    return record
+
+
+def _entries(tables: PipelineTables) -> Iterator[SavepointEntry | BrokenSavepoint]:
+    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    for name in tables.warehouse.folders(folder):
+        path = f"{folder}/{name}"
+        try:
+            if _is_complete(tables, path):
+                yield _entry(tables, name)
+        except (TidegateError, DeltaError) as error:
+            yield BrokenSavepoint(name, path, str(error).partition("\n")[0])
+
+
+def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
+    path = _path(tables, name)
+    snapshot = _open(tables, path)
+    record = _record(tables.warehouse, snapshot.handle)
+    files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
+    sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
+    return SavepointEntry(name, path, record["created_at"], sum(sizes.values()), snapshot.manifest)

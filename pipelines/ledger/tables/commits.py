@@ -1,0 +1,158 @@
+"""The one function by which we commit to our tables: on top of the version of a handle, or not at all.
+
+Two rules keep a process that hung past its lease from doing harm, whenever it hangs. Whoever commits opens the table
+first, then reads and writes, and then commits exactly on top of that version. Whoever deletes files lists them first,
+then commits to the table, and deletes nothing that the table lists from then on. So an uncommitted file that a clean-up
+deletes was written for a version that can't be committed to any more.
+docs/decisions/fence-and-lease.md goes through the cases.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage.delta_log import Action, commit_info
+from tidegate.pipelines.storage.warehouse import Warehouse, path_of
+
+COMMIT = "tidegate_commit"
+"""Name of the field in the metadata of each of our commits: its id, and the number of actions that follow."""
+
+_COUNTED = ("add", "remove", "txn")
+_ENDS_WITH_COLUMNS = ("ADD COLUMN", "RESTORE")
+"""Operations of deltalake whose entries end with the columns of the table."""
+
+_CREATES = "CREATE TABLE"
+
+
+class Outrun(Refused):
+    """Somebody else committed to the table after the handle was opened."""
+
+
+def commit(
+    warehouse: Warehouse,
+    handle: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    metadata: Mapping[str, Any],
+    schema: Schema | None = None,
+    transactions: Sequence[Transaction] = (),
+) -> None:
+    """Commit to a table on top of the version of a handle, and make the commit durable.
+
+    Args:
+        warehouse: the warehouse of the table.
+        handle: the table, opened before anything was read or written for this commit.
+        actions: files to add and to remove; none for a commit that only keeps others out.
+        metadata: what the commit says about itself in the log.
+        schema: columns of the table from now on; None leaves them.
+        transactions: the epochs that the table holds from now on.
+
+    Raises:
+        Outrun: somebody else committed since the handle was opened. Nothing was changed.
+    """
+    noted = {**metadata, COMMIT: {"actions": len(actions) + len(transactions)}}
+
+    def write(properties: CommitProperties, hooks: PostCommitHookProperties) -> None:
+        handle.create_write_transaction(
+            list(actions),
+            "append",
+            handle.schema() if schema is None else schema,
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+
+    commit_by(write, warehouse, handle, noted, transactions)
+
+
+def commit_by(
+    operation: Callable[[CommitProperties, PostCommitHookProperties], object],
+    warehouse: Warehouse,
+    handle: DeltaTable,
+    metadata: Mapping[str, Any],
+    transactions: Sequence[Transaction] = (),
+) -> None:
+    """Commit by an operation of deltalake's on a handle, as `commit` does, and raise the same errors."""
+    # The operation may move the handle.
+    path, version, id_ = path_of(handle), handle.version() + 1, uuid.uuid4().hex
+    properties = CommitProperties(
+        custom_metadata={
+            **metadata,
+            COMMIT: {**metadata.get(COMMIT, {}), "id": id_, "transactions": len(transactions)},
+        },
+        max_commit_retries=0,
+        app_transactions=list(transactions) or None,
+    )
+    try:
+        operation(properties, PostCommitHookProperties(cleanup_expired_logs=False))
+    except (DeltaError, OSError) as error:
+        # A store may do a commit whose answer is lost on the way; it is repeated then, and refused as one that exists.
+        # After a commit, deltalake may fail to write a checkpoint, which a later commit writes.
+        if warehouse.open(path).version() < version:
+            raise
+        if _id_of(warehouse, path, version) != id_:
+            raise Outrun(
+                f"another process committed to {path} after version {version - 1} was read; only tidegate may write "
+                "there. Nothing was changed there: try again"
+            ) from error
+    warehouse.make_commit_durable(path, version)
+
+
+def create(
+    warehouse: Warehouse, path: str, schema: Schema, files: Sequence[AddAction], metadata: Mapping[str, Any], name: str
+) -> None:
+    """Create a table with its files, in one commit.
+
+    Raises:
+        Outrun: there is a table already.
+    """
+    id_ = uuid.uuid4().hex
+    try:
+        create_table_with_add_actions(
+            path,
+            schema,
+            list(files),
+            name=name,
+            storage_options=warehouse.options_of(path),
+            commit_properties=CommitProperties(
+                custom_metadata={**metadata, COMMIT: {"actions": len(files), "id": id_}}, max_commit_retries=0
+            ),
+        )
+    except (DeltaError, OSError) as error:
+        if not warehouse.exists(path):
+            raise
+        if _id_of(warehouse, path, 0) != id_:
+            raise Outrun(f"another process created {path} at the same time") from error
+    warehouse.make_commit_durable(path, 0)
+
+
+def is_whole(actions: Sequence[Action]) -> bool:
+    """Return True if an entry of a log holds all actions of its commit, as far as its metadata tells.
+
+    Older versions did not count the actions of a commit, but each commit of an epoch ended with its transaction.
+    """
+    info = commit_info(actions)
+    present = [kind for action in actions for kind in _COUNTED if kind in action]
+    noted = info.get(COMMIT, {})
+    has_columns = any("metaData" in action for action in actions)
+    if info.get("operation") == _CREATES and not has_columns:
+        return False
+    if info.get("operation") in _ENDS_WITH_COLUMNS:
+        return has_columns and present.count("txn") >= noted.get("transactions", 0)
+    if "actions" in noted:
+        return bool(len(present) == noted["actions"])
+    return "tidegate" not in info or "txn" in present
+
+
+def _id_of(warehouse: Warehouse, path: str, version: int) -> object:
+    """Return the id of the commit that made a version; None if it has none, or a clean-up removed its entry."""
+    try:
+        noted = commit_info(warehouse.log(path).actions(version)).get(COMMIT)
+    except (FileNotFoundError, ValueError):
+        return None
+    return noted.get("id") if isinstance(noted, dict) else None

@@ -1,0 +1,178 @@
+"""Damaged entries of a table's log: find them, and set them aside so that the table opens again.
+
+Delta writes a log entry as a whole or not at all, so an entry that is cut was damaged later, by a power loss or by a
+disk. Its content is not lost, because manifests list it. The damaged file stays in a folder of the log that no reader
+looks into.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from deltalake.exceptions import DeltaError
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables.commits import COMMIT, is_whole
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, QUALITY, PipelineTables
+from tidegate.pipelines.storage import delta_log
+from tidegate.pipelines.storage.delta_log import (
+    LAST_CHECKPOINT,
+    Action,
+    actions_in,
+    checkpoint_files,
+    checkpoint_versions,
+    commit_info,
+    entry_name,
+    entry_versions,
+    files_in,
+)
+from tidegate.pipelines.storage.warehouse import active_files
+
+FOLDER = "damaged"
+
+
+def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> list[str]:
+    """Move damaged entries, and the entries after them, out of the logs of tables that can't be opened.
+
+    The caller holds the lease, and brings the tables into agreement afterwards.
+
+    Args:
+        tables: the pipeline's tables.
+        check_lease: raises LeaseHeld if another driver has taken the lease.
+
+    Returns:
+        A sentence for each changed table; empty if every table opens.
+
+    Raises:
+        Refused: a table can't be opened even without these entries, or another command mended it at the same time.
+        LeaseHeld: this command hung while another one worked.
+    """
+    return [sentence for table in (*ALL, QUALITY) if (sentence := set_aside(tables, table, check_lease)) is not None]
+
+
+def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None] = lambda: None) -> str | None:
+    """Do the same for one table; None if it opens."""
+    path = tables.path(table)
+    log, moved = f"{path}/{delta_log.FOLDER}", list[str]()
+    while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
+        damaged = _from_first_damaged(tables, table) or _stray_hint(tables, table) or _newest_checkpoint(tables, table)
+        if not damaged:
+            raise Refused(
+                f"table {path} can't be opened, even if damaged entries of its log are set aside. Put its folder "
+                "back from a copy, or move the folder away: then the table counts as gone, and the next command says "
+                "what to do"
+            )
+        # The newest entry moves first, so the log has no gap even if this stops halfway.
+        for name, content in reversed(damaged.items()):
+            check_lease()
+            if not tables.warehouse.move_file(log, name, f"{log}/{FOLDER}", name):
+                continue
+            moved.append(name)
+            if tables.warehouse.log(path).read(f"{FOLDER}/{name}") != content:
+                # This command hung, and another one mended the log and went on: this entry is one of its.
+                tables.warehouse.move_file(f"{log}/{FOLDER}", name, log, name)
+                raise Refused(
+                    f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
+                    "changed there: run it again"
+                )
+    if not moved:
+        return None
+    return f"{len(moved)} files of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(moved)}"
+
+
+def cut_entry(tables: PipelineTables, table: str) -> str | None:
+    """Return the name of the newest log entry if it is cut at the end of a line, so that Delta reads it; else None."""
+    versions = entry_versions(_names(tables, table))
+    if not versions:
+        return None
+    newest = entry_name(versions[-1])
+    entry = tables.warehouse.log(tables.path(table)).read(newest)
+    return newest if _are_actions(entry) and not _is_whole(tables, table, versions[-1], entry) else None
+
+
+def _opens(tables: PipelineTables, table: str) -> bool:
+    try:
+        tables.warehouse.open(tables.path(table))
+    except DeltaError:
+        return False
+    return True
+
+
+def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
+    """Return the file that names the newest checkpoint if that checkpoint is gone; else nothing.
+
+    Delta does without the file, but does not open a table whose log begins after the checkpoint that it names.
+    """
+    names = _names(tables, table)
+    if LAST_CHECKPOINT not in names:
+        return {}
+    hint = tables.warehouse.log(tables.path(table)).read(LAST_CHECKPOINT)
+    try:
+        version = json.loads(hint)["version"]
+    except (ValueError, KeyError):
+        return {}
+    return {} if checkpoint_files(names, version) else {LAST_CHECKPOINT: hint}
+
+
+def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
+    """Return the files of the newest checkpoint if the table can do without it; else nothing.
+
+    It can if all entries since the checkpoint before it, or since version 0, exist.
+    """
+    names = _names(tables, table)
+    checkpoints = checkpoint_versions(names)
+    if not checkpoints:
+        return {}
+    before = checkpoints[-2] if len(checkpoints) > 1 else -1
+    if not all(entry_name(version) in names for version in range(before + 1, checkpoints[-1] + 1)):
+        return {}
+    newest = {name for name in names if checkpoint_versions([name]) == checkpoints[-1:]}
+    log = tables.warehouse.log(tables.path(table))
+    return {name: log.read(name) for name in sorted(newest | ({LAST_CHECKPOINT} & names))}
+
+
+def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
+    """Return the entries from the first damaged one on, in order, with their content; empty if none is damaged."""
+    names = _names(tables, table)
+    log, versions = tables.warehouse.log(tables.path(table)), entry_versions(names)
+    since = max(checkpoint_versions(names), default=-1)
+    for number, version in enumerate(versions):
+        # Delta does not read entries up to the newest checkpoint.
+        if version > since and not _is_whole(tables, table, version, log.read(entry_name(version))):
+            return {name: log.read(name) for name in map(entry_name, versions[number:])}
+    return {}
+
+
+def _names(tables: PipelineTables, table: str) -> set[str]:
+    return {*tables.warehouse.names(f"{tables.path(table)}/{delta_log.FOLDER}")}
+
+
+def _is_whole(tables: PipelineTables, table: str, version: int, entry: bytes) -> bool:
+    if not _are_actions(entry):
+        return False
+    actions = actions_in(entry)
+    return is_whole(actions) and not _doubles_rows(tables, table, version, actions)
+
+
+def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[Action]) -> bool:
+    """Return True if a compaction of an older tidegate, which did not count its actions, removes less than it adds."""
+    added, removed = files_in(actions, "add"), files_in(actions, "remove")
+    is_old = COMMIT not in commit_info(actions) and bool(added)
+    if not is_old or not all(path.startswith(f"{table}-compacted-") for path in added):
+        return False
+    try:
+        before = active_files(tables.warehouse.open(tables.path(table), version - 1))
+    except DeltaError:
+        return False
+    rows = {file["path"]: file["num_records"] for file in before}
+    written = sum(json.loads(action["stats"])["numRecords"] for action in added.values())
+    return bool(sum(rows.get(path, 0) for path in removed) < written)
+
+
+def _are_actions(entry: bytes) -> bool:
+    try:
+        actions = actions_in(entry)
+    except ValueError:
+        return False
+    return bool(actions) and all(isinstance(action, dict) for action in actions)

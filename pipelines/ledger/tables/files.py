@@ -1,0 +1,161 @@
+"""Data files of our tables: write them with statistics that readers can trust, add them and remove them.
+
+Wrong or partial statistics make readers lose rows. So a file has few: the number of rows, and bounds only for key
+groups, epochs and window bounds. Times are ISO text, and the upper bound is rounded up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.errors import FilesMissing
+from tidegate.pipelines.ledger.manifest import DataFile
+from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.time import Millis, from_millis, to_millis
+
+_DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
+
+_PARTITION = "partition."
+
+_SUMMED = "results-"
+"""Start of the names of files whose rows have a checksum: published results, also after a compaction."""
+
+CHECKSUM = "tidegateChecksum"
+"""Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
+
+_OF_A_GROUP = 65_536
+"""Rows of a row group of results. They are roughly in the order of their windows, so that a look for the windows of a
+short time, as a correction has, reads a small part of a large file."""
+
+_SAMPLE = 65_536
+"""Rows whose values decide if a column of a large file is stored as a dictionary."""
+
+_FIRST_MILLI = to_millis(datetime.min)
+_LAST_MILLI = to_millis(datetime.max)
+
+
+def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> DataFile | None:
+    """Write rows into a table's folder, and return the file; None if there are no rows.
+
+    Args:
+        warehouse: the warehouse of the table.
+        path: the table's folder.
+        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or says who wrote the file.
+        table: the rows, with the columns of the table.
+    """
+    if not len(table):
+        return None
+    name = f"{prefix}-{uuid.uuid4().hex}.parquet"
+    # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing costs time.
+    given = [column for column in table.column_names if table[column].null_count < len(table)]
+    rows = table.select(given)
+    is_result = prefix.startswith(_SUMMED)
+    size = warehouse.write_parquet(
+        path, name, rows, use_dictionary=_in_dictionaries(rows), row_group_size=_OF_A_GROUP if is_result else None
+    )
+    described = statistics(table)
+    if is_result:
+        # Commands that write nothing should not wait for this import.
+        from tidegate.pipelines.ledger.tables.checksum import checksum_of
+
+        described[CHECKSUM] = f"{checksum_of(table):016x}"
+    return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))
+
+
+def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
+    """Return the columns that Parquet stores as dictionaries: all but those in which few rows share a value.
+
+    `window_id` is a hash, and the bounds of sessions hardly repeat: Parquet would give up their dictionaries after a
+    megabyte, and writing takes longer and the file is larger than without.
+    """
+    # With nested columns, every leaf would have to be named.
+    if any(pa.types.is_nested(field.type) for field in rows.schema):
+        return True
+    names = [name for name in rows.column_names if name != "window_id"]
+    if len(rows) < 2 * _SAMPLE:
+        return names
+    return [name for name in names if pc.count_distinct(rows[name][:_SAMPLE]).as_py() < _SAMPLE // 2]
+
+
+def epoch_of(name: str) -> int | None:
+    """Return the epoch in a file's name; None for a file that a compaction or a restore put together."""
+    named = re.match(r"[a-z]+-(\d{6,})-", name)
+    return int(named[1]) if named else None
+
+
+def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[str, Any]:
+    """Return the Delta statistics of a file with these rows, with bounds of the described columns."""
+    low, high, nulls = {}, {}, {}
+    for name in described:
+        if name not in table.schema.names:
+            continue
+        column = table[name]
+        if not pa.types.is_integer(column.type) and column.type != TIMESTAMP:
+            # It is a user's column of that name, and not every type has bounds that all readers order alike.
+            continue
+        nulls[name] = column.null_count
+        if column.null_count == len(column):
+            continue
+        bounds = pc.min_max(column)
+        if pa.types.is_timestamp(column.type):
+            first, last = bounds["min"].value // 1000, -(-bounds["max"].value // 1000)
+            if first >= _FIRST_MILLI and last <= _LAST_MILLI:
+                low[name], high[name] = _iso(first), _iso(last)
+        else:
+            low[name], high[name] = bounds["min"].as_py(), bounds["max"].as_py()
+    return {"numRecords": len(table), "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _iso(millis: Millis) -> str:
+    return from_millis(millis).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
+    """Refuse files that are missing or have another size, and make the files durable before the log names them.
+
+    Raises:
+        FilesMissing: a file is missing or cut short; the message names it.
+    """
+    sizes = warehouse.sizes(path, [file.path for file in files])
+    for file in files:
+        if sizes[file.path] != file.size:
+            fault = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
+            raise FilesMissing(
+                f"file {file.path} of table {path} {fault}. Do all workers write to the driver's storage (a local path "
+                "must be a shared mount)? Or did something other than tidegate vacuum the table?"
+            )
+    if files:
+        warehouse.make_durable(path)
+
+
+def add_action(
+    file: DataFile, data_change: bool = True, partition: Mapping[str, str | None] | None = None
+) -> AddAction:
+    """Return the action that adds a file to a table. `data_change` is False if the table had these rows before."""
+    return AddAction(file.path, file.size, partition or {}, _now(), data_change, file.stats)
+
+
+def remove_action(file: dict[str, Any], data_change: bool = True) -> RemoveAction:
+    """Return the action that removes an active file, as `active_files` lists it."""
+    return RemoveAction(file["path"], data_change, _now(), file["size_bytes"], partition_of(file))
+
+
+def partition_of(file: dict[str, Any]) -> dict[str, str | None]:
+    """Return the value of each partition column of an active file, as the log has it."""
+    named = {name: value for name, value in file.items() if name.startswith(_PARTITION)}
+    return {name.removeprefix(_PARTITION): None if value is None else str(value) for name, value in named.items()}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,173 @@
+"""Changes of published rows of tables late and rejects: marks of reopened rows, and rows deleted in the source.
+
+An epoch that finds deleted source rows writes the matching rows of our tables to a file, and publishing removes equal
+rows from the table. So a compaction in between does no harm, and a restore to before that epoch takes the rows from
+the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.row_sets import surplus
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.ledger.manifest import Departed, Publish, Reopening
+from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.timestamps import epoch_millis
+
+
+def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
+    """Return a boolean for each row of table late: True if an epoch reopens the row.
+
+    Args:
+        rows: rows of table late.
+        key: names of the key columns in table late.
+        reopening: the windows that the epoch reopens.
+    """
+    open_before = pc.and_(late.is_open(rows), pc.less(rows["epoch"], reopening.epoch))
+    return pc.and_(open_before, is_chosen(rows, key, reopening))
+
+
+def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
+    """Return a boolean for each row: True if it lies in the windows that an epoch reopens.
+
+    Args:
+        rows: rows with a key and the start of a window.
+        key: names of the key columns.
+        reopening: the windows that the epoch reopens.
+    """
+    begins = epoch_millis(rows["window_start"])
+    chosen = _lies_in(begins, reopening.start, reopening.end)
+    # Only an older tidegate named keys by their hashes.
+    for names, of_key, spans in (
+        (digests, reopening.digest, reopening.spans),
+        (key_hashes, reopening.key, reopening.also),
+    ):
+        of_rows = names(rows, key) if of_key is not None or spans else None
+        if of_key is not None:
+            chosen = pc.and_(chosen, pc.equal(of_rows, of_key))
+        if spans:
+            chosen = pc.or_(chosen, pa.array(_lies_in_spans(of_rows, begins, spans)))
+    return chosen
+
+
+def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
+    """Return True for each time in `[start, end)`. A null lies in it only if both bounds are None."""
+    lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
+    if start is not None:
+        lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))
+    if end is not None:
+        lies = pc.and_(lies, pc.fill_null(pc.less(times, end), False))
+    return lies
+
+
+def _lies_in_spans(
+    names: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[str, int, int]] | Sequence[tuple[int, int, int]]
+) -> npt.NDArray[np.bool_]:
+    """Return True for each row whose time lies in a span of its key.
+
+    Args:
+        names: what names the key of each row.
+        times: a time of each row, int64 epoch milliseconds; null lies in none.
+        spans: what names a key, start and end. Spans of a key don't overlap.
+    """
+    owners_of, starts, ends = (np.array(column) for column in zip(*sorted(spans), strict=True))
+    distinct, owners = np.unique(owners_of, return_inverse=True)
+    of_rows = pc.fill_null(pc.index_in(names, pa.array(distinct, names.type)), len(distinct)).to_numpy()
+    valid = np.asarray(times.is_valid().to_numpy())
+    begins = np.asarray(times.fill_null(0).to_numpy())
+    inside = np.zeros(len(of_rows), np.bool_)
+    order = np.argsort(of_rows, kind="stable")
+    each = np.arange(len(distinct))
+    places = [
+        np.searchsorted(in_order, each, side) for in_order in (of_rows[order], owners) for side in ("left", "right")
+    ]
+    for first_row, last_row, first, last in zip(*places, strict=True):
+        rows = order[first_row:last_row]
+        span = np.searchsorted(starts[first:last], begins[rows], "right") - 1
+        inside[rows] = valid[rows] & (span >= 0) & (begins[rows] < ends[first:last][np.maximum(span, 0)])
+    return inside
+
+
+def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
+    """Return rows of a published table with the marks of reopened rows, as an epoch changes them.
+
+    Rows that the epoch reopens get its number. Rows lose the number of an epoch that is removed or becomes stale. Only
+    table late has marks, so rows of other tables stay as they are: a column `reopened` of theirs is a count or a value
+    of the user.
+    """
+    marks = marks_of(table, rows)
+    if marks is None:
+        return rows
+    gone = pc.is_in(marks, value_set=pa.array([*work.remove_epochs, *work.stale_epochs], pa.int64()))
+    rows = _marked(rows, pc.if_else(gone, pa.scalar(None, pa.int64()), marks))
+    for reopening in work.reopened:
+        meant = is_meant(rows, key, reopening)
+        rows = _marked(rows, pc.if_else(meant, pa.scalar(reopening.epoch, pa.int64()), rows[late.REOPENED]))
+    return rows
+
+
+def marks_of(table: str, rows: pa.Table) -> pa.ChunkedArray | None:
+    """Return the epoch that reopened each row, null for none; None for a table other than late."""
+    return rows[late.REOPENED] if table == late.NAME and late.REOPENED in rows.column_names else None
+
+
+def _marked(rows: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
+    index = rows.schema.get_field_index(late.REOPENED)
+    return rows.set_column(index, rows.schema.field(index), marks)
+
+
+def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Departed:
+    """Write rows of a table that leave it in an epoch."""
+    file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
+    if file is None:
+        raise TidegateError(f"nothing to write to table {tables.path(table)}")
+    marks = marks_of(table, rows)
+    return Departed(
+        file=file, by_epoch=_counted(rows["epoch"]), by_reopening=() if marks is None else _counted(marks.drop_null())
+    )
+
+
+def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departed]) -> pa.Table:
+    """Return the rows that leave a table."""
+    schema = arrow_schema(tables.look(table))
+    return tables.warehouse.read_files(tables.path(table), [each.file.path for each in departed], schema)
+
+
+class Departing:
+    """Rows that leave a table, as its files are looked through one after the other.
+
+    Args:
+        table: name of the table.
+        rows: the rows that leave.
+    """
+
+    def __init__(self, table: str, rows: pa.Table) -> None:
+        self._rows = rows
+        # Epochs change these columns in published rows, so they don't tell which row it is.
+        changing = {"stale", late.REOPENED} if table == late.NAME else {"stale"}
+        self._names = [name for name in rows.column_names if name not in changing]
+
+    def stay(self, rows: pa.Table) -> Bools:
+        """Return True for each row of a file that stays in the table. Each row leaves once."""
+        stay = np.ones(len(rows), np.bool_)
+        of_epochs = np.flatnonzero(pc.is_in(rows["epoch"], value_set=self._rows["epoch"].combine_chunks()).to_numpy())
+        stays, not_yet = surplus(rows.take(pa.array(of_epochs)), self._rows, self._names)
+        stay[of_epochs] = stays
+        self._rows = self._rows.filter(pa.array(not_yet))
+        return stay
+
+
+def _counted(epochs: pa.ChunkedArray) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(Counter(epochs.to_pylist()).items()))

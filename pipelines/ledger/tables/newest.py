@@ -1,0 +1,137 @@
+"""Handles of tables at their newest version, which readers of one process share while nobody commits.
+
+Opening a table reads its log from the last checkpoint on, which takes milliseconds, and on an object store a request
+for each entry. An epoch looks at the same tables
+many times before it commits to them, and each of these looks only has to see that there is no newer entry.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from tidegate.pipelines.storage.delta_log import FOLDER, LAST_CHECKPOINT, entry_name, is_entry, version_of
+from tidegate.pipelines.storage.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.storage.object_files import ObjectFiles
+
+_KEPT = 16
+"""Number of handles that are kept: the tables of two pipelines and a few more."""
+
+_ENTRIES = 12
+"""Newest entries of a log that are compared: about those that opening the table would read."""
+
+_Identity = tuple[object, ...]
+"""Identity of a file: nobody can replace the file and keep it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A handle, its version, and the marks of its log's files."""
+
+    handle: DeltaTable
+    version: int
+    mark: tuple[_Identity | None, ...]
+
+
+_kept: OrderedDict[tuple[object, str], _Kept] = OrderedDict()
+_lock = threading.Lock()
+
+
+def newest(warehouse: Warehouse, path: str) -> DeltaTable:
+    """Return a table at its newest version, to read only: others may hold the same handle, so it must not be moved.
+
+    On an object store a look at a table that nobody committed to is one request, a list of the newest entries, in
+    place of a request for each entry since the last checkpoint.
+
+    Raises:
+        DeltaError: the table can't be opened.
+        StoreFailed: its store does not answer.
+    """
+    filesystem, log = warehouse.filesystem(f"{path}/{FOLDER}")
+    is_folder = isinstance(filesystem, fs.LocalFileSystem)
+    look = _Folder(log) if is_folder else _InStore(*warehouse.objects(f"{path}/{FOLDER}"))
+    key = (None if is_folder else warehouse.objects(path)[0], log)
+    with _lock:
+        kept = _kept.pop(key, None)
+    if kept is None or kept.handle.version() != kept.version or look.mark(kept.version) != kept.mark:
+        handle = warehouse.open(path)
+        mark = look.mark(handle.version())
+        if mark is None:
+            return handle
+        kept = _Kept(handle, handle.version(), mark)
+    with _lock:
+        _kept[key] = kept
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return kept.handle
+
+
+class _Log(Protocol):
+    """A log that is looked at."""
+
+    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
+        """Return the identity of the files from which a version is opened; None if a newer version exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A log in a folder."""
+
+    path: str
+
+    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
+        if _identity(f"{self.path}/{entry_name(version + 1)}") is not None:
+            return None
+        entries = (entry_name(number) for number in range(version, _first(version) - 1, -1))
+        return tuple(_identity(f"{self.path}/{name}") for name in ("", LAST_CHECKPOINT, *entries))
+
+
+@dataclass(frozen=True, slots=True)
+class _InStore:
+    """A log in an object store."""
+
+    files: ObjectFiles
+    key: str
+
+    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
+        # A prefix of the name of the first entry comes before that entry, and after all older files.
+        listed = self.files.listed_after(self.key, entry_name(_first(version)).partition(".")[0])
+        if any(is_entry(name) and (version_of(name) or 0) > version for name in listed):
+            return None
+        return tuple((name, *identity) for name, identity in sorted(listed.items()))
+
+
+def _first(version: int) -> int:
+    return max(0, version - _ENTRIES)
+
+
+def _identity(path: str) -> _Identity | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def is_moved(handle: DeltaTable) -> bool:
+    """Move a handle by the entries since its version, and return True if there was one, which this process committed.
+
+    Our commits allow no retry, so the entry after the version of their handle is theirs. If there are more, others
+    committed, and the table has to be opened again: it may have a property with which our commits would be wrong.
+    """
+    ours = handle.version() + 1
+    try:
+        handle.update_incremental()
+    except (DeltaError, OSError):
+        # Opening the table reads it again, and says what is wrong.
+        return False
+    return handle.version() == ours

@@ -1,0 +1,259 @@
+"""The tables of one pipeline: their paths, their creation, and the checks on opening them.
+
+Only this project commits to them, through deltalake and under the lease. Opening refuses table features that would make
+these commits silently wrong (column mapping, deletion vectors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
+
+from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables.commits import commit_by
+from tidegate.pipelines.ledger.tables.newest import newest
+from tidegate.pipelines.storage.warehouse import Warehouse
+
+ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
+PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
+
+LEASE = "lease"
+"""Name of the table that names the driver at work."""
+
+QUALITY = "quality"
+"""Name of the table of the outcomes of checks, which no epoch depends on."""
+
+REQUESTS = "requests"
+"""Name of the folder of requests to the driver at work, which may have the texts of a key."""
+
+_ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
+_FORBIDDEN_PROPERTIES = {
+    "delta.columnMapping.mode": ("none", ""),
+    "delta.enableDeletionVectors": ("false", ""),
+    "delta.enableRowTracking": ("false", ""),
+    "delta.enableChangeDataFeed": ("false", ""),
+    "delta.appendOnly": ("false", ""),
+}
+# Old versions are snapshots, so retention must decide how long they stay, not the log's default of 30 days.
+# A VACUUM by somebody else spares every file that is younger than deletedFileRetentionDuration, so it removes no file
+# that a snapshot needs.
+_PROPERTIES = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+    "delta.checkpointInterval": "10",
+}
+
+DeltaType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType | VariantType
+
+
+@dataclass(frozen=True)
+class PipelineTables:
+    """Paths and handles of one pipeline's tables."""
+
+    warehouse: Warehouse
+    pipeline: str
+
+    @classmethod
+    def of(cls, config: Config, pipeline: str) -> PipelineTables:
+        """Return the tables of a pipeline that a project has; the pipeline itself is not imported.
+
+        Raises:
+            UsageError: the project has no pipeline of that name.
+        """
+        config.entry(pipeline)
+        return cls(warehouse_of(config), pipeline)
+
+    def path(self, table: str) -> str:
+        """Return the path of a table."""
+        return self.warehouse.path(self.pipeline, table)
+
+    @property
+    def application(self) -> str:
+        """Application id of every commit of the pipeline, on all its timelines."""
+        return f"tidegate/{self.pipeline}"
+
+    @property
+    def exist(self) -> bool:
+        """True if the pipeline has a table `state`."""
+        return self.warehouse.exists(self.path(state.NAME))
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the tables that don't exist."""
+        return [table for table in ALL if not self.warehouse.exists(self.path(table))]
+
+    def with_windows(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return names of tables, and that of table `windows` if the pipeline has it."""
+        return (*names, windows.NAME) if self.warehouse.exists(self.path(windows.NAME)) else tuple(names)
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """Open a table.
+
+        Raises:
+            Refused: the table can't be opened, or has a protocol feature or property that would make our commits
+                wrong.
+        """
+        return self._checked(table, lambda path: self.warehouse.open(path, version))
+
+    def look(self, table: str) -> DeltaTable:
+        """Return a table at its newest version, to read only: this process may have opened it before.
+
+        It raises the same errors as `open`.
+        """
+        return self._checked(table, lambda path: newest(self.warehouse, path))
+
+    def _checked(self, table: str, opened: Callable[[str], DeltaTable]) -> DeltaTable:
+        try:
+            handle = opened(self.path(table))
+        except DeltaError as error:
+            reason = str(error).partition("\n")[0]
+            if self._is_gone(table):
+                raise Refused(
+                    f"table {self.path(table)} is gone: put its folder back and run again, or see `tidegate restore "
+                    f"{self.pipeline} latest`"
+                ) from error
+            raise Refused(
+                f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. If an entry of its "
+                f"log is damaged, `tidegate restore {self.pipeline} latest` sets it aside and goes on"
+            ) from error
+        protocol = handle.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        unsafe = {f"feature {feature}" for feature in features - _ALLOWED_FEATURES}
+        configuration = handle.metadata().configuration
+        unsafe |= {
+            f"property {name}={configuration[name]}"
+            for name, allowed in _FORBIDDEN_PROPERTIES.items()
+            if configuration.get(name, "").lower() not in allowed
+        }
+        if unsafe:
+            raise Refused(
+                f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits would "
+                "be read wrongly. Only tidegate may change its tables; restore the table from before that change"
+            )
+        return handle
+
+    def _is_gone(self, table: str) -> bool:
+        try:
+            return not self.warehouse.exists(self.path(table))
+        except (DeltaError, OSError):
+            # Something else than a folder stands at the path.
+            return False
+
+    def create(self, schemas: dict[str, pa.Schema]) -> None:
+        """Create the tables that don't exist yet. The metadata of a schema become properties of its table."""
+        for table, schema in schemas.items():
+            ours = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
+            self.create_one(table, schema, {**_PROPERTIES, **ours})
+
+    def create_windows(self, schema: pa.Schema, unit: str, early: bool) -> None:
+        """Create table `windows`, unless it exists; its properties keep how it is filled."""
+        partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
+        self.create_one(windows.NAME, schema, {**_PROPERTIES, windows.EARLY: str(early).lower()}, partitions)
+
+    def create_one(
+        self, table: str, schema: pa.Schema, properties: Mapping[str, str], partitions: Sequence[str] = ()
+    ) -> None:
+        """Create a table with these properties of Delta, unless it exists."""
+        path = self.path(table)
+        if self.warehouse.exists(path):
+            return
+        try:
+            DeltaTable.create(
+                path,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=list(partitions) or None,
+                name=f"{self.pipeline}.{table}",
+                configuration=properties,
+                raise_if_key_not_exists=False,
+                storage_options=self.warehouse.options_of(path),
+            )
+        except (DeltaError, OSError):
+            # A store may make the table and fail to say so; its repetition then fails, because there is one.
+            if not self.warehouse.exists(path):
+                raise
+
+    def _add_columns(self, table: str, version: int, added: list[Field]) -> None:
+        handle = self.open(table, version)
+        commit_by(
+            lambda properties, hooks: handle.alter.add_columns(
+                added, commit_properties=properties, post_commithook_properties=hooks
+            ),
+            self.warehouse,
+            handle,
+            {},
+        )
+
+    def clear_lease(self) -> None:
+        """Delete files that the lease's table replaced more than an hour ago.
+
+        A clean-up that meets a renewal of the lease is left to the next one: no driver may end because of it.
+        """
+        with suppress(CommitFailedError):
+            self.warehouse.open(self.path(LEASE)).vacuum(
+                retention_hours=1, dry_run=False, enforce_retention_duration=False
+            )
+
+    def widen(self, schemas: dict[str, pa.Schema]) -> bool:
+        """Add missing columns to the tables; return True if any were missing.
+
+        Nothing reads a column of a file that its table does not have. So the columns are added before an epoch is
+        planned; if its driver dies then, the new columns do no harm.
+
+        Raises:
+            Refused: a column has another type, or somebody else commits at the same time.
+        """
+        widened = False
+        for table, schema in schemas.items():
+            if not self.warehouse.exists(self.path(table)):
+                continue
+            handle = self.look(table)
+            existing = {field.name: field for field in handle.schema().fields}
+            added = []
+            for field in Schema.from_arrow(schema).fields:
+                was = existing.get(field.name)
+                kind = field.type if was is None else merged_type(was.type, field.type)
+                if kind is None:
+                    raise Refused(
+                        f"column {field.name!r} of table {self.path(table)} has type {was and was.type}, and in the "
+                        f"code {field.type}: rename the column, or give the pipeline another name and backfill it"
+                    )
+                if was is None or kind != was.type:
+                    added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))
+            if added:
+                # On top of the version whose columns were compared, or not at all.
+                self._add_columns(table, handle.version(), added)
+                widened = True
+        return widened
+
+
+def merged_type(existing: DeltaType, wanted: DeltaType) -> DeltaType | None:
+    """Return a type that holds the values of both types; None if there is none.
+
+    Two structs, also in lists, are merged into a struct with the fields of both. Other types have to be equal.
+    """
+    if isinstance(existing, ArrayType) and isinstance(wanted, ArrayType):
+        element = merged_type(existing.element_type, wanted.element_type)
+        return None if element is None else existing if element == existing.element_type else ArrayType(element)
+    if not (isinstance(existing, StructType) and isinstance(wanted, StructType)):
+        return existing if existing == wanted else None
+    fields = {field.name: field for field in existing.fields}
+    for field in wanted.fields:
+        was = fields.get(field.name)
+        kind = field.type if was is None else merged_type(was.type, field.type)
+        if kind is None:
+            return None
+        if was is None or kind != was.type:
+            fields[field.name] = Field(field.name, kind, nullable=True)
+    return existing if list(fields.values()) == existing.fields else StructType(list(fields.values()))

@@ -1,0 +1,381 @@
+"""Table `quality`: the outcome of every expectation in every check, so that users can query trends.
+
+Each check is one commit. It needs no lease, because no epoch depends on this table. About every twentieth check
+combines the small files and removes outcomes that are too old.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from tidegate.pipelines.definition.columns import TIMESTAMP, column
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.tables.commits import Outrun, commit
+from tidegate.pipelines.ledger.tables.damaged_log import set_aside
+from tidegate.pipelines.ledger.tables.files import add_action, remove_action, statistics, write_file
+from tidegate.pipelines.ledger.tables.pipeline_tables import QUALITY, PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, read_table
+from tidegate.windowing.time import Millis, from_millis
+
+_log = logging.getLogger(__name__)
+
+NAME = QUALITY
+
+_ENOUGH = 20
+"""Number of files from which on `tidy` combines them."""
+
+_ATTEMPTS = 50
+"""Number of tries to commit, if other checks commit at the same moments."""
+
+_DESCRIBED = ("timeline", "epoch", "checked_at", "number")
+"""Columns with bounds in the log, by which readers find the newest check."""
+
+EXAMPLES = pa.list_(pa.struct([("key", pa.string()), ("window", pa.string()), ("value", pa.string())]))
+
+MOST_EXAMPLES = 20
+"""Number of rows that an outcome shows."""
+
+ACKNOWLEDGED = "acknowledged"
+"""Value of `suite` in a row that is no outcome: somebody acknowledged windows, with `where` and `reason` as JSON in
+`observed`, where an erasure finds a key that they name."""
+
+SCHEMA = pa.schema(
+    [
+        column("check_id", pa.string(), "one check of all suites has one", False),
+        column("checked_at", TIMESTAMP, "when", False),
+        column("timeline", pa.int64(), "of the epoch", False),
+        column("epoch", pa.int64(), "whose snapshot was checked, with all rows up to it", False),
+        column("suite", pa.string(), "which rows it is about", False),
+        column("expectation", pa.string(), "its type", False),
+        column("about", pa.string(), "the columns or limits it was given", False),
+        column("severity", pa.string(), "critical, warning or info", False),
+        column("success", pa.bool_(), "whether it holds", False),
+        column("observed", pa.string(), "what was seen", False),
+        column("rows", pa.int64(), "how many rows were looked at", False),
+        column("results_version", pa.int64(), "version of table results that was read", False),
+        column("state_version", pa.int64(), "version of table state", False),
+        column("proof", pa.string(), "JSON: what the next check goes on from; null where this one found an error"),
+        column("expectation_id", pa.string(), "the same in every check; tells two expectations of one type apart"),
+        column("columns", pa.string(), "the columns it is about"),
+        column("limits", pa.string(), "its limits, sets and other parameters"),
+        column("description", pa.string(), "what it demands, in the words of the suite"),
+        column("failing", pa.int64(), "how many rows break it; null if it is not about single rows"),
+        column("observed_number", pa.float64(), "what was seen, if it is a number and not about single rows"),
+        column("examples", EXAMPLES, "up to 20 of the rows that break it: key, window and values as text"),
+        column("number", pa.int64(), "of the commit that kept it: a later one is newer, whatever the clocks said"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A row that breaks an expectation: its key, its window and the values that matter, as text; empty for none."""
+
+    key: str
+    window: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"[{', '.join(filter(None, (self.key, self.window, self.value)))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRow:
+    """Outcome of one expectation in one check. `SCHEMA` gives the meaning of each field."""
+
+    check_id: str
+    checked_at: datetime
+    timeline: int
+    epoch: int
+    suite: str
+    expectation: str
+    about: str
+    severity: str
+    success: bool
+    observed: str
+    rows: int
+    results_version: int
+    state_version: int
+    proof: str | None = None
+    expectation_id: str | None = None
+    columns: str | None = None
+    limits: str | None = None
+    description: str | None = None
+    failing: int | None = None
+    observed_number: float | None = None
+    examples: tuple[Example, ...] | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> QualityRow:
+        """Return a row of the table, which may be older and have fewer columns, or of the JSON of a check."""
+        given = {field.name: row[field.name] for field in fields(cls) if field.name in row}
+        examples = row.get("examples")
+        return cls(**given | {"examples": None if examples is None else tuple(Example(**each) for each in examples)})
+
+    @property
+    def subject(self) -> str:
+        """Return columns and limits as all outputs show them after the type of the expectation; empty for none."""
+        if self.columns is None:
+            return f" ({self.about})" if self.about else ""
+        of = f" of {self.columns}" if self.columns else ""
+        return f"{of} ({self.limits})" if self.limits else of
+
+    @property
+    def message(self) -> str:
+        """Return the whole outcome in one line: rows, expectation, limits, severity, description, count, examples."""
+        said = f' "{self.description}"' if self.description else ""
+        examples = f": {', '.join(map(str, self.examples))}" if self.examples else ""
+        return f"{self.suite}: {self.expectation}{self.subject}, {self.severity}{said}: {self.observed}{examples}"
+
+
+def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[], None] = lambda: None) -> None:
+    """Add the rows of one check, in one commit.
+
+    Args:
+        tables: the pipeline's tables.
+        rows: the rows.
+        check: raises an error if the rows may have a key that was forgotten since their tables were read. It is called
+            before the commit, which fails if `forget_examples` commits after this call.
+
+    Raises:
+        Refused: other commits to the table come in between each time.
+    """
+    mend(tables)
+    tables.create_one(NAME, SCHEMA, {})
+    outcomes = [asdict(row) for row in rows]
+
+    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+        check()
+        number = handle.version() + 1
+        return pa.Table.from_pylist([{**row, "number": number} for row in outcomes], schema=SCHEMA), []
+
+    # The table of an older tidegate has fewer columns. Another check may add them at the same moment.
+    with suppress(Outrun):
+        tables.widen({NAME: SCHEMA})
+    commit_change(tables, change)
+
+
+def mend(tables: PipelineTables) -> None:
+    """Set damaged entries of the log aside. No epoch depends on this table, so nobody has to be asked."""
+    if (warning := set_aside(tables, NAME)) is not None:
+        _log.warning("%s", warning)
+
+
+Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAction]]]
+"""Returns the rows to add to a version of the table, and the files to remove from it."""
+
+
+def commit_change(tables: PipelineTables, change: Change) -> int:
+    """Commit a change that is made from the newest version, and return the new version; repeat after other commits.
+
+    Raises:
+        Refused: other commits to the table come in between each time.
+    """
+    path = tables.path(NAME)
+    for _ in range(_ATTEMPTS):
+        handle = tables.open(NAME)
+        version = handle.version() + 1
+        added, removes = change(handle)
+        file = None if added is None else write_file(tables.warehouse, path, f"{NAME}-rows", added)
+        adds = []
+        if file is not None and added is not None:
+            stats = json.dumps(statistics(added, _DESCRIBED))
+            adds = [add_action(file.model_copy(update={"stats": stats}))]
+        try:
+            commit(tables.warehouse, handle, [*adds, *removes], {})
+        except Outrun:
+            if file is not None:
+                tables.warehouse.delete_file(path, file.path)
+            continue
+        return version
+    raise Refused(
+        f"other checks of {tables.pipeline} commit to table {path} each time that this command tries to: run it again"
+    )
+
+
+def tidy(tables: PipelineTables, oldest: Millis) -> bool:
+    """Combine the files if there are many, without checks that are too old; return False if nothing was done.
+
+    The newest check and the newest passed check stay, because the next check continues from them.
+
+    Args:
+        tables: the pipeline's tables.
+        oldest: moment before which checks are removed, int64 epoch milliseconds.
+    """
+    if len(active_files(tables.open(NAME))) < _ENOUGH:
+        return False
+
+    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+        kept = _without_old(read_table(tables.warehouse, handle), oldest)
+        return kept.sort_by("checked_at"), [remove_action(file) for file in active_files(handle)]
+
+    commit_change(tables, change)
+    tables.open(NAME).vacuum(dry_run=False, full=True)
+    return True
+
+
+def _without_old(rows: pa.Table, oldest: Millis) -> pa.Table:
+    young = pc.greater_equal(rows["checked_at"], pa.scalar(from_millis(oldest)).cast(TIMESTAMP))
+    checks = _of_checks(rows)
+    needed = [check for check in (_newest_check(checks), _newest_passed_check(checks)) if check is not None]
+    is_needed = pc.is_in(rows["check_id"], value_set=pa.array(needed, pa.string()))
+    return rows.filter(pc.or_(pc.or_(young, is_needed), pc.equal(rows["suite"], ACKNOWLEDGED)))
+
+
+def acknowledge(
+    tables: PipelineTables, manifest: Manifest, where: str, reason: str, windows: int, now: datetime
+) -> None:
+    """Keep that somebody acknowledged the windows that fulfil a condition, as they are in the epoch of a manifest."""
+    observed = json.dumps({"where": where, "reason": reason}, ensure_ascii=False)
+    row = QualityRow(
+        check_id=uuid.uuid4().hex,
+        checked_at=now,
+        timeline=manifest.timeline,
+        epoch=manifest.epoch,
+        suite=ACKNOWLEDGED,
+        expectation="acknowledge",
+        about="",
+        severity="info",
+        success=True,
+        observed=observed,
+        rows=windows,
+        results_version=tables.open("results").version(),
+        state_version=tables.open("state").version(),
+    )
+    append(tables, [row])
+
+
+def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:
+    """Return epoch, condition and reason of each acknowledgement, the newest first."""
+    rows = read(tables, checks=False)
+    given = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
+    return [(int(epoch), str(text["where"]), str(text["reason"])) for epoch, text in given]
+
+
+def _of_checks(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.not_equal(rows["suite"], ACKNOWLEDGED))
+
+
+def _order(rows: pa.Table) -> list[tuple[str, str]]:
+    """Return the columns by which the newest check is the first. Older ones have no number."""
+    return [(name, "descending") for name in ("number", "checked_at") if name in rows.column_names]
+
+
+def _newest_check(rows: pa.Table) -> str | None:
+    return rows.sort_by(_order(rows))["check_id"][0].as_py() if len(rows) else None
+
+
+def _newest_passed_check(rows: pa.Table) -> str | None:
+    checks = dict.fromkeys(rows.sort_by(_order(rows))["check_id"].to_pylist())
+    for check in checks:
+        if state_of(rows.filter(pc.equal(rows["check_id"], check))) != "failed":
+            return str(check)
+    return None
+
+
+def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bool = True) -> pa.Table:
+    """Return all outcomes, with all columns or some, the newest check first; empty if nothing was ever checked.
+
+    `checks=False` returns the acknowledgements instead.
+
+    Raises:
+        Refused: the table can't be opened.
+    """
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return SCHEMA.empty_table()
+    handle = tables.open(NAME)
+    where = pc.field("suite") != ACKNOWLEDGED if checks else pc.field("suite") == ACKNOWLEDGED
+    if columns is not None:
+        columns = [name for name in (*columns, "number") if name != "number" or name in arrow_schema(handle).names]
+    rows = read_table(tables.warehouse, handle, columns, where)
+    return rows.sort_by(_order(rows))
+
+
+def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
+    """Return the newest epoch of a timeline that was ever checked; None if there is none."""
+    rows = read(tables, ["epoch", "timeline", "checked_at"])
+    newest: int | None = pc.max(rows.filter(pc.equal(rows["timeline"], timeline))["epoch"]).as_py()
+    return newest
+
+
+def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
+    """Return the rows of the newest check, of all or of an epoch. Other files are not read.
+
+    Raises:
+        Refused: the table can't be opened.
+    """
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return SCHEMA.empty_table()
+    handle = tables.open(NAME)
+    is_check = pc.field("suite") != ACKNOWLEDGED
+    where = is_check if epoch is None else is_check & (pc.field("epoch") == epoch)
+    files, schema = _newest_first(active_files(handle), epoch), arrow_schema(handle)
+    rows = schema.empty_table()
+    for file in files:
+        if len(rows) and _checked_before(file, rows):
+            break
+        of_file = tables.warehouse.read_files(tables.path(NAME), [file["path"]], schema, where=where)
+        rows = pa.concat_tables([rows, of_file])
+        rows = rows.filter(pc.equal(rows["check_id"], _newest_check(rows))) if len(rows) else rows
+    return rows
+
+
+def _newest_first(files: list[dict[str, Any]], epoch: int | None) -> list[dict[str, Any]]:
+    """Return the files that may hold checks of an epoch, ordered by their newest check, the newest first."""
+    may_hold = [file for file in files if epoch is None or _may_hold(file, "epoch", epoch)]
+    return sorted(
+        may_hold, key=lambda file: (file.get("max.number") or -1, str(file.get("max.checked_at") or "~")), reverse=True
+    )
+
+
+def _may_hold(file: dict[str, Any], column: str, value: int) -> bool:
+    first, last = file.get(f"min.{column}"), file.get(f"max.{column}")
+    return first is None or last is None or first <= value <= last
+
+
+def _checked_before(file: dict[str, Any], rows: pa.Table) -> bool:
+    """Return True if every check in a file is older than the check of these rows."""
+    if "number" in rows.column_names and (number := rows["number"][0].as_py()) is not None:
+        last = file.get("max.number")
+        return bool(last < number if last is not None else file.get("null_count.number") == file["num_records"])
+    last = file.get("max.checked_at")
+    return last is not None and bool(last < rows["checked_at"][0].as_py())
+
+
+def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
+    """Return the newest of these epochs whose newest check found nothing critical; None if there is none."""
+    rows = read(tables, ["epoch", "check_id", "checked_at", "severity", "success"])
+    checks = zip(rows["epoch"].to_pylist(), rows["check_id"].to_pylist(), strict=True)
+    newest = dict(reversed([*checks]))
+    for epoch in sorted(newest.keys() & set(epochs), reverse=True):
+        if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed":
+            return int(epoch)
+    return None
+
+
+def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
+    """Return the proof that the newest check of an epoch left, from which the next check continues; None if none."""
+    rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
+    proofs = rows["proof"].drop_null().to_pylist() if "proof" in rows.column_names else []
+    return str(proofs[0]) if proofs else None
+
+
+def state_of(rows: pa.Table) -> str:
+    """Return `passed`, `marked` (a warning does not hold), `failed` (a critical one), or `never checked`."""
+    if not len(rows):
+        return "never checked"
+    broken = rows.filter(pc.invert(rows["success"]))["severity"].to_pylist()
+    return "failed" if "critical" in broken else "marked" if "warning" in broken else "passed"

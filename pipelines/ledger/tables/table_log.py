@@ -1,0 +1,320 @@
+"""The log of one of our tables: read its entries, and cut it so that its length depends on what is retained.
+
+A version can be opened if its log has a checkpoint at that version or before it, and every entry after the checkpoint.
+So the log keeps an entry and a checkpoint for each old version that stays, and nothing between two of these versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.delta_log import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    Action,
+    DeltaLog,
+    checkpoint_name,
+    commit_info,
+    entry_name,
+    entry_versions,
+    files_in,
+    is_entry,
+    version_of,
+)
+from tidegate.pipelines.storage.warehouse import active_files
+from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a log.
+
+    Args:
+        version: version of the table.
+        info: metadata of the commit.
+        added: paths of the files that the commit added.
+        removed: paths of the files that the commit removed.
+    """
+
+    version: int
+    info: dict[str, Any]
+    added: frozenset[str]
+    removed: frozenset[str]
+
+    @property
+    def time(self) -> Millis | None:
+        """Time of the commit, int64 epoch milliseconds; None if the entry has none."""
+        time = self.info.get("timestamp")
+        return None if time is None else int(time)
+
+    @property
+    def snapshot(self) -> dict[str, Any] | None:
+        """Short form of the manifest; None if the commit made no snapshot."""
+        snapshot = self.info.get("tidegate")
+        return snapshot if isinstance(snapshot, dict) else None
+
+
+@dataclass
+class LogMemory:
+    """Entries that were read before, which never change. A stream keeps them from one upkeep to the next.
+
+    Args:
+        entries: entries by table and version.
+        files: paths of all files of a version, by table and version.
+    """
+
+    entries: dict[tuple[str, int], LogEntry] = field(default_factory=dict)
+    files: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+
+    def forget(self, table: str, kept: Collection[int]) -> None:
+        """Drop the versions of a table that its log does not have any more."""
+        for memory in (self.entries, self.files):
+            for key in [key for key in memory if key[0] == table and key[1] not in kept]:
+                del memory[key]
+
+
+@dataclass(frozen=True)
+class TableLog:
+    """The log of a table, listed once.
+
+    Args:
+        tables: the pipeline's tables.
+        table: name of the table.
+        memory: entries that were read before, and need not be read again.
+    """
+
+    tables: PipelineTables
+    table: str
+    memory: LogMemory = field(default_factory=LogMemory)
+
+    @property
+    def folder(self) -> str:
+        """Path of the log."""
+        return f"{self.tables.path(self.table)}/{FOLDER}"
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the files of the log that start with a version."""
+        return frozenset(name for name in self.tables.warehouse.names(self.folder) if version_of(name) is not None)
+
+    @cached_property
+    def versions(self) -> list[int]:
+        """Versions that have an entry, ascending."""
+        return entry_versions(self.names)
+
+    @property
+    def recent(self) -> list[int]:
+        """Versions from the last gap up to the newest version, ascending."""
+        versions = self.versions
+        first = len(versions) - 1
+        while first > 0 and versions[first - 1] == versions[first] - 1:
+            first -= 1
+        return versions[max(first, 0) :]
+
+    def entry(self, version: int) -> LogEntry | None:
+        """Return the entry of a version; None if somebody removed it meanwhile.
+
+        Raises:
+            Refused: the entry is damaged.
+        """
+        key = (self.table, version)
+        if key not in self.memory.entries:
+            actions = self._actions(version)
+            if actions is None:
+                return None
+            added, removed = (frozenset(files_in(actions, kind)) for kind in ("add", "remove"))
+            self.memory.entries[key] = LogEntry(version, commit_info(actions), added, removed)
+        return self.memory.entries[key]
+
+    def version_at(self, moment: Millis, now: Millis) -> int:
+        """Return the newest version at a moment, or the oldest one if all are younger.
+
+        Args:
+            moment: int64 epoch milliseconds.
+            now: the present time, int64 epoch milliseconds; a commit that is dated later was made by a clock that was
+                ahead.
+        """
+        recent = self.recent
+        times = []
+        for version in recent:
+            entry = self.entry(version)
+            times.append(now if entry is None or entry.time is None else entry.time)
+        oldest = recent[0]
+        for version, time in zip(recent[1:], not_ahead(times, now)[1:], strict=True):
+            if time > moment:
+                break
+            oldest = version
+        return oldest
+
+    def files_since(self, version: int) -> set[str]:
+        """Return every file of a version and of the versions after it, as paths relative to the table."""
+        names = {file["path"] for file in active_files(self.tables.open(self.table, version))}
+        for after in self.versions:
+            if after > version and (entry := self.entry(after)) is not None:
+                names |= entry.added
+        return names
+
+    def files_at(self, version: int) -> frozenset[str]:
+        """Return every file of a version, as paths relative to the table."""
+        key = (self.table, version)
+        if key not in self.memory.files:
+            self.memory.files[key] = frozenset(self._files_at(version))
+        return self.memory.files[key]
+
+    def keep(self, versions: Collection[int], since: int) -> None:
+        """Keep some versions and all versions from `since` on. No other version can be opened any more.
+
+        This writes the checkpoints first and then deletes entries, the newest first. So each listed version can be
+        opened even if this stops halfway. Nothing goes that belongs to a version which stays: a clean-up that hangs
+        here for long must not delete the checkpoint by which a later one keeps such a version.
+
+        Args:
+            versions: older versions that stay.
+            since: the version from which on all versions stay.
+        """
+        head, recent = self.versions[-1], set(self.recent)
+        if self.versions == [since] and checkpoint_name(since) in self.names:
+            return
+        alone = {version for version in versions if version < since}
+        # A version before a gap has a checkpoint of ours already. A checkpoint that Delta wrote may hold tombstones,
+        # so it is written again.
+        for version in sorted({since, head} | (alone & recent)):
+            self.write_checkpoint(version)
+            # The checkpoint must be durable before entries go, or a power loss could leave neither.
+            self.tables.warehouse.make_commit_durable(self.tables.path(self.table), version)
+        for version in reversed(self.versions):
+            if version < since and version not in alone:
+                self.tables.warehouse.delete_file(self.folder, entry_name(version))
+        for name in sorted(self.names):
+            version = version_of(name) or 0
+            if version < since and version not in alone and not is_entry(name):
+                self.tables.warehouse.delete_file(self.folder, name)
+        self.memory.forget(self.table, {*alone, *range(since, head + 1)})
+
+    def write_checkpoint(self, version: int) -> None:
+        """Write a checkpoint without tombstones.
+
+        Delta keeps the tombstone of each removed file as long as VACUUM spares the file, which is ten years here, and
+        copies all tombstones into every checkpoint. Tidegate does not read them, and for a file without a tombstone,
+        VACUUM goes by its age.
+        """
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        self.tables.open(self.table, version).create_checkpoint()
+        name = checkpoint_name(version)
+        if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
+            # A checkpoint in Delta's second format (v2Checkpoint) has another name, and stays as it is.
+            return
+        log = self._log
+        rows = log.checkpoint(version)
+        is_tombstone = pc.is_valid(pc.struct_field(rows["remove"].combine_chunks(), "path"))
+        if not pc.any(is_tombstone).as_py():
+            return
+        kept = rows.filter(pc.invert(is_tombstone))
+        content = pa.BufferOutputStream()
+        pq.write_table(kept, content)
+        buffer = content.getvalue()
+        # Who opens the table meanwhile reads either the old or the new checkpoint.
+        self.tables.warehouse.replace_file(self.folder, name, buffer)
+        self._describe(version, len(kept), int(buffer.size))
+
+    def _describe(self, version: int, rows: int, size: int) -> None:
+        """Write the size of the newest checkpoint into `_last_checkpoint`, from which Delta reads it."""
+        try:
+            noted = json.loads(self._log.read(LAST_CHECKPOINT))
+        except FileNotFoundError:
+            # A process ended between the checkpoint and the note, which deltalake then never writes for this version.
+            return
+        if noted.get("version") == version:
+            text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
+            self.tables.warehouse.replace_file(self.folder, LAST_CHECKPOINT, text.encode())
+
+    def _files_at(self, version: int) -> Iterator[str]:
+        if checkpoint_name(version) not in self.names:
+            yield from (file["path"] for file in active_files(self.tables.open(self.table, version)))
+            return
+        import pyarrow.compute as pc
+
+        added = self._log.checkpoint(version, ["add"])["add"].combine_chunks()
+        yield from map(unquote, pc.struct_field(added, "path").drop_null().to_pylist())
+
+    @property
+    def _log(self) -> DeltaLog:
+        return self.tables.warehouse.log(self.tables.path(self.table))
+
+    def _actions(self, version: int) -> list[Action] | None:
+        try:
+            return self._log.actions(version)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise Refused(
+                f"entry {entry_name(version)} in the log of table {self.tables.path(self.table)} is damaged ({error}). "
+                f"Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` sets it aside and goes "
+                "on"
+            ) from error
+
+
+def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
+    """Return the times of commits, in the order of the commits, without times that are ahead of the present.
+
+    A host whose clock was ahead dates its commits in the future. Such a commit counts as no younger than the commit
+    after it, or than `now` if it is the newest. Otherwise one of them would keep everything before it for years.
+    """
+    latest = now
+    settled = []
+    for time in reversed(times):
+        latest = time if time <= now else latest
+        settled.append(latest)
+    return settled[::-1]
+
+
+def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
+    """Cut the log of a table so that it begins with a version: a checkpoint there, and no entry before it."""
+    log = TableLog(tables, table)
+    if any(version < oldest for version in log.versions):
+        log.keep((), oldest)
+
+
+def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
+    """Remove the versions of a table before a version, and every file and folder that no later version needs.
+
+    Args:
+        tables: the pipeline's tables.
+        table: folder of the table, such as `results` or `savepoints/NAME`.
+        since: the version from which on all versions stay.
+        listed: files in the table's folder before a commit to it, so that nobody can commit one of them any more.
+    """
+    path, log = tables.path(table), TableLog(tables, table)
+    # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
+    log.keep((), since)
+    needed = log.files_since(since)
+    for name in sorted(set(listed) - needed):
+        tables.warehouse.delete_file(path, name)
+    for folder in tables.warehouse.folders(path):
+        if folder != FOLDER:
+            tables.warehouse.delete_folder(f"{path}/{folder}")
+    # What is left in the log's folder was not made by `keep`, whose checkpoints are one file each.
+    for name in tables.warehouse.names(log.folder):
+        if version_of(name) is None and name != LAST_CHECKPOINT:
+            tables.warehouse.delete_file(log.folder, name)
+    for folder in tables.warehouse.folders(log.folder):
+        tables.warehouse.delete_folder(f"{log.folder}/{folder}")
+
+
+def has_leftovers(tables: PipelineTables, table: str) -> bool:
+    """Return True if a table's folder has something other than data files and a log, which may hold anything."""
+    path = tables.path(table)
+    return any(not name.endswith(".parquet") for name in tables.warehouse.names(path)) or any(
+        folder != FOLDER for folder in tables.warehouse.folders(path)
+    )

@@ -1,0 +1,272 @@
+"""The steps of a pipeline's epoch, with reasons, read from the pipeline and its source's log without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.pipelines.definition.binding import has_windows
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
+from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.columnar import OperatorChoice, choose_operator
+from tidegate.windowing.columnar.plan import early_interval
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One physical step of an epoch: the process that runs it, and its work."""
+
+    where: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The way in which a pipeline is run.
+
+    Args:
+        pipeline: its name.
+        operator: the operator that its events go through, and the reason for it.
+        order: a sentence that says if results depend on the order of arrival.
+        steps: the steps of an epoch, in order.
+    """
+
+    pipeline: str
+    operator: OperatorChoice
+    order: str
+    steps: tuple[Step, ...]
+
+
+def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None) -> Explanation:
+    """Explain how a pipeline is run.
+
+    Args:
+        pipeline: the pipeline.
+        choices: who reads each input; None if there is no table yet, and then both ways to read it are named.
+    """
+    choice = choose_operator(pipeline.compute)
+    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, choices)))
+
+
+def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
+    """Return who reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
+
+    Raises:
+        Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
+            `columns` is left to Spark, because only Spark knows its type.
+    """
+    from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
+    from tidegate.pipelines.sources.base import MissingSource
+
+    try:
+        choices = choices_of(config, pipeline)
+    except MissingSource:
+        return None
+    if all(choice.derived is not None for choice in choices):
+        bind_to_source(config, pipeline)
+    return choices
+
+
+def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice] | None) -> list[Step]:
+    return [
+        Step(
+            "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
+        ),
+        *(Step("driver", _correcting(input_)) for input_ in pipeline.inputs if input_.corrects),
+        *_reading(pipeline, choices),
+        *(
+            Step("driver", _pass(input_))
+            for input_ in pipeline.inputs
+            if input_.watermark and input_.watermark.reads_events
+        ),
+        Step(
+            "Python task",
+            f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
+            "rejects)",
+        ),
+        Step("Python task", "read the state rows of the shard's key groups"),
+        *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
+        Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
+        Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
+        Step("driver", _plain_table(pipeline.compute)),
+    ]
+
+
+def _plain_table(compute: Compute) -> str:
+    """Return the step that fills table windows, or the reason why the pipeline has no such table."""
+    if has_windows(compute):
+        return (
+            "before epochs, bring table windows to what results has, unless tidegate.toml has windows.enabled = false"
+        )
+    what = "panes that hold a part of their window" if isinstance(compute, Windows) else "results that are no windows"
+    return f"no table windows: the pipeline emits {what}"
+
+
+def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]:
+    """Return the steps that bring the events to their shards."""
+    least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
+    shards = f"{least}, or more if a shard would get over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
+    group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
+    asked = [Choice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
+    steps = []
+    for side, input_, choice in zip(("", "right."), pipeline.inputs, choices or asked, strict=False):
+        if choice.files_by_spark is not None:
+            steps.append(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({choice.files_by_spark})"))
+            steps += _evaluating(choice, side)
+            continue
+        unless = (
+            "; the table does not exist yet: Spark will read it if it has a feature or a type of Delta that only Spark "
+            f"reads{_or_sql(input_)}"
+        )
+        read = _scan(pipeline, input_, "read the files of")
+        steps.append(Step("Python task", f"{read}{unless if choices is None else ''}"))
+        if choice.sql_by_spark is not None:
+            steps.append(Step("Spark", f"evaluate SQL over the columns that it needs ({choice.sql_by_spark})"))
+        steps += _evaluating(choice, side)
+    if any(choice.needs_spark for choice in choices or asked):
+        steps.append(Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"))
+    else:
+        steps.append(
+            Step(
+                "Python task",
+                f"few rows: every shard reads them, on one machine once for all, and keeps those of its {group}; "
+                f"many rows: the reading task packs them by it, and Spark moves the packs: {shards}",
+            )
+        )
+    if any(choice.files_by_spark is not None for choice in choices or asked):
+        steps.append(Step("Spark", "keep all columns of rows that may be late"))
+    if any(choice.files_by_spark is None for choice in choices or asked):
+        steps.append(Step("Python task", "fetch all columns of late rows from their file"))
+    return steps
+
+
+def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
+    """Yield a step for each expression of an input: the process that evaluates it, and why."""
+    for expression in choice.expressions:
+        text = f"{side}{expression.field} = {expression.text}"
+        if expression.reason is not None:
+            yield Step("Spark", f"{text}: {expression.reason}")
+        elif choice.needs_spark:
+            yield Step("Spark", f"{text}: the input's rows go through it anyway")
+        else:
+            yield Step("Python task", f"{text}: as Arrow compute, proven equal to Spark")
+
+
+def _merged(pipeline: Pipeline) -> str:
+    if pipeline.right is None:
+        return ""
+    return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
+
+
+def _correcting(input_: Input) -> str:
+    return (
+        f"if versions of {input_.source.table} changed rows (changes='correct'): tell which rows went and came, by "
+        "the change feed of the table where it is smaller, else by a comparison of files; compute their windows again, "
+        "in an epoch of its own"
+    )
+
+
+def _or_sql(input_: Input) -> str:
+    has_sql = input_.columns or input_.where is not None
+    return ", and evaluate SQL that is not proven to give Spark's values as Arrow compute" if has_sql else ""
+
+
+def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:
+    key = ", ".join(input_.key) or "none (all in one)"
+    derived = f", derived {', '.join(input_.columns)}" if input_.columns else ""
+    where = f", where {input_.where}" if input_.where else ""
+    columns = f"{_used(pipeline, input_)}{derived}{where}"
+    return f"{verb} {input_.source.table}: key {key}, time {input_.source.timestamp}, {columns}"
+
+
+def _pass(input_: Input) -> str:
+    return f"in a stream: the events of {input_.source.table}, by commit and time, through your watermark generator"
+
+
+def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
+    if isinstance(compute, IntervalJoin):
+        span = " to ".join(map(_length, compute.bounds))
+        return [
+            "sort by commit and time; an element behind the watermark is late",
+            f"each other element meets the elements of the other input with right - left from {span}",
+            "remove elements that can no longer meet another, by the watermark",
+        ]
+    if isinstance(compute, KeyedProcess | CoProcess):
+        states = ", ".join(state.name for state in compute.function.states()) or "none"
+        elements = (
+            "hold elements until the watermark reaches them; then each, by event time,"
+            if compute.time_sorted
+            else "sort by commit and time; each element"
+        )
+        return [
+            f"{elements} through {type(compute.function).__name__}, with due timers",
+            f"keep state ({states}), timers{' and waiting elements' if compute.time_sorted else ''} of each key",
+        ]
+    return _operating_windows(compute, choice)
+
+
+def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
+    if not choice.columnar:
+        return ["sort by commit and time; each element through assigner, trigger and contents, then due timers"]
+    functions = ", ".join(_names(windows))
+    if windows.assigner.merges:
+        return [
+            "sort by key and time; cut into clusters of elements and open sessions that touch",
+            f"reduce each cluster: {functions}",
+            "clusters in which a late element meets a session, or may meet one: row by row",
+        ]
+    if early_interval(windows) is not None:
+        return [
+            "sort by key and window; one group for each commit, on time or late",
+            f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
+            "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
+        ]
+    return [
+        "sort by key and window; one group for each pane: on time, or late by its commit",
+        f"reduce each group: {functions}; merge the groups of a window in order",
+    ]
+
+
+def _length(bound: Millis) -> str:
+    """Return a bound as text, in the largest unit that it is a whole number of."""
+    for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if bound and bound % size == 0:
+            return f"{bound // size} {name}"
+    return f"{bound} ms"
+
+
+def _names(windows: Windows) -> tuple[str, ...]:
+    bound = windows.bound_aggregate
+    return bound.names if isinstance(bound, AggregateColumns) else (type(bound).__name__,)
+
+
+def _used(pipeline: Pipeline, input_: Input) -> str:
+    compute = pipeline.compute
+    if not isinstance(compute, Windows) or compute.reads_whole_elements or not isinstance(compute.aggregate, Mapping):
+        return "all columns" if input_.uses is None else f"columns {', '.join(input_.uses)}"
+    columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
+    gap = compute.assigner.column_of_gaps
+    return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
+
+
+def _order(compute: Compute) -> str:
+    """Describe if a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
+    if isinstance(compute, IntervalJoin):
+        return "the result depends on the set of elements: a backfill gives the stream's pairs, except for late rows"
+    if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
+        return (
+            "elements wait for the watermark and come by event time: a backfill gives the stream's results, except "
+            "for late rows"
+        )
+    reason = compute.order_shown_by if isinstance(compute, Windows) else "a process function with time_sorted=False"
+    if reason is None:
+        return (
+            "the result depends on the set of a window's elements: a backfill gives the stream's final windows, except "
+            "for late rows"
+        )
+    return f"the result depends on the order of arrival ({reason}): runs that read the source's commits in order agree"

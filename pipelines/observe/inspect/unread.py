@@ -1,0 +1,143 @@
+"""Polls of a watcher: does the source of a pipeline have something that its stream has not read? Starts no JVM.
+
+A poll compares the source with the position of the newest snapshot, so it needs no memory: an event that nobody
+received, or a watcher that was away, makes a run late and loses nothing. Importing this module loads no library for
+tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.pipelines.definition.config import load_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tidegate.pipelines.ledger.snapshots.head import Snapshot
+    from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.sources.watched import News
+
+_REFRESH_SECONDS = 300.0
+"""Time after which tidegate.toml, credentials of the store and the sources are read again in any case."""
+
+_FIRST_RUN = "a first run of the stream, which notes its sources"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The outcome of one poll.
+
+    Args:
+        unread: the first thing that the stream would read, in words; None if there is nothing.
+        epoch: timeline and epoch of the newest snapshot, which change as the pipeline continues; None before the first.
+        is_taken_over: True if a stream has made that snapshot's position: no backfill continues from it.
+    """
+
+    unread: str | None
+    epoch: tuple[int, int] | None = None
+    is_taken_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Values that a poll compares: the newest snapshot, and the news of each source as the last run noted them.
+
+    Args:
+        opened_at: time of the watcher's timer, seconds.
+        tables: the pipeline's tables.
+        snapshot: the newest snapshot; None before the first.
+        news: the news of each source by its table; None if no run has noted the sources.
+    """
+
+    opened_at: float
+    tables: PipelineTables
+    snapshot: Snapshot | None
+    news: Mapping[str, News] | None
+
+    def look(self) -> Look:
+        """Return what there is to read now."""
+        if self.snapshot is None:
+            return Look(_FIRST_RUN if self.news is None else self._first(self.news, {}))
+        manifest = self.snapshot.manifest
+        positions, epoch = manifest.positions, (manifest.timeline, manifest.epoch)
+        is_taken_over = all(position.frontier is None for position in positions.values())
+        if self.news is None:
+            unread: str | None = _FIRST_RUN
+        elif not is_taken_over:
+            unread = f"rows of {', '.join(positions)} that the backfill left"
+        else:
+            rests = [
+                f"the rest of version {each.version + 1} of {table}" for table, each in positions.items() if each.files
+            ]
+            versions = {table: position.version for table, position in positions.items()}
+            unread = rests[0] if rests else self._first(self.news, versions)
+        return Look(unread, epoch, is_taken_over)
+
+    def _first(self, news: Mapping[str, News], versions: Mapping[str, int]) -> str | None:
+        """Return the first commit that is not read, in words; a table without a version was not read at all."""
+        for table, each in news.items():
+            if (version := each.first_after(versions.get(table, -1))) is not None:
+                return f"version {version} of {table}"
+        return None
+
+
+@dataclass
+class SourceWatch:
+    """Polls the sources of one pipeline. Its methods block, and are called by one thread at a time.
+
+    On an object store a poll is three requests: one for a newer snapshot, and two for each source.
+
+    Args:
+        config_file: tidegate.toml.
+        pipeline: a name in it.
+        timer: a clock that never goes back, seconds.
+    """
+
+    config_file: Path
+    pipeline: str
+    timer: Callable[[], float] = time.monotonic
+    _view: _View | None = field(default=None, init=False)
+
+    def look(self) -> Look:
+        """Return what there is to read now.
+
+        Raises:
+            Exception: the poll failed; the next one begins from scratch. Errors of stores have many types.
+        """
+        view, self._view = self._view, None
+        view = view if view is not None and self._is_fresh(view) else self._open()
+        look = view.look()
+        self._view = view
+        return look
+
+    def is_driven(self) -> bool:
+        """Return True if a driver holds the pipeline's lease: it reads what is there, or the next poll sees it."""
+        from tidegate.pipelines.ledger.host import system_clock
+        from tidegate.pipelines.ledger.lease import read_lease
+
+        row = read_lease((self._view or self._open()).tables)
+        return row is not None and row.is_alive(system_clock())
+
+    def _is_fresh(self, view: _View) -> bool:
+        from tidegate.pipelines.ledger.snapshots.head import is_newest
+
+        if view.news is None or view.snapshot is None or self.timer() - view.opened_at >= _REFRESH_SECONDS:
+            return False
+        return is_newest(view.snapshot, view.tables)
+
+    def _open(self) -> _View:
+        from tidegate.pipelines.definition.config.opened import warehouse_of
+        from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+        from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+        from tidegate.pipelines.sources.watched import noted_sources
+
+        config = load_config(self.config_file)
+        config.entry(self.pipeline)
+        tables = PipelineTables(warehouse_of(config), self.pipeline)
+        sources = noted_sources(config, self.pipeline)
+        news = None if sources is None else {source.table: source.news(tables.warehouse) for source in sources}
+        return _View(self.timer(), tables, read_snapshot(tables), news)

@@ -1,0 +1,239 @@
+"""Reasons for which windows have not fired yet, and the source partitions that hold event time back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
+from tidegate.pipelines.ledger.tables.keys import rows_of_key
+from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
+from tidegate.windowing.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Millis,
+    saturating_add,
+    show_duration,
+    show_millis,
+    to_millis,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Event time of a source partition. Times are int64 epoch milliseconds.
+
+    Args:
+        name: value of `watermark_by`; empty for a source without it.
+        watermark: watermark of the partition alone.
+        idle: True if the pipeline's watermark does not wait for the partition.
+        last_commit: time of the last source commit with rows of the partition.
+        quiet: milliseconds without rows, since `last_commit`; named so in the JSON of `tidegate why`.
+        aligned: True if the pipeline's watermark waits for the partition: it is not idle, and it has caught up if it
+            was idle before.
+        holds: True if the pipeline's watermark can't move until this partition's watermark does.
+        behind: milliseconds from this watermark to the next partition that would hold the pipeline's watermark back;
+            None if this partition does not hold it back.
+        idle_from: time at which the partition becomes idle if no rows come; None if it is idle, or never becomes so.
+    """
+
+    name: str
+    watermark: Millis
+    idle: bool
+    last_commit: Millis | None
+    quiet: Millis | None
+    aligned: bool
+    holds: bool
+    behind: Millis | None = None
+    idle_from: Millis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An open window, the state of a process function's key, or an element of a join, and the reason why it waits.
+
+    Times are int64 epoch milliseconds.
+
+    Args:
+        key: value of each key column.
+        start: start of the window, or time of a join's element; None for the global window and a function's key.
+        end: end of the window, exclusive.
+        fired: number of panes that the window has emitted.
+        next_event_time_timer: time that the watermark has to reach.
+        next_processing_time_timer: time that the clock has to reach.
+        missing: milliseconds from the watermark to `next_event_time_timer`, or, if the clock ends the windows, from the
+            clock to the moment that fires the window.
+        lateness_left: milliseconds for which the window still accepts late elements; None before the watermark passes
+            its end.
+        reason: explanation in words, with the way to continue.
+    """
+
+    key: dict[str, Any]
+    start: Millis | None
+    end: Millis | None
+    fired: int
+    next_event_time_timer: Millis | None
+    next_processing_time_timer: Millis | None
+    missing: Millis | None
+    lateness_left: Millis | None
+    reason: str
+
+
+def partitions(
+    manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
+) -> list[PartitionStatus]:
+    """Return the event time of every source partition, first of those that hold the watermark back, then by watermark.
+
+    Args:
+        manifest: manifest of a snapshot.
+        now: int64 epoch milliseconds.
+        timeouts: milliseconds without a commit after which a partition becomes idle, by input: `""` for the only
+            input, else its side.
+    """
+    sides = {name: name.partition(":")[0] if manifest.inputs else "" for name in manifest.partitions}
+    watermarks = {name: manifest.inputs.get(side, manifest.watermark) for name, side in sides.items()}
+    aligned = {
+        name: partition.watermark
+        for name, partition in manifest.partitions.items()
+        if partition.is_aligned(watermarks[name])
+    }
+    statuses = []
+    for name, partition in manifest.partitions.items():
+        timeout = (timeouts or {}).get(sides[name])
+        last_commit = partition.last_commit
+        # An input that is ahead of the other input holds nothing back, whatever its own partitions do.
+        # After the end of input, nothing holds event time back.
+        is_behind = partition.watermark <= watermarks[name] <= manifest.watermark < MAX_TIMESTAMP
+        holds = name in aligned and is_behind
+        others = [watermark for other, watermark in aligned.items() if other != name]
+        statuses.append(
+            PartitionStatus(
+                name,
+                partition.watermark,
+                partition.idle,
+                last_commit,
+                None if last_commit is None else now - last_commit,
+                name in aligned,
+                holds,
+                max(0, min(others) - partition.watermark) if holds and others else None,
+                None if partition.idle or timeout is None or last_commit is None else last_commit + timeout + 1,
+            )
+        )
+    return sorted(statuses, key=lambda status: (not status.holds, status.idle, status.watermark, status.name))
+
+
+def open_windows(
+    warehouse: Warehouse,
+    snapshot: Snapshot,
+    lateness: Millis,
+    now: Millis,
+    key: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> tuple[list[Waiting], int]:
+    """Return the first windows (or keys, or elements of a join) of a snapshot, and the number of all of them.
+
+    Windows that end first come first.
+
+    Args:
+        warehouse: the warehouse of the tables.
+        snapshot: the snapshot to read.
+        lateness: allowed lateness of the pipeline, milliseconds.
+        now: int64 epoch milliseconds.
+        key: texts of the key columns' values, in order; None for all keys.
+        limit: number of windows to return; None for all.
+
+    Raises:
+        UsageError: a text of the key is no value of its column.
+    """
+    manifest = snapshot.manifest
+    names = tuple(manifest.schemas.key)
+    rows = state_rows(warehouse, snapshot, pc.field("namespace") == _namespace(manifest))
+    if key is not None:
+        rows = rows_of_key(rows, names, key)
+    blocked = _blocked(manifest, now)
+    # Nulls sort last, so what has no end comes last.
+    first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
+    waiting = [_waiting(row, names, manifest, lateness, blocked) for row in first.to_pylist()]
+    return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
+
+
+def _waiting(
+    row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: str
+) -> Waiting:
+    end = None if row["window_end"] is None else to_millis(row["window_end"])
+    held = () if HELD in names else row.get(HELD) or ()
+    event_timer = min((*(row["event_time_timers"] or ()), *held), default=None)
+    clock_timer = min(row["processing_time_timers"] or (), default=None)
+    through = manifest.final_through
+    due = clock_timer if manifest.ends_by_clock else event_timer
+    missing = None if due is None else max(0, due - through)
+    fired = int(row["pane"])
+    passed = not manifest.ends_by_clock and end is not None and end - 1 <= through
+    left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
+    if row["namespace"] == BUCKET and event_timer is not None:
+        reason = f"a {row['side']} element: kept until the watermark is {show_millis(event_timer)}; {blocked}"
+    elif held and event_timer is not None and event_timer == min(held):
+        reason = f"its function gets an element when the watermark reaches {show_millis(event_timer)}; {blocked}"
+    elif passed and fired:
+        reason = f"it has fired, and accepts late elements until the watermark is {show_millis(event_timer)}"
+    elif due is not None and missing == 0:
+        reason = "it is due: the next epoch fires it"
+    elif event_timer is not None and manifest.watermark == MIN_TIMESTAMP:
+        reason = f"no event has moved the watermark yet; {blocked}"
+    elif event_timer is not None:
+        reason = f"the watermark must reach {show_millis(event_timer)}; {blocked}"
+    elif clock_timer is not None:
+        # The clock has to pass the timer of a window that it ends.
+        moment = clock_timer + 1 if manifest.ends_by_clock else clock_timer
+        reason = f"it fires by the clock, in the first epoch from {show_millis(moment)} on"
+    elif row["namespace"] == KEY:
+        reason = "its function has set no timer: only further elements can give a result"
+    else:
+        reason = "its trigger has set no timer: only further elements can make it fire"
+    return Waiting(
+        {name: row[name] for name in names},
+        None if row["window_start"] is None else to_millis(row["window_start"]),
+        end,
+        fired,
+        event_timer,
+        clock_timer,
+        missing,
+        left,
+        reason,
+    )
+
+
+def _namespace(manifest: Manifest) -> str:
+    """Return the namespace of the rows that can wait: windows, keys of a process function, or elements of a join."""
+    kind = manifest.schemas.namespace
+    return kind if kind in (KEY, BUCKET) else WINDOW
+
+
+def _blocked(manifest: Manifest, now: Millis) -> str:
+    """Explain in words why the watermark does not move."""
+    position = next(iter(manifest.positions.values()))
+    if position.frontier is not None:
+        return (
+            f"in a backfill the run of the next interval does that, from {show_millis(position.frontier)} on: "
+            f"`tidegate backfill {manifest.pipeline} --start ...`"
+        )
+    for side in manifest.inputs:
+        if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
+            return f"the {side} source has no rows yet, and that holds it back"
+    statuses = partitions(manifest, now)
+    if all(status.idle for status in statuses):
+        return "every source partition is idle, so only new events move it"
+    # If no partition holds it back, those that are not idle were idle before and have to catch up.
+    slowest = statuses[0]
+    who = f"source partition {slowest.name!r}" if slowest.name else "the source"
+    if slowest.name in manifest.inputs:
+        who = f"the {slowest.name} source"
+    silence = "" if slowest.quiet is None else f", silent for {show_duration(slowest.quiet)}"
+    if not slowest.holds:
+        return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
+    return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"

@@ -1,0 +1,314 @@
+"""Columns of an input that a pipeline's definition reads for each column of its tables, and how it reads them.
+
+    key=("user",)                      user          <- user          identity
+    columns={"day": "to_date(at)"}     day           <- at            transformation
+    aggregate={"total": Sum("value")}  total         <- value         aggregation
+    timestamp="at"                     window_start  <- at            transformation
+    where="value > 0"                  every row     <- value         filter
+
+Code of a user's own, such as a process function, may use any of its columns, so each result comes from all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition import late, rejects, results
+from tidegate.pipelines.definition.column_names import input_fields
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.observe.lineage.names import DatasetName
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.operators.two_inputs import SIDES
+
+DIRECT, INDIRECT = "DIRECT", "INDIRECT"
+"""A value comes from the column, or the column decides about rows."""
+
+_WINDOW_COLUMNS = ("window_start", "window_end", "final_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Use of a column of an input.
+
+    Args:
+        dataset: the input's table.
+        column: name of the column in it.
+        kind: `DIRECT` or `INDIRECT`.
+        subtype: one of OpenLineage's, such as `AGGREGATION` or `FILTER`.
+        description: the part of the definition, in words or SQL; empty for an identity.
+    """
+
+    dataset: DatasetName
+    column: str
+    kind: str
+    subtype: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnUses:
+    """Uses of the inputs' columns in one table.
+
+    Args:
+        fields: uses by column of the table.
+        dataset: uses that decide about the rows of the whole table.
+    """
+
+    fields: Mapping[str, tuple[Use, ...]]
+    dataset: tuple[Use, ...]
+
+    def to_facet(self) -> dict[str, object]:
+        """Return the content of OpenLineage's facet `columnLineage`."""
+        return {
+            "fields": {name: {"inputFields": _input_fields(uses)} for name, uses in self.fields.items()},
+            "dataset": _input_fields(self.dataset),
+        }
+
+
+@dataclass(frozen=True)
+class LineageInput:
+    """An input of a pipeline, with the columns of its table.
+
+    Args:
+        part: the input.
+        dataset: name of its table.
+        names: columns of its table; empty if there is no table yet.
+    """
+
+    part: Input
+    dataset: DatasetName
+    names: tuple[str, ...]
+
+    def uses(self, columns: Iterable[str], kind: str, subtype: str, description: str = "") -> tuple[Use, ...]:
+        """Return the uses of columns of the table behind columns of an event, which may be derived."""
+        uses = []
+        for column in columns:
+            origin = self._origins.get(column.casefold(), _Origin((column,)))
+            changes = subtype == "IDENTITY" and not all(map(is_plain, origin.expressions))
+            shown = () if subtype == "IDENTITY" and not changes else origin.expressions
+            words = "; ".join(filter(None, [description, *shown]))
+            uses += [Use(self.dataset, name, kind, _CHANGED if changes else subtype, words) for name in origin.columns]
+        return tuple(uses)
+
+    @cached_property
+    def _origins(self) -> dict[str, _Origin]:
+        """Origin of each column of an event, by its name in small letters.
+
+        An expression sees the derived columns before it, and a derived column may have the name of one of the table.
+        """
+        origins = {name.casefold(): _Origin((name,)) for name in self.names}
+        visible = dict.fromkeys(self.names)
+        for name, text in self.part.columns.items():
+            read = columns_of_sql(text, tuple(visible) if self.names else ())
+            behind = [origins.get(column.casefold(), _Origin((column,))) for column in read]
+            columns = dict.fromkeys(column for origin in behind for column in origin.columns)
+            origins[name.casefold()] = _Origin(
+                tuple(columns), (text, *(more for each in behind for more in each.expressions))
+            )
+            visible[name] = None
+        return origins
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Columns of an event that code of the user's own may read."""
+        if self.part.uses is not None:
+            return self.part.uses
+        return (*(name for name in self.names if name not in self.part.columns), *self.part.columns)
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Columns that a function gets beside its elements, whatever `uses` says: the key and the event time."""
+        return (*self.part.key, self.part.source.timestamp)
+
+    @property
+    def filters(self) -> tuple[Use, ...]:
+        """Uses by the input's `where`."""
+        if self.part.where is None:
+            return ()
+        visible = dict.fromkeys([*self.names, *self.part.columns]) if self.names else ()
+        return self.uses(columns_of_sql(self.part.where, tuple(visible)), INDIRECT, "FILTER", self.part.where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The columns of the table behind a column of an event, and the expressions on the way."""
+
+    columns: tuple[str, ...]
+    expressions: tuple[str, ...] = ()
+
+
+_CHANGED, _SUM = "TRANSFORMATION", "AGGREGATION"
+
+
+def is_plain(text: str) -> bool:
+    """Return True if an expression is only the name of a column."""
+    return re.fullmatch(r"\w+|`[^`]+`", text.strip()) is not None
+
+
+def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a table that an expression in Spark SQL names, in the order of the table.
+
+    Args:
+        text: the expression.
+        names: all columns of the table; empty if they are not known, and then columns are named as they are written.
+    """
+    # Pipelines without SQL should not wait for this import.
+    from sqlglot import exp, parse_one
+    from sqlglot.dialects import Spark
+    from sqlglot.errors import SqlglotError
+
+    from tidegate.pipelines.sources.sql.words import columns_in
+
+    try:
+        tree = parse_one(text, dialect="spark")
+    except SqlglotError:
+        return tuple(columns_in([text], names))
+    if tree.find(exp.Star):
+        return tuple(names)
+    # The first part of `place.distance` is the column, and sqlglot takes it for a table.
+    written = [column.parts[0].name for column in tree.find_all(exp.Column)]
+    if not names:
+        return tuple(dict.fromkeys(written))
+    # For Spark a column goes before a function that needs no parentheses, such as current_date.
+    written += [bare.sql_name() for bare in tree.find_all(*Spark.Parser.NO_PAREN_FUNCTIONS.values())]
+    named = {name.casefold() for name in written}
+    return tuple(name for name in names if name.casefold() in named)
+
+
+def column_uses(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str, schema: pa.Schema) -> ColumnUses | None:
+    """Return the uses of the inputs' columns in a table of the pipeline; None for a table without source values."""
+    if table == results.NAME:
+        of_compute = _of_windows if isinstance(pipeline.compute, Windows) else _of_elements
+        fields = [*_of_keys(pipeline, inputs), *of_compute(pipeline, inputs, schema)]
+        return ColumnUses(_joined(fields, schema), tuple(_of_rows(pipeline, inputs)))
+    if table not in (late.NAME, rejects.NAME):
+        return None
+    filters = tuple(use for each in inputs for use in each.filters)
+    return ColumnUses(_joined(_of_side_table(pipeline, inputs, table), schema), filters)
+
+
+_Fields = Iterator[tuple[str, tuple[Use, ...]]]
+
+
+def _of_keys(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> _Fields:
+    for each in inputs:
+        for name, column in zip(pipeline.key, each.part.key, strict=True):
+            yield name, each.uses([column], DIRECT, "IDENTITY")
+
+
+def _of_windows(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.Schema) -> _Fields:
+    """Yield the uses in the results of windows: their bounds, and the values of aggregates or of user code."""
+    windows, only, time = pipeline.compute, inputs[0], pipeline.source.timestamp
+    assert isinstance(windows, Windows)
+    gap = [*filter(None, [windows.assigner.column_of_gaps])]
+    if windows.assigner.is_event_time and not windows.assigner.is_global:
+        bounds = only.uses([time, *gap], DIRECT, _CHANGED, type(windows.assigner).__name__)
+        yield from ((name, bounds) for name in _WINDOW_COLUMNS)
+    aggregates = windows.aggregate if isinstance(windows.aggregate, Mapping) else {}
+    if aggregates and windows.process is None:
+        for name, aggregate in aggregates.items():
+            words = f"{type(aggregate).__name__}({', '.join(aggregate.columns)})"
+            yield name, only.uses(aggregate.columns, DIRECT, _SUM, words)
+            if aggregate.bind(None).takes_time:
+                yield name, only.uses([time], INDIRECT, "SORT", words)
+        return
+    code = next(each for each in (windows.process, windows.reduce, windows.aggregate) if each is not None)
+    columns = [column for aggregate in aggregates.values() for column in aggregate.columns] if aggregates else only.read
+    context = () if windows.process is None else (*only.context, *gap)
+    subtype = _CHANGED if code is windows.process and windows.aggregate is None else _SUM
+    uses = only.uses((*columns, *context), DIRECT, subtype, _name_of(code))
+    yield from ((name, uses) for name in _computed(pipeline, schema, results.RESERVED))
+
+
+def _of_elements(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.Schema) -> _Fields:
+    """Yield the uses in the results of a process function or a join."""
+    compute = pipeline.compute
+    assert not isinstance(compute, Windows)
+    for each in inputs:
+        yield "event_time", each.uses([each.part.source.timestamp], DIRECT, "IDENTITY")
+    if isinstance(compute, IntervalJoin) and compute.join is None:
+        for side, each in zip(SIDES, inputs, strict=True):
+            yield side, each.uses(each.read, DIRECT, "IDENTITY")
+        return
+    joins = isinstance(compute, IntervalJoin)
+    code = compute.join if isinstance(compute, IntervalJoin) else compute.function
+    for each in inputs:
+        columns = each.read if joins else (*each.read, *each.context)
+        uses = each.uses(columns, DIRECT, _CHANGED, _name_of(code))
+        yield from ((name, uses) for name in _computed(pipeline, schema, results.ELEMENT_RESERVED))
+
+
+def _name_of(code: object) -> str:
+    return str(getattr(code, "__name__", type(code).__name__))
+
+
+def _computed(pipeline: Pipeline, schema: pa.Schema, reserved: Iterable[str]) -> list[str]:
+    """Return the columns of table results that the computation makes."""
+    others = {*pipeline.key, *reserved}
+    return [name for name in schema.names if name not in others]
+
+
+def _of_side_table(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str) -> _Fields:
+    """Yield the uses in table late or rejects, which keep rows of the source as they are."""
+    if len(inputs) == 1:
+        only = inputs[0]
+        source = pa.schema([pa.field(name, pa.null()) for name in only.names])
+        kept = input_fields(late.TRAILING if table == late.NAME else rejects.TRAILING, source)
+        for name, field in zip(only.names, kept, strict=True):
+            yield field.name, (Use(only.dataset, name, DIRECT, "IDENTITY"),)
+    else:
+        yield from _of_keys(pipeline, inputs)
+        for side, each in zip(SIDES, inputs, strict=True):
+            yield side, tuple(Use(each.dataset, name, DIRECT, "IDENTITY") for name in each.names)
+    for each in inputs:
+        time = [each.part.source.timestamp]
+        yield "reason", each.uses(time if table == late.NAME else each.context, INDIRECT, "CONDITIONAL")
+        if table == late.NAME:
+            for name in ("lateness_ms", "window_start", "window_end"):
+                yield name, each.uses(time, DIRECT, _CHANGED)
+
+
+def _of_rows(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> Iterator[Use]:
+    """Yield the uses that decide which rows table results has."""
+    compute = pipeline.compute
+    for each in inputs:
+        time, joins = [each.part.source.timestamp], isinstance(compute, IntervalJoin)
+        yield from each.uses(each.part.key, INDIRECT, "JOIN" if joins else "GROUP_BY")
+        if isinstance(compute, Windows):
+            gap = filter(None, [compute.assigner.column_of_gaps])
+            yield from each.uses([*time, *gap], INDIRECT, "WINDOW", type(compute.assigner).__name__)
+        elif joins:
+            yield from each.uses(time, INDIRECT, "JOIN", "interval join")
+        elif isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
+            yield from each.uses(time, INDIRECT, "SORT")
+        if each.part.watermark_by is not None:
+            words = "source partition of the watermark"
+            yield from each.uses([each.part.watermark_by], INDIRECT, "CONDITIONAL", words)
+        yield from each.filters
+
+
+def _joined(fields: Iterable[tuple[str, tuple[Use, ...]]], schema: pa.Schema) -> dict[str, tuple[Use, ...]]:
+    """Return the uses by column, in the order of the table; a column that the table lacks is left out."""
+    uses: dict[str, list[Use]] = {}
+    for name, more in fields:
+        uses.setdefault(name, []).extend(more)
+    return {name: tuple(dict.fromkeys(uses[name])) for name in schema.names if uses.get(name)}
+
+
+def _input_fields(uses: Iterable[Use]) -> list[dict[str, object]]:
+    """Return uses as OpenLineage's input fields: one for each column, with all that is done with it."""
+    by_column: dict[tuple[DatasetName, str], list[dict[str, object]]] = {}
+    for use in uses:
+        transformation: dict[str, object] = {"type": use.kind, "subtype": use.subtype, "masking": False}
+        if use.description:
+            transformation["description"] = use.description
+        by_column.setdefault((use.dataset, use.column), []).append(transformation)
+    return [
+        {**dataset.to_dict(), "field": column, "transformations": transformations}
+        for (dataset, column), transformations in by_column.items()
+    ]

@@ -1,0 +1,166 @@
+"""Metrics for Prometheus: served while a run lasts, or in a file for node_exporter.
+
+The standard library's server asks the name service for the name of its own address when it begins, and a name service
+that does not answer would hold the run for as long.
+
+The file is for runs that end before Prometheus could scrape them. Each run begins its counters at 0. The file continues
+from what it held before, because Prometheus can't tell two short runs with similar numbers apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, TypeAlias
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, Metric, make_wsgi_app, write_to_textfile
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from tidegate.pipelines.observe.metrics.catalog import COUNTERS, HISTOGRAMS, LAG
+
+_log = logging.getLogger(__name__)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A server with a thread for each scrape, which asks no name service."""
+
+    daemon_threads = True
+
+    def __init__(self, family: socket.AddressFamily, address: Any) -> None:
+        self.address_family = family
+        super().__init__(address, _Silent)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+
+class _Silent(WSGIRequestHandler):
+    """A handler that logs no scrape."""
+
+    def log_message(self, *ignored: object) -> None:
+        """Log nothing."""
+
+
+def serve(host: str, port: int, registry: CollectorRegistry, pipeline: str) -> Callable[[], None]:
+    """Serve metrics to Prometheus; return the function that ends it. If it can't, the log says why."""
+    try:
+        # An address in digits needs no name service.
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        server = _Server(family, address)
+    except (OSError, UnicodeError) as error:
+        other_port = f"give this pipeline another port by `metrics_port` in [pipelines.{pipeline}]"
+        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        reason = (error.strerror if isinstance(error, OSError) else None) or "that is no name of a host"
+        way = f"the port is in use: {other_port}" if is_used else f"{reason}: correct `prometheus` in [metrics]"
+        _log.warning("metrics of %s can't be served at %s:%d: %s. The run goes on without", pipeline, host, port, way)
+        return lambda: None
+    server.set_app(make_wsgi_app(registry))
+    thread = threading.Thread(target=server.serve_forever, name="tidegate-metrics-port", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
+
+
+_Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+_SUMS = {metric.in_prometheus.removesuffix("_total"): metric for metric in (*COUNTERS, *HISTOGRAMS)}
+"""Metrics that go on from the runs before, by the name of their family in Prometheus."""
+
+
+class Textfile:
+    """The file of a pipeline, written every few seconds and at the end of the run.
+
+    Args:
+        file: its path.
+        registry: the metrics of this run.
+        every: seconds between two writes.
+    """
+
+    def __init__(self, file: Path, registry: CollectorRegistry, every: float) -> None:
+        self._file, self._registry, self._every = file, registry, every
+        self._ended = threading.Event()
+        self._is_failing = False
+        self._before: Mapping[str, Mapping[_Series, float]] = {}
+        self._thread = threading.Thread(target=self._run, name="tidegate-metrics-file", daemon=True)
+        self._thread.start()
+
+    def close(self, seconds: float) -> None:
+        """Write the file for the last time.
+
+        Args:
+            seconds: longest time that it takes; a disk that hangs keeps no run from its end.
+        """
+        self._ended.set()
+        self._thread.join(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of this run with the counts of the runs before it; `prometheus_client` calls this."""
+        left = {name: dict(series) for name, series in self._before.items()}
+        for metric in self._registry.collect():
+            # Nobody moves it on after the run.
+            if metric.name == LAG.in_prometheus:
+                continue
+            if metric.name in _SUMS:
+                before = left.pop(metric.name, {})
+                metric.samples = [
+                    sample._replace(value=sample.value + before.pop(_series_of(sample), 0)) for sample in metric.samples
+                ]
+                metric.samples += _samples(before)
+            yield metric
+        for name, before in left.items():
+            # A run that makes no epoch has no durations of its own.
+            metric = Metric(name, _SUMS[name].meaning, _SUMS[name].kind)
+            metric.samples = _samples(before)
+            yield metric
+
+    def _run(self) -> None:
+        # The run itself does not wait for a disk.
+        self._before = _sums_in(self._file)
+        while not self._ended.wait(self._every):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_to_textfile(str(self._file), self)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            if not self._is_failing:
+                _log.warning("metrics can't be written to %s: %s. The run goes on without", self._file, reason)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+
+def _sums_in(file: Path) -> Mapping[str, Mapping[_Series, float]]:
+    """Return the counts that a file holds, by metric; empty if there is no file, or another program's."""
+    with suppress(OSError, ValueError):
+        return {
+            family.name: {_series_of(sample): sample.value for sample in family.samples}
+            for family in text_string_to_metric_families(file.read_text())
+            if family.name in _SUMS and family.type == _SUMS[family.name].kind
+        }
+    return {}
+
+
+def _samples(series: Mapping[_Series, float]) -> list[Sample]:
+    return [Sample(name, dict(labels), value) for (name, labels), value in series.items()]
+
+
+def _series_of(sample: Sample) -> _Series:
+    return sample.name, tuple(sorted(sample.labels.items()))

@@ -1,0 +1,64 @@
+"""Read the tables of a pipeline: `spark.read.format("tidegate")`, the same as a stream, and rows in Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql import SparkSession
+
+
+def register_format(spark: SparkSession, config: str | Path | None = None) -> None:
+    """Give a session the format `tidegate`.
+
+    Args:
+        spark: the session, of Spark 4.0 or newer, classic or Connect.
+        config: path of the tidegate.toml that names pipelines. None takes that of TIDEGATE_CONFIG, or the nearest from
+            the current folder up, if there is one; the readers of the session run in other processes.
+
+    Raises:
+        UsageError: the extra `spark` is not installed.
+    """
+    from tidegate.extras import require
+    from tidegate.pipelines.definition.config import find_config
+    from tidegate.pipelines.errors import UsageError
+
+    require("the format `tidegate` of Spark", "pyspark", "pandas")
+    from tidegate.pipelines.observe.reading.data_source import format_of
+
+    if config is None:
+        with suppress(UsageError):
+            config = find_config()
+    spark.dataSource.register(format_of(None if config is None else Path(config)))
+
+
+def read_view(
+    pipeline: str,
+    view: str = "final",
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | pc.Expression | None = None,
+    config: str | Path | None = None,
+) -> pa.Table:
+    """Return the rows of a view of a pipeline as it is now, without Spark: for DuckDB, Polars, pandas and others.
+
+    Args:
+        pipeline: name of the pipeline in tidegate.toml.
+        view: `final`, `latest`, `all`, `late`, `rejects`, `epochs` or `state`.
+        columns: names of the columns; None for all.
+        where: a condition that the rows satisfy, as the format takes it (`user = 'ann' AND epoch > 3`), or an
+            expression of Arrow; files without such rows are not read.
+        config: path of tidegate.toml; None takes that of TIDEGATE_CONFIG, or the nearest from the current folder up.
+
+    Raises:
+        UsageError: there is no such pipeline, view or column, or the condition does not fit its columns. Refused: the
+            pipeline has no published epoch yet.
+    """
+    from tidegate.pipelines.observe.reading.target import Target
+
+    return Target.of(pipeline, view, None if config is None else Path(config)).table_of(columns, where)

@@ -1,0 +1,223 @@
+"""Spark's format `tidegate`: the tables of a pipeline as frames and as streams, read by Arrow in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from tidegate.pipelines.engine.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.observe.reading.filters import condition
+from tidegate.pipelines.observe.reading.reached import NEW_QUERY, Reached
+from tidegate.pipelines.observe.reading.target import FINAL, Target
+from tidegate.pipelines.observe.reading.views import FileRows, View
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+OPTIONS = ("path", "view", "where", "config", "forgottenThrough")
+
+_BYTES = 64 << 20
+"""Bytes of files from which on a task is full."""
+
+
+@dataclass
+class _Part(InputPartition):
+    """The files of one task, and the rows of them that it yields."""
+
+    view: View
+
+
+class TidegateFormat(DataSource):
+    """The tables of a pipeline, as a format of Spark.
+
+    Its options are:
+
+    - `path`: name of the pipeline, which `load` takes.
+    - `view`: `final` (default), `latest`, `all`, `late`, `rejects`, `epochs` or `state`.
+    - `where`: comparisons that rows satisfy, such as `user = 'ann' AND window_end > '2024-03-01'` (in UTC). Files
+      without such rows are not read. Spark's own filters are applied by Spark.
+    - `config`: path of tidegate.toml; by default the file that `register_format` had, or was given.
+    - `forgottenThrough`: for a stream, the newest epoch of a `tidegate forget` whose key is erased downstream, too.
+    """
+
+    config: str | None = None
+    """Path of tidegate.toml if no option names one; None searches it from the folder of the process."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tidegate"
+
+    def schema(self) -> StructType:
+        """Return the columns of the view."""
+        return _all_nullable(from_arrow(self._target.schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the view as it is now."""
+        return Reader(self._target, to_arrow(schema), self._pushed())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of what changes in the view."""
+        self._target.check_can_be_followed()
+        pushed = self._pushed(self._target.changing)
+        where = self.options.get("where", "").strip()
+        return StreamReader(self._target, to_arrow(schema), pushed, self._forgotten_through, where)
+
+    @cached_property
+    def _target(self) -> Target:
+        names = {option.casefold() for option in OPTIONS}
+        if unknown := sorted(name for name in self.options if name.casefold() not in names):
+            raise UsageError(
+                f"option {unknown[0]!r} is unknown to format tidegate: the options are {', '.join(OPTIONS)}"
+            )
+        config = self.options.get("config", self.config)
+        return Target.of(
+            self.options.get("path"), self.options.get("view", FINAL), None if config is None else Path(config)
+        )
+
+    def _pushed(self, without: frozenset[str] = frozenset()) -> list[pc.Expression]:
+        """Return the condition of option `where`, which may not name some columns."""
+        text = self.options.get("where")
+        if text is None:
+            return []
+        columns = [field for field in self._target.schema if field.name not in without]
+        return [condition(text, pa.schema(columns))]
+
+    @property
+    def _forgotten_through(self) -> int:
+        text = self.options.get("forgottenThrough", "0")
+        if not text.isdecimal():
+            raise UsageError(f"option forgottenThrough = {text!r}: give the number of the epoch that forgot the key")
+        return int(text)
+
+
+def format_of(config: Path | None) -> type[TidegateFormat]:
+    """Return the format with a default for its option `config`; None for none."""
+    if config is None:
+        return TidegateFormat
+    # Spark sends the class to another process: this one by its value, with the path.
+    return type("FormatOfProject", (TidegateFormat,), {"config": str(config.absolute())})
+
+
+class Reader(DataSourceReader):
+    """Reads a view as it is when the first query over a frame is planned; in Spark 4.0, each query.
+
+    It takes no filters from Spark's optimizer: Spark keeps the last ones for all queries over the frame.
+    """
+
+    def __init__(self, target: Target, wanted: pa.Schema, pushed: Sequence[pc.Expression]) -> None:
+        self._target = target
+        self._wanted = wanted
+        self._pushed = pushed
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks: files without a row that satisfies the condition are in none."""
+        return _tasks(self._target.rows(self._pushed))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        if isinstance(partition, _Part):
+            yield from _cast(self._target.read(partition.view, self._pushed), self._wanted)
+
+
+@ends_with_what_is_there
+class StreamReader(DataSourceStreamReader):
+    """Reads what changes in a view from epoch to epoch.
+
+    A batch between two offsets has the same rows whenever it is read, so a query that dies in a batch gets the same
+    batch again.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        wanted: pa.Schema,
+        pushed: Sequence[pc.Expression] = (),
+        forgotten_through: int = 0,
+        where: str = "",
+    ) -> None:
+        self._target = target
+        self._wanted = wanted
+        self._pushed = pushed
+        self._forgotten_through = forgotten_through
+        self._read = {"view": target.view, "where": where}
+        self._until: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the offset before the first row."""
+        return self._offset(Reached.nothing())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note how far the view is published: a query of what is there ends at this moment."""
+        self._until = self._offset(self._target.now())
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return how far the view is published; Spark 4.0 and 4.1 name neither the start nor a limit."""
+        if start is not None:
+            # Before Spark notes the batch: then the query goes on once the options are as they were.
+            self._moment(start)
+        return self._offset(self._target.now()) if self._until is None else self._until
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch.
+
+        Raises:
+            Refused: the rows between the offsets can't be told any more, a key was forgotten, or the query has read
+                other rows before.
+        """
+        first, last = self._moment(start), self._moment(end)
+        return [] if first == last else _tasks(self._target.changes(first, last, self._forgotten_through))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        if isinstance(partition, _Part):
+            yield from _cast(self._target.read(partition.view, self._pushed), self._wanted)
+
+    def _offset(self, at: Reached) -> dict[str, Any]:
+        return at.as_offset() | self._read
+
+    def _moment(self, offset: dict[str, Any]) -> Reached:
+        """Return the moment of an offset of this query; an older one does not say what was read."""
+        at = Reached.from_offset({name: value for name, value in offset.items() if name not in self._read})
+        for option, now in self._read.items():
+            before = offset.get(option, now)
+            if at.epoch and before != now:
+                raise Refused(
+                    f"option {option}: this query has read {before or 'all rows'!r} so far, and now asks for "
+                    f"{now or 'all rows'!r}, so its target would have some rows of each. {NEW_QUERY}"
+                )
+        return at
+
+
+def _tasks(view: View) -> list[InputPartition]:
+    """Return the files of a view as tasks of about 64 MB; a file is never divided."""
+    tasks: list[InputPartition] = []
+    files: list[FileRows] = []
+    size = 0
+    for file in view.files:
+        if files and size + file.size > _BYTES:
+            tasks.append(_Part(replace(view, files=tuple(files))))
+            files, size = [], 0
+        files.append(file)
+        size += file.size
+    return [*tasks, *([_Part(replace(view, files=tuple(files)))] if files else [])]
+
+
+def _cast(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches with exactly the columns and types that Spark expects."""
+    for batch in batches:
+        yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()
+
+
+def _all_nullable(schema: StructType) -> StructType:
+    for field in schema.fields:
+        field.nullable = True
+    return schema

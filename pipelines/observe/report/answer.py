@@ -1,0 +1,137 @@
+"""Answers: what calls of a project return. Programs take the fields of these values, and people see tables.
+
+The terminal and a notebook show the same lines and tables; `to_dict` is what `--json` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table for people.
+
+    Args:
+        title: its title.
+        columns: names of the columns; empty names have no header.
+        rows: the values of each row; None is an empty cell.
+        right: names of the columns that are aligned to the right.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    right: Sequence[str] = ()
+
+    def texts(self) -> list[list[str]]:
+        """Return the cells as texts without control characters."""
+        return [["" if value is None else plain_cell(str(value)) for value in row] for row in self.rows]
+
+
+Shown = str | Grid
+"""A line of text, or a table."""
+
+
+class Answer:
+    """The base of the values that calls of a project return. Subclasses are frozen dataclasses.
+
+    One that a sentence shows has the sentence in `says`, with its fields in braces; others have a method `shown`.
+    """
+
+    __slots__ = ()
+    says: ClassVar[str]
+    for_people: ClassVar[tuple[str, ...]] = ()
+    """Fields that only `shown` uses."""
+
+    def to_dict(self) -> Any:
+        """Return the content as dicts, lists and plain values, as `--json` prints it."""
+        return {name: value for name, value in as_plain(self).items() if name not in self.for_people}
+
+    def shown(self) -> Iterable[Shown]:
+        """Return the lines and tables that show the content to people."""
+        yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        return "\n".join(map(_html, self.shown()))
+
+
+def as_plain(value: Any) -> Any:
+    """Return a value with its dataclasses as dicts and its tuples as lists, however deep they are."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_plain(each) for each in value]
+    return value
+
+
+def _html(shown: Shown) -> str:
+    if isinstance(shown, str):
+        return f"<p>{escape(plain(shown))}</p>" if shown else ""
+    sides = [' style="text-align: right"' if column in shown.right else "" for column in shown.columns]
+    names = "".join(f"<th{side}>{escape(column)}</th>" for column, side in zip(shown.columns, sides, strict=True))
+    lines = "".join(
+        f"<tr>{''.join(f'<td{side}>{escape(text)}</td>' for text, side in zip(row, sides, strict=True))}</tr>"
+        for row in shown.texts()
+    )
+    head = f"<thead><tr>{names}</tr></thead>" if any(shown.columns) else ""
+    return f"<table><caption>{escape(plain_cell(shown.title))}</caption>{head}<tbody>{lines}</tbody></table>"
+
+
+def rows_of(source: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python values; a column with a time outside of Python's datetime range has such times as text."""
+    try:
+        return source.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):
+        from tidegate.pipelines.definition.far_times import as_text
+
+        return as_text(source).to_pylist()  # type: ignore[no-any-return]
+
+
+def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
+    """Return a time as text; milliseconds and offset only if they are not 0, the date unless `like` has the same."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    like = None if isinstance(like, str) else like
+    text = value.isoformat(sep=" ", timespec="milliseconds").replace(".000", "").removesuffix("+00:00")
+    return text.split(" ", 1)[1] if like is not None and value.date() == like.date() else text
+
+
+def span(row: Mapping[str, Any]) -> str:
+    """Return the window of a row as text; an empty text for a row that belongs to a key and to no window."""
+    start, end = row.get("window_start"), row.get("window_end")
+    if row.get("namespace") == "key":
+        return ""
+    return "global" if start is None else f"{moment(start)} to {moment(end, start)}"
+
+
+def cell(value: object) -> object:
+    """Return a value as a cell of a table."""
+    if isinstance(value, datetime):
+        return moment(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, dict):
+        return (
+            cell(value["value"])
+            if set(value) == {"at", "value"}
+            else ", ".join(f"{k} {cell(v)}" for k, v in value.items())
+        )
+    return value

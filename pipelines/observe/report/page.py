@@ -1,0 +1,101 @@
+"""The HTML page of a run report: a template filled with the run's numbers and its plots, in one file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
+from tidegate.pipelines.definition.counters import COUNTERS
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.plain_text import plain_value
+from tidegate.pipelines.observe.report.plots import lag, plots
+from tidegate.pipelines.observe.report.run import RunReport, read_run
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder, report_name
+from tidegate.windowing.time import from_millis, show_duration, show_millis
+
+_SHOWN_EPOCHS = 15
+
+
+def write_report(
+    config: Config, pipeline: str, epoch: int | None = None, key: str | None = None, to: Path | None = None
+) -> str:
+    """Write the report of an epoch, and return its path or URI; the arguments and errors are those of `read_run`.
+
+    Args:
+        config: the project.
+        pipeline: its name.
+        epoch: None takes the newest.
+        key: key whose windows the timeline shows.
+        to: the file; None takes the reports among the artifacts.
+    """
+    run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
+    if to is None:
+        artifacts, name = artifacts_of(config), report_name(pipeline, run.manifest.epoch)
+    else:
+        artifacts, name = ArtifactsInFolder(to.absolute().parent), to.name
+    artifacts.write(name, render(run).encode())
+    return artifacts.address(name)
+
+
+def render(run: RunReport, now: datetime | None = None) -> str:
+    """Return the page as HTML that loads nothing from elsewhere."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=plain_value,
+    )
+    environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
+    environment.filters["moment"] = _moment
+    manifest = run.manifest
+    row = run.epoch
+    # Where the clock ends the windows, the watermark says nothing of them.
+    behind = None if manifest.ends_by_clock else lag(row)
+    return environment.get_template("page.html").render(
+        run=run,
+        epoch=row,
+        time="Clock" if manifest.ends_by_clock else "Watermark",
+        reached=show_millis(manifest.final_through),
+        lag="-" if behind is None else show_duration(behind),
+        interval=_interval(run),
+        counters=[
+            (counter.label, counter.name, row.get(counter.name), run.total(counter.name))
+            for counter in COUNTERS
+            if counter.label
+        ],
+        lengths=_lengths(run),
+        plots=plots(run),
+        failed=[check for check in run.quality if not check.success],
+        last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
+        now=now or datetime.now(UTC),
+    )
+
+
+def _interval(run: RunReport) -> str | None:
+    interval = run.manifest.interval
+    return None if interval is None else f"{show_millis(interval.start)} to {show_millis(interval.end)}"
+
+
+def _lengths(run: RunReport) -> dict[str, Any] | None:
+    if not run.lengths:
+        return None
+    ordered = sorted(run.lengths)
+    return {
+        "windows": len(ordered),
+        "shortest": show_duration(ordered[0]),
+        "median": show_duration(ordered[len(ordered) // 2]),
+        "longest": show_duration(ordered[-1]),
+    }
+
+
+def _moment(value: Any) -> str:
+    if value is None:
+        return "-"
+    moment = value if isinstance(value, datetime) else from_millis(value)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

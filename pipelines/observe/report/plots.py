@@ -1,0 +1,191 @@
+"""The plots of a run report, each an SVG without script, font or link."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from tidegate.pipelines.definition.counters import FILTERED, FIRED, RETRACTED
+from tidegate.pipelines.observe.report.run import RunReport
+from tidegate.windowing.time import Millis, from_millis, to_millis, unit_of
+
+BLUE, ORANGE, GREY, RED, GREEN = "#2f6f9f", "#e08a1e", "#a7b0b8", "#c0392b", "#3d8f5f"
+
+_SIZE = (4.6, 2.5)
+_EPOCHS = 60
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tidegate",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a949c",
+    "axes.labelcolor": "#45525c",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6eaed",
+    "xtick.color": "#45525c",
+    "ytick.color": "#45525c",
+    "legend.frameon": False,
+}
+
+
+def plots(run: RunReport) -> dict[str, str]:
+    """Return the plots as SVG by title, in the order of the page; a plot without data is left out."""
+    rows, by_clock = run.epochs[-_EPOCHS:], run.manifest.ends_by_clock
+    drawings: list[tuple[str, bool, Callable[[Axes], None]]] = [
+        ("Watermark", any(row["watermark"] for row in rows), lambda axes: _watermark(axes, rows)),
+        (
+            "Watermark lag behind the clock",
+            not by_clock and any(lag(row) is not None for row in rows),
+            lambda axes: _lag(axes, rows),
+        ),
+        ("Events by what became of them", True, lambda axes: _events(axes, rows)),
+        ("Windows fired by timing", True, lambda axes: _fired(axes, rows)),
+        ("Open windows by key group", True, lambda axes: _key_groups(axes, run.open_by_key_group)),
+        ("Length of final windows", len(set(run.lengths)) > 1, lambda axes: _lengths(axes, run.lengths)),
+    ]
+    drawn = {title: _draw(draw) for title, has_data, draw in drawings if has_data}
+    if run.timeline:
+        reached = from_millis(run.manifest.final_through) if by_clock else run.epoch["watermark"]
+        drawn[f"Windows of {run.key}"] = _draw(lambda axes: _timeline(axes, run, reached))
+    return drawn
+
+
+def _draw(draw: Callable[[Axes], None]) -> str:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        draw(figure.subplots())
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    # The page sets fonts and size, and nobody reads the metadata.
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"font: ([^;\"]*?)px [^;\"]*", r"font-size: \1px", svg)
+    return re.sub(r">\s+<", "><", svg).strip()
+
+
+def _by_epoch(axes: Axes, rows: Sequence[dict[str, Any]]) -> list[int]:
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    axes.margins(x=0.02)
+    return [row["epoch"] for row in rows]
+
+
+def _watermark(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+    drawn = [row for row in rows if row["watermark"] is not None]
+    axes.plot(_by_epoch(axes, drawn), [row["watermark"] for row in drawn], color=BLUE, marker=".", markersize=4)
+    _show_dates(axes.yaxis)
+
+
+def lag(row: dict[str, Any]) -> Millis | None:
+    """Return the lag of an epoch's watermark behind its clock, in milliseconds; None if it has no watermark yet.
+
+    A backfill has no lag either: its interval was chosen, and the age of it says nothing about the run.
+    """
+    if row["kind"] == "backfill" or row["watermark"] is None or row["processing_time"] is None:
+        return None
+    return to_millis(row["processing_time"]) - to_millis(row["watermark"])
+
+
+def _lag(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+    drawn = [row for row in rows if lag(row) is not None]
+    values = [lag(row) or 0 for row in drawn]
+    name, unit = unit_of(max(values, key=abs))
+    axes.plot(_by_epoch(axes, drawn), [value / unit for value in values], color=ORANGE, marker=".", markersize=4)
+    axes.set_ylabel(name)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,g}"))
+    if min(values) >= 0:
+        axes.set_ylim(bottom=0, top=max(max(values) / unit * 1.15, 1))
+
+
+def _stacked(axes: Axes, rows: Sequence[dict[str, Any]], parts: Sequence[tuple[str, str, tuple[str, ...]]]) -> None:
+    numbers = _by_epoch(axes, rows)
+    below = [0] * len(rows)
+    for label, colour, counters in parts:
+        heights = [sum(row[name] for name in counters) for row in rows]
+        if any(heights):
+            axes.bar(numbers, heights, bottom=below, color=colour, label=f"{label} {sum(heights):,}", width=0.8)
+            below = [low + height for low, height in zip(below, heights, strict=True)]
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}"))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    if any(below):
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, handlelength=1, columnspacing=1)
+
+
+def _events(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+    _stacked(axes, rows, [("on time", BLUE, ("on_time",)), ("late", ORANGE, ("late",)), ("filtered", GREY, FILTERED)])
+
+
+def _fired(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+    fired = zip(FIRED, (GREEN, BLUE, ORANGE), strict=True)
+    parts = [(name.removeprefix("fired_").replace("_", " "), colour, (name,)) for name, colour in fired]
+    _stacked(axes, rows, [*parts, ("withdrawn", RED, (RETRACTED,))])
+
+
+def _key_groups(axes: Axes, counts: Sequence[int]) -> None:
+    axes.fill_between(range(len(counts) + 1), [*counts, counts[-1]], step="post", color=BLUE, linewidth=0)
+    axes.set_xlabel("key group")
+    axes.set_ylim(bottom=0, top=max(1, max(counts)) * 1.1)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    axes.margins(x=0)
+
+
+def _lengths(axes: Axes, lengths: Sequence[Millis]) -> None:
+    name, unit = unit_of(max(lengths))
+    # Most sessions have one element: on a linear axis all others would be invisible.
+    axes.hist([length / unit for length in lengths], bins=30, color=BLUE, log=True)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}" if value >= 1 else ""))
+    axes.minorticks_off()
+    axes.set_xlabel(name)
+    axes.set_ylabel("windows, logarithmic")
+
+
+def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
+    """Draw windows as bars, in enough lanes that no bar hides another."""
+    ends: list[Millis] = []
+    for session in run.timeline:
+        lane = next((lane for lane, end in enumerate(ends) if end <= session.start), len(ends))
+        ends[lane : lane + 1] = [session.end]
+        start, end = (_days(time) for time in (session.start, session.end))
+        axes.barh(
+            lane,
+            end - start,
+            left=start,
+            height=0.6,
+            color="none" if session.is_open else BLUE,
+            edgecolor=ORANGE if session.is_open else "white",
+            linewidth=1 if session.is_open else 0.5,
+        )
+    if reached is not None:
+        axes.axvline(_days(to_millis(reached)), color=RED, linewidth=1)
+    _show_dates(axes.xaxis)
+    axes.set_ylim(-1.2 if len(ends) == 1 else -0.6, max(len(ends), 2) - 0.4)
+    axes.set_yticks([])
+    axes.grid(visible=False, axis="y")
+
+
+def _show_dates(axis: Axis) -> None:
+    # With 3 to 7 ticks the locator has a fitting interval for every span; with other bounds it may have none.
+    locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+
+
+def _days(time: Millis) -> float:
+    """Return a time in Matplotlib's unit: days since 1970."""
+    return time / 86_400_000

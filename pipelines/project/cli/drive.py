@@ -1,0 +1,221 @@
+"""Commands that run epochs, and those about the driver that runs them."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
+from tidegate.pipelines.run.stopping import StopRequest
+
+_patience = click.FloatRange(min=0)
+_count = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--start", help="First event time, a date or date-time; without a zone it is in UTC.")
+@click.option("--end", help="End of event time, not included.")
+@click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
+@click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")
+@click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")
+@click.option("--again", is_flag=True, help="Run an interval again even if its rows and the code seem unchanged.")
+@click.option(
+    "--end-of-input",
+    is_flag=True,
+    help="End event time after the last interval: open windows fire, later elements are late.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["event", "arrival"]),
+    default="event",
+    show_default=True,
+    help="arrival: replay the source's commits as a stream would have seen them, late rows included.",
+)
+@click.option(
+    "--commits-per-epoch",
+    type=_count,
+    help="Source commits in one epoch, with --order arrival. Default: all of them.",
+)
+@click.option(
+    "--patience",
+    type=_patience,
+    default=0,
+    show_default=True,
+    help="Seconds to wait for another backfill that is running; the interval then continues from where that one ended.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
+@engine_option
+@with_screen
+def backfill(
+    screen: Screen,
+    pipeline: str,
+    start: str | None,
+    end: str | None,
+    slice_: str | None,
+    and_following: bool,
+    fill_gaps: bool,
+    again: bool,
+    end_of_input: bool,
+    order: str,
+    commits_per_epoch: int | None,
+    patience: float,
+    dry_run: bool,
+) -> None:
+    """Run PIPELINE over event time from START to END.
+
+    Each interval continues from the snapshot of the one before, so a session that crosses midnight is one
+    session. An interval that was run before is left alone unless its rows or the code changed, or --again is given.
+    """
+    if order == "arrival":
+        if start or end or slice_ or and_following or fill_gaps or again or end_of_input or dry_run:
+            raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
+        with screen.running(pipeline) as project:
+            answer = project.replay(pipeline, commits_per_epoch=commits_per_epoch)
+        screen.show_answer(answer)
+        return
+    if commits_per_epoch is not None:
+        raise UsageError("--commits-per-epoch: only with --order arrival; in event order give --slice")
+    if dry_run:
+        screen.show_answer(
+            screen.project().backfill_plan(pipeline, start, end, slice=slice_, fill_gaps=fill_gaps, again=again)
+        )
+        return
+    with screen.running(pipeline) as project:
+        done = project.backfill(
+            pipeline,
+            start,
+            end,
+            slice=slice_,
+            and_following=and_following,
+            fill_gaps=fill_gaps,
+            again=again,
+            end_of_input=end_of_input,
+            patience=patience,
+        )
+    screen.show_answer(done)
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--available-now", is_flag=True, help="Read the commits that exist now, advance the clock, then end.")
+@click.option(
+    "--end-of-input", is_flag=True, help="With --available-now: end event time at the end, so all windows fire."
+)
+@click.option("--interval", help="Run until stopped, and read the source at this interval: 5s, 1min.")
+@click.option("--restore", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none.")
+@click.option(
+    "--restore-from-timeline",
+    type=click.IntRange(min=0),
+    help="Restore only while PIPELINE is on this timeline, so that the command, run again, continues its own work.",
+)
+@click.option("--parallelism", type=_count, help="Number of shards; default: the pipeline's, or cores.")
+@click.option("--max-files-per-epoch", type=_count, help="Most source files in one epoch.")
+@click.option("--max-bytes-per-epoch", help="Most bytes of source files in one epoch, about; such as 1g.")
+@click.option("--max-commits-per-epoch", type=_count, help="Most source commits in one epoch.")
+@click.option(
+    "--patience",
+    type=_patience,
+    default=0,
+    show_default=True,
+    help="Seconds to wait for a running stream with --available-now, which ends by itself.",
+)
+@engine_option
+@with_screen
+def stream(
+    screen: Screen,
+    pipeline: str,
+    available_now: bool,
+    end_of_input: bool,
+    interval: str | None,
+    restore: str,
+    restore_from_timeline: int | None,
+    parallelism: int | None,
+    max_files_per_epoch: int | None,
+    max_bytes_per_epoch: str | None,
+    max_commits_per_epoch: int | None,
+    patience: float,
+) -> None:
+    """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
+
+    After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of
+    the source; its first epoch replaces everything that was published. Each epoch has a line of JSON in
+    WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
+    """
+    if available_now == (interval is not None):
+        raise UsageError("say how to run: give --available-now, or --interval such as 5s")
+    with screen.running(pipeline) as project:
+        answer = project.stream(
+            pipeline,
+            interval=interval,
+            end_of_input=end_of_input,
+            restore=restore,
+            restore_from_timeline=restore_from_timeline,
+            parallelism=parallelism,
+            max_files_per_epoch=max_files_per_epoch,
+            max_bytes_per_epoch=max_bytes_per_epoch,
+            max_commits_per_epoch=max_commits_per_epoch,
+            patience=patience,
+            stop=_request_of_signals(),
+        )
+    screen.show_answer(answer)
+
+
+def _request_of_signals() -> StopRequest:
+    """Return a request to end that SIGTERM and Ctrl-C make, instead of ending the process.
+
+    Spark takes a while to start; a request that comes meanwhile must not be lost.
+    """
+    request = StopRequest()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *ignored: request.make())
+    return request
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--patience",
+    type=_patience,
+    default=600,
+    show_default=True,
+    help="Seconds to wait for its current epoch.",
+)
+@with_screen
+def stop(screen: Screen, pipeline: str, patience: float) -> None:
+    """Ask the driver of PIPELINE to end after its current epoch, and wait until it has ended."""
+    screen.show_answer(screen.project().stop(pipeline, patience=patience))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--within",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600,
+    show_default=True,
+    help="Largest number of seconds since its last heartbeat; it gives none while an epoch computes.",
+)
+@with_screen
+def alive(screen: Screen, pipeline: str, within: float) -> None:
+    """End with 0 if a stream of PIPELINE runs on this host, and with 1 if not. A stream that waits for data is alive.
+
+    The heartbeat is a file in the work folder. The stream may run in another container with the same folder if both
+    see the same processes.
+    """
+    screen.show_answer(screen.project().alive(pipeline, within=within))
+
+
+@click.command()
+@click.argument("pipeline")
+@with_screen
+def unlock(screen: Screen, pipeline: str) -> None:
+    """Remove the lease of PIPELINE from a driver that died, on this host or another.
+
+    A lease expires a minute after its driver died. If the clock of the driver's host was ahead, that takes longer,
+    and this command helps. A driver that is running on this host keeps its lease. If a driver on another host turns
+    out to be alive, it takes the lease back, or ends with 4 if another driver has it by then.
+    """
+    screen.show_answer(screen.project().unlock(pipeline))

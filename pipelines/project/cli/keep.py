@@ -1,0 +1,166 @@
+"""Commands about late rows, the erasure of a key, the name of a pipeline, and the size of its tables."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, key_of, with_screen
+
+
+@click.group()
+def late() -> None:
+    """Late data: rows that arrived after their windows had closed. Count them, reopen their windows, or prune them."""
+
+
+@late.command()
+@click.argument("pipeline")
+@click.option("--by", help="Count by this column of the late table too: epoch, window_start, or a column of the input.")
+@with_screen
+def summary(screen: Screen, pipeline: str, by: str | None) -> None:
+    """Count the late rows of PIPELINE by reason, with how late they were, and how many `late reopen` has added.
+
+    The quantiles show the effect of an allowed lateness: with the value in column p95, 95 % of these rows would have
+    been on time.
+    """
+    screen.show_answer(screen.project().late_summary(pipeline, by=by))
+
+
+@late.command()
+@click.argument("pipeline")
+@click.option(
+    "--key",
+    multiple=True,
+    help="Only late rows of this key; give the option once for each key column, in order; \\N is a null.",
+)
+@click.option("--start", help="Only late rows whose window begins at this time or later; without a zone it is in UTC.")
+@click.option("--end", help="Only late rows whose window begins before this time.")
+@click.option("--ask-stream", is_flag=True, hidden=True)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seconds to wait for a running stream with --available-now, which ends by itself.",
+)
+@engine_option
+@with_screen
+def reopen(
+    screen: Screen,
+    pipeline: str,
+    key: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    ask_stream: bool,
+    patience: float,
+) -> None:
+    """Reprocess late rows of PIPELINE into the windows that they missed: all, or those of a key or a span of time.
+
+    Only the windows they belong to are computed again from the source; their old panes are retracted and the new
+    panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
+    twice.
+
+    A continuous stream holds the lease and reopens late rows by itself, at the times of reopen_schedule in
+    tidegate.toml.
+    """
+    if ask_stream:
+        raise UsageError(
+            "--ask-stream: a running stream takes no requests any more. It reopens late rows by itself at the times of "
+            f'`reopen_schedule = "0 4 * * *"` in [pipelines.{pipeline}] of tidegate.toml; restart the stream after you '
+            "change the file. Or end the stream, and run this command without --ask-stream"
+        )
+    with screen.running(pipeline) as project:
+        answer = project.late_reopen(pipeline, key=key_of(key), start=start, end=end, patience=patience)
+    screen.show_answer(answer)
+
+
+@late.command()
+@click.argument("pipeline")
+@click.option(
+    "--days",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Keep late and rejected rows of epochs that are not older than this.",
+)
+@with_screen
+def prune(screen: Screen, pipeline: str, days: int) -> None:
+    """Remove late and rejected rows of old epochs of PIPELINE. Their counts stay in table epochs."""
+    screen.show_answer(screen.project().late_prune(pipeline, days=days))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.argument("key", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@with_screen
+def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
+    r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
+
+    In a key, \N is a null.
+    Older snapshots are removed, too, since they may hold the key. If nothing ever held it, nothing changes. Erase the
+    key from the source yourself: a backfill reads rows that are still there again.
+    """
+    project = screen.project()
+    if not yes:
+        from tidegate.pipelines.project.forget import check_key
+
+        check_key(project.config, pipeline, key)
+        _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
+    screen.show_answer(project.forget(pipeline, key_of(key) or ()))
+
+
+def _ask(question: str) -> None:
+    """Ask a question, and return if the answer is yes.
+
+    Raises:
+        UsageError: nobody is there to answer.
+        click.Abort: the answer is no.
+    """
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as error:
+        # click turns the end of input and Ctrl-C into the same error.
+        if isinstance(error.__context__, EOFError):
+            raise UsageError(
+                "forget asks for a confirmation, and nobody can answer in this terminal: give --yes"
+            ) from error
+        raise
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@with_screen
+def rename(screen: Screen, old: str, new: str) -> None:
+    """Give the tables of pipeline OLD the name NEW, with all snapshots, savepoints and checks.
+
+    First end the runs of OLD, and change its name in the code and in tidegate.toml. The tables are copied and
+    compared. Then the old ones are removed, with the reports and Data Docs of OLD. To continue an interrupted rename,
+    run the same command again.
+    """
+    screen.show_answer(screen.project().rename(old, new))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--snapshots", type=int, help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml."
+)
+@click.option("--days", type=int, help="Keep younger snapshots too; of a stream one an hour. Default: retain_days.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
+@with_screen
+def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:
+    """Remove files of PIPELINE that no retained snapshot, published row or unpublished epoch needs.
+
+    Old logs, runs and reports are removed, too. Savepoints stay. The snapshots that `tidegate snapshot list` shows
+    afterwards can be restored.
+    """
+    screen.show_answer(screen.project().vacuum(pipeline, snapshots=snapshots, days=days, dry_run=dry_run))
+
+
+@click.command()
+@click.argument("pipeline")
+@with_screen
+def optimize(screen: Screen, pipeline: str) -> None:
+    """Merge the small files of PIPELINE's tables. No row changes; `vacuum` removes the old files later."""
+    screen.show_answer(screen.project().optimize(pipeline))

@@ -1,0 +1,208 @@
+"""Commands that look at a pipeline and change nothing of it, and its checks. They start no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from tidegate.pipelines.observe.report.plain_text import plain
+from tidegate.pipelines.project.cli.screen import Screen, key_of, limit_option, with_screen
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.definition.config import PartitionUnit
+    from tidegate.pipelines.project.results import View
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--view",
+    type=click.Choice(["final", "latest", "all"]),
+    default="final",
+    show_default=True,
+    help="final: windows that can no longer change; latest: the newest result of each window; all: every pane.",
+)
+@limit_option(20)
+@click.option("--sort", help="Column to sort by, largest first. Default: by window end or event time, newest first.")
+@click.option("--sql", is_flag=True, help="Print the view as a query, to run or to save as a view.")
+@click.option(
+    "--dialect",
+    type=click.Choice(["duckdb", "spark", "standard"]),
+    help="Engine of --sql, by default spark. Spark, and DuckDB with its extension delta, need no catalog; standard "
+    "needs --schema.",
+)
+@click.option(
+    "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql has paths."
+)
+@click.option(
+    "--local",
+    metavar="ZONE",
+    help="Show times in this zone, such as Europe/Berlin, with the local date on which each window begins.",
+)
+@with_screen
+def results(
+    screen: Screen,
+    pipeline: str,
+    view: View,
+    limit: int,
+    sort: str | None,
+    sql: bool,
+    dialect: str | None,
+    schema: str | None,
+    local: str | None,
+) -> None:
+    """Show the windows of PIPELINE, or the results of its process function or join."""
+    if not sql:
+        if dialect is not None or schema is not None:
+            option = "--schema" if dialect is None else "--dialect"
+            raise click.BadParameter("it spells the query: give --sql as well", param_hint=option)
+        answer = screen.project().results(pipeline, view=view, limit=limit or None, sort=sort, local=local)
+        screen.show_answer(answer)
+        return
+    if local is not None:
+        raise click.BadParameter("--sql prints times as they are stored, in UTC", param_hint="--local")
+    query = screen.project().results_sql(pipeline, view=view, dialect=dialect or "spark", schema=schema)
+    screen.show({"sql": query})
+    if not screen.json:
+        # The console would break the line.
+        click.echo(plain(query))
+
+
+@click.command()
+@click.argument("pipeline")
+@limit_option(20)
+@click.option("--stale", is_flag=True, help="Show also epochs whose results were replaced.")
+@with_screen
+def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
+    """Show the epochs of PIPELINE, newest first: their events, their results, and how long they took."""
+    screen.show_answer(screen.project().runs(pipeline, limit=limit or None, stale=stale))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--key",
+    multiple=True,
+    help="Only windows of this key; give the option once for each key column, in order; \\N is a null.",
+)
+@limit_option(10, "How many windows to show; 0 for all.")
+@with_screen
+def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None:
+    """Show why windows of PIPELINE have not fired: what each waits for, and which partition holds event time back."""
+    screen.show_answer(screen.project().why(pipeline, key=key_of(key), limit=limit or None))
+
+
+@click.command()
+@click.argument("pipeline")
+@with_screen
+def explain(screen: Screen, pipeline: str) -> None:
+    """Check PIPELINE, and show how it is run: the operator, why it was chosen, and the steps of an epoch.
+
+    Faults that would end a run are reported without Spark where possible: missing columns and functions, conditions
+    that are not boolean, types that don't fit.
+    """
+    screen.show_answer(screen.project().explain(pipeline))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--command",
+    type=click.Choice(["drive", "quality"]),
+    default="drive",
+    show_default=True,
+    help="drive: a command that computes windows, such as backfill or stream. quality: the check of the tables.",
+)
+@click.option(
+    "--since", help="Count the output of epochs that began at this time or later, such as 2024-03-01T06:00:00Z."
+)
+@click.option("--until", help="With --since: only epochs that began before this time.")
+@with_screen
+def lineage(
+    screen: Screen, pipeline: str, command: Literal["drive", "quality"], since: str | None, until: str | None
+) -> None:
+    """Show the datasets of PIPELINE as OpenLineage names them, and the columns behind each column of its tables.
+
+    --json has the datasets with all their facets. Nothing is sent anywhere.
+    """
+    screen.show_answer(screen.project().lineage(pipeline, command=command, since=since, until=until))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
+@click.option(
+    "--key",
+    help="Key whose windows the timeline shows, its columns joined by /, \\N for a null; default: the busiest key.",
+)
+@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
+@with_screen
+def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> None:
+    """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
+    screen.show_answer(screen.project().report(pipeline, epoch=epoch, key=key, to=to))
+
+
+class _Quality(click.Command):
+    """The check of a pipeline, or `quality acknowledge PIPELINE`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        # A pipeline may have that name; a check of it has options at most.
+        if args[:1] == ["acknowledge"] and len(args) > 1 and (args[1] == "--help" or not args[1].startswith("-")):
+            return acknowledge.make_context(f"{info_name} acknowledge", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=_Quality)
+@click.argument("pipeline")
+@click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
+@click.option("--all", "everything", is_flag=True, help="Check every window that stands, and read every file.")
+@click.option(
+    "--partitions",
+    "unit",
+    type=click.Choice(["hour", "day", "month"]),
+    help="Also return the keys of the partitions whose final windows changed, by the windows' start in UTC.",
+)
+@click.option("--since", help="JSON of `mark` in the result of an earlier check: only what changed since then.")
+@click.option("--report", "with_report", is_flag=True, help="Write the run report as well, whatever the outcome.")
+@with_screen
+def quality(
+    screen: Screen,
+    pipeline: str,
+    epoch: int | None,
+    everything: bool,
+    unit: PartitionUnit | None,
+    since: str | None,
+    with_report: bool,
+) -> None:
+    """Check the tables of PIPELINE as of an epoch.
+
+    The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the
+    windows that became final since the newest check that passed, if there are any. If a critical expectation does not
+    hold, the command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an
+    error of the suite, and ends it with exit code 2.
+
+    `tidegate quality acknowledge PIPELINE --where CONDITION --reason TEXT` lets windows pass that are known to be bad.
+    """
+    answer = screen.project().quality(
+        pipeline, epoch=epoch, all=everything, partitions=unit, since=since, report=with_report
+    )
+    screen.show_answer(answer)
+    answer.require()
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--where", required=True, help="SQL condition on columns of the final windows.")
+@click.option("--reason", required=True, help="Why they may pass; it is kept and shown.")
+@with_screen
+def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
+    """Let known bad windows of PIPELINE pass its own suite from now on.
+
+    The suite leaves out the windows that fulfil the condition, as they are now: a window that gets another result is
+    checked again.
+    """
+    screen.show_answer(screen.project().quality_acknowledge(pipeline, where=where, reason=reason))

@@ -1,0 +1,226 @@
+"""The options that all commands share, and one way to show results to people or to programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import click
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.pipelines.definition.config import Config, EngineName, load_config
+from tidegate.pipelines.observe.report.answer import Answer, Grid
+from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+from tidegate.pipelines.project.progress import OnProgress, Progress
+from tidegate.pipelines.project.project import Project
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.project.given import KeyText
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_WIDE = 200
+_DOCUMENT = "tidegate_document"
+"""Attribute of an error: the document that its command had shown."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The output of a command: tables on the terminal, or JSON with --json.
+
+    `documents` is printed when the command ends, so that an error after it can join its document.
+    """
+
+    json: bool
+    console: Console
+    config_file: Path | None
+    output: Path | None = None
+    engine: EngineName | None = None
+    documents: list[Any] = field(default_factory=list)
+
+    def config(self) -> Config:
+        """Return tidegate.toml; the option --engine takes precedence over its `engine`."""
+        config = load_config(self.config_file)
+        return config if self.engine is None else config.model_copy(update={"engine": self.engine})
+
+    def project(self, on_progress: OnProgress | None = None) -> Project:
+        """Return the project; lines of its progress are shown unless another function takes them."""
+        return Project(self.config_file, engine=self.engine, progress=on_progress or self._hear)
+
+    @contextmanager
+    def running(self, pipeline: str) -> Iterator[Project]:
+        """Enter the project while it runs a pipeline: steps are shown in one line, which they share."""
+        with self.console.status(f"{pipeline}: looking for work") as status:
+
+            def hear(progress: Progress) -> None:
+                if progress.is_step:
+                    status.update(f"{progress.pipeline}: {progress.text}")
+                else:
+                    self._hear(progress)
+
+            yield self.project(hear)
+
+    def _hear(self, progress: Progress) -> None:
+        if not progress.is_step:
+            self.tell(progress.text)
+
+    def show_answer(self, answer: Answer) -> None:
+        """Show the answer of a call, as JSON or as its lines and tables."""
+        shown = [] if self.json else [each if isinstance(each, str) else as_table(each) for each in answer.shown()]
+        self.show(answer.to_dict(), *shown)
+
+    def show(self, data: Any, *renderables: RenderableType) -> None:
+        """Show data, as JSON or as these renderables, and write it to the file of --output."""
+        if self.output is not None:
+            part = self.output.with_suffix(".part")
+            part.write_text(_as_json(data))
+            part.replace(self.output)
+        if self.json:
+            self.documents.append(data)
+        else:
+            for renderable in renderables:
+                self.console.print(renderable)
+
+    def tell(self, text: str) -> None:
+        """Say something to people only."""
+        if not self.json:
+            self.console.print(text)
+
+
+def error_as_json(error: Exception, message: str, exit_code: int) -> str:
+    """Return an error as one JSON document, with what the command had shown before it failed."""
+    shown = getattr(error, _DOCUMENT, {})
+    answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
+    return _as_json(answer)
+
+
+def _as_json(data: Any) -> str:
+    """Return data as JSON, with numbers that JSON lacks as the texts "NaN", "Infinity" and "-Infinity"."""
+    text = json.dumps(data, default=_plain)
+    return json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
+
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(get_args(EngineName)),
+    help="What runs the tasks: spark, or local for processes of this machine, without Java.",
+)
+"""Option of the commands that run epochs, or ask the engine for the types of columns."""
+
+
+def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Callable[[F], F]:
+    """Return the option `--limit` of a command that lists rows."""
+    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
+
+
+def key_of(texts: Sequence[str]) -> KeyText | None:
+    """Return the key of a command's option or arguments; None for no key."""
+    from tidegate.pipelines.project.given import KeyText
+
+    return KeyText(texts) if texts else None
+
+
+def with_screen(command: F) -> F:
+    """Give a command the options that all have, and a Screen as its first argument."""
+
+    @click.option("--config", "config_file", type=click.Path(path_type=Path), help="tidegate.toml of the project.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    @click.option("--output", type=click.Path(path_type=Path), help="Write the JSON to this file as well.")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+    @wraps(command)
+    def wrapper(
+        *args: Any,
+        config_file: Path | None,
+        as_json: bool,
+        output: Path | None,
+        debug: bool,
+        engine: EngineName | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        # The log of Spark's process has what py4j logs; people see it on the terminal only with --debug.
+        logging.getLogger("py4j").propagate = debug
+        screen = Screen(as_json, plain_console(), config_file, output, engine)
+        try:
+            # Modules of the project and libraries may print while they are imported.
+            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+                return command(screen, *args, **kwargs)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:
+            if screen.documents and isinstance(screen.documents[-1], dict):
+                setattr(error, _DOCUMENT, screen.documents.pop())
+            raise
+        finally:
+            for data in screen.documents:
+                click.echo(_as_json(data))
+
+    return wrapper  # type: ignore[return-value]
+
+
+class _PlainConsole(Console):
+    """A console that shows control characters in a text as escapes; `table` does it for the cells of a table."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(_without_commands, objects), **options)
+
+
+def _without_commands(shown: Any) -> Any:
+    if isinstance(shown, str):
+        return plain(shown)
+    # A text with styles loses them if there is something to escape in it.
+    if isinstance(shown, Text) and (text := plain(shown.plain)) != shown.plain:
+        return text
+    return shown
+
+
+def plain_console() -> Console:
+    """Return a console that shows text unchanged, but control characters: `[id]` or `:smile:` may be a user's key."""
+    # A file or pipe has no width to fit into, so nothing should be cut there.
+    width = None if sys.stdout.isatty() else _WIDE
+    return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
+
+
+def as_table(grid: Grid) -> Table:
+    """Return a table for the console."""
+    return table(grid.title, grid.columns, grid.rows, grid.right)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
+    """Return a table for the console; the columns in `right` are right-aligned."""
+    title = plain_cell(title)
+    result = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        # Columns without names need no line for them.
+        show_header=any(columns),
+        box=None,
+        pad_edge=False,
+        # A title is broken to the width of its table, however narrow that is.
+        min_width=cell_len(title),
+    )
+    for column in columns:
+        result.add_column(plain_cell(column), justify="right" if column in right else "left")
+    for row in rows:
+        result.add_row(*("" if value is None else plain_cell(str(value)) for value in row))
+    return result
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)

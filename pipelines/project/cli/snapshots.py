@@ -1,0 +1,265 @@
+"""Commands about snapshots, savepoints, backups and the position in the source. They start no JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.run.reset_source import Begin
+
+
+@click.group()
+def snapshot() -> None:
+    """List snapshots, and look inside one: manifest, timers, merging windows."""
+
+
+@snapshot.command("list")
+@click.argument("pipeline")
+@with_screen
+def list_snapshots(screen: Screen, pipeline: str) -> None:
+    """List the snapshots of PIPELINE, newest first.
+
+    Each can be restored. If only a part of its results is retained, because its lineage was abandoned and snapshots in
+    between were removed, `tidegate restore` asks for --give-up-results.
+    """
+    screen.show_answer(screen.project().snapshot_list(pipeline))
+
+
+@snapshot.command()
+@click.argument("pipeline")
+@click.argument("target", default="latest")
+@click.option("--rows", type=click.IntRange(min=0), default=20, show_default=True, help="How many windows to show.")
+@click.option("--key-group", type=click.IntRange(min=0), help="Only windows of this key group.")
+@click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows, equal sums.")
+@with_screen
+def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool) -> None:
+    """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group.
+
+    TARGET is latest (the default), an epoch's number, or savepoint:NAME.
+    """
+    screen.show_answer(
+        screen.project().snapshot_show(pipeline, target, rows=rows, key_group=key_group, checksums=checksums)
+    )
+
+
+@snapshot.command()
+@click.argument("pipeline")
+@click.argument("first", metavar="ONE")
+@click.argument("second", metavar="[OTHER]", default="latest")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many of each kind to show; 0 for all.",
+)
+@with_screen
+def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> None:
+    """Show the windows and timers that were added, removed or changed between snapshots ONE and OTHER of PIPELINE.
+
+    Each is latest, an epoch's number, or savepoint:NAME.
+    """
+    screen.show_answer(screen.project().snapshot_diff(pipeline, first, second, rows=rows or None))
+
+
+@snapshot.command()
+@click.argument("pipeline")
+@click.argument("target", default="latest")
+@engine_option
+@with_screen
+def check(screen: Screen, pipeline: str, target: str) -> None:
+    """Check that the present code of PIPELINE can continue from a snapshot, and show what the next run migrates.
+
+    If it can't, the command ends with 3 and names each field that differs.
+
+    TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
+    source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
+    """
+    screen.show_answer(screen.project().snapshot_check(pipeline, target))
+
+
+_with_tables = click.option(
+    "--with-tables", is_flag=True, help="Take copies of all tables, in the place that `backups` of tidegate.toml names."
+)
+_from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, in place of `backups`.")
+_keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest copies.")
+
+
+@click.group()
+def savepoint() -> None:
+    """Keep a snapshot under a name, with all tables on request: it survives retention."""
+
+
+@savepoint.command("create")
+@click.argument("pipeline")
+@click.argument("name")
+@click.option("--of", "target", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
+@click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
+@_with_tables
+@click.option("--to", "place", help="With --with-tables: folder or URI to copy to, in place of `backups`.")
+@_keep
+@with_screen
+def create_savepoint(
+    screen: Screen,
+    pipeline: str,
+    name: str,
+    target: str,
+    if_missing: bool,
+    with_tables: bool,
+    place: str | None,
+    keep: int | None,
+) -> None:
+    """Copy a snapshot of PIPELINE under NAME. The pipeline may keep running."""
+    screen.show_answer(
+        screen.project().savepoint_create(
+            pipeline, name, of=target, if_missing=if_missing, with_tables=with_tables, place=place, keep=keep
+        )
+    )
+
+
+@savepoint.command("list")
+@click.argument("pipeline")
+@_with_tables
+@_from
+@with_screen
+def list_savepoints(screen: Screen, pipeline: str, with_tables: bool, place: str | None) -> None:
+    """List the savepoints of PIPELINE, newest first, and those that can't be read, with the reason."""
+    screen.show_answer(screen.project().savepoint_list(pipeline, with_tables=with_tables, place=place))
+
+
+@savepoint.command("delete")
+@click.argument("pipeline")
+@click.argument("name")
+@_with_tables
+@_from
+@with_screen
+def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool, place: str | None) -> None:
+    """Remove savepoint NAME of PIPELINE for good."""
+    screen.show_answer(screen.project().savepoint_delete(pipeline, name, with_tables=with_tables, place=place))
+
+
+@click.command()
+@click.argument("pipeline")
+@click.argument("target")
+@click.option(
+    "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot readable, marked stale."
+)
+@click.option(
+    "--give-up-results",
+    is_flag=True,
+    help="Continue without published rows that are lost: rows of damaged files, lost tables or abandoned timelines.",
+)
+@_with_tables
+@_from
+@engine_option
+@with_screen
+def restore(
+    screen: Screen,
+    pipeline: str,
+    target: str,
+    keep_stale: bool,
+    give_up_results: bool,
+    with_tables: bool,
+    place: str | None,
+) -> None:
+    """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
+
+    Results that were published after it are removed, in one commit for each table. The next run continues from this
+    snapshot, at its position in the source. A restore to an abandoned lineage brings its results back. Damaged entries
+    of a table's log are set aside first, and their content is published again as far as snapshots list it. A published
+    table that another writer changed gets its files again.
+    """
+    screen.show_answer(
+        screen.project().restore(
+            pipeline,
+            target,
+            keep_stale=keep_stale,
+            give_up_results=give_up_results,
+            with_tables=with_tables,
+            place=place,
+        )
+    )
+
+
+@click.group()
+def backup() -> None:
+    """Copy the tables of a pipeline to another place, and recreate lost tables from there."""
+
+
+@backup.command("create")
+@click.argument("pipeline")
+@click.option("--name", help="Name of the backup. Default: the time, such as at-20240301-060000.")
+@_keep
+@with_screen
+def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> None:
+    """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.
+
+    The place is `backups` of tidegate.toml. A data file is copied once for all backups there.
+    """
+    screen.show_answer(screen.project().backup_create(pipeline, name=name, keep=keep))
+
+
+@backup.command("list")
+@click.argument("pipeline")
+@with_screen
+def list_backups(screen: Screen, pipeline: str) -> None:
+    """List the backups of PIPELINE, newest first."""
+    screen.show_answer(screen.project().backup_list(pipeline))
+
+
+@backup.command("restore")
+@click.argument("pipeline")
+@click.argument("name")
+@with_screen
+def restore_backup(screen: Screen, pipeline: str, name: str) -> None:
+    """Recreate the lost tables of PIPELINE from backup NAME, or from the newest one if NAME is latest.
+
+    The pipeline must have no tables. An interrupted restore is continued by the same command.
+    """
+    screen.show_answer(screen.project().backup_restore(pipeline, name))
+
+
+@backup.command("delete")
+@click.argument("pipeline")
+@click.argument("name")
+@with_screen
+def delete_backup(screen: Screen, pipeline: str, name: str) -> None:
+    """Remove backup NAME of PIPELINE, and the files that no other backup has.
+
+    An interrupted removal is continued by the same command.
+    """
+    screen.show_answer(screen.project().backup_delete(pipeline, name))
+
+
+@click.group()
+def source() -> None:
+    """The source of a pipeline, if its table was dropped and created again."""
+
+
+@source.command()
+@click.argument("pipeline")
+@click.option("--keep-results", is_flag=True, help="Keep state and results, and continue after them.")
+@click.option(
+    "--from",
+    "begin",
+    type=click.Choice(["beginning", "now"]),
+    help="Of a stream: read the new table from its first commit, or only what comes after now. Default: beginning.",
+)
+@click.option("--force", is_flag=True, help="Also if the table is the one that was read.")
+@click.option("--dry-run", is_flag=True, help="Show the new position; change nothing.")
+@with_screen
+def reset(screen: Screen, pipeline: str, keep_results: bool, begin: Begin | None, force: bool, dry_run: bool) -> None:
+    """Let PIPELINE continue with a source table that was dropped and created again.
+
+    State, watermark and results stay as they are; only the position in the source changes. Tidegate does not compare
+    the new rows with the old ones. A stream reads the new table from its first commit: rows behind the watermark are
+    late, and rows of open windows that were read before count twice. With `--from now`, all rows that the table has
+    now count as read. For a backfill, rows before the end of its newest interval count as read.
+    """
+    screen.show_answer(
+        screen.project().source_reset(pipeline, keep_results=keep_results, begin=begin, force=force, dry_run=dry_run)
+    )

@@ -1,0 +1,43 @@
+"""Answers of an object store that did not do a request, as errors of this package with the way out."""
+
+from __future__ import annotations
+
+import re
+
+from tidegate.pipelines.errors import BucketMissing, StoreFailed
+from tidegate.pipelines.failures import in_words, way_out
+from tidegate.pipelines.storage.credentials import masked
+
+_MISSING_BUCKET = re.compile(r"(?s)NoSuchBucket|performing list request.*404 Not Found")
+
+
+def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
+    """Return the error of a request that a store did not do.
+
+    Args:
+        doing: the request, such as `list`.
+        place: URI of what it was about.
+        error: the failure as a library of the store raised it.
+    """
+    if is_without_bucket(error):
+        return no_bucket(place)
+    return StoreFailed(masked(f"can't {doing} {place}: {with_way_out(error)}"))
+
+
+def with_way_out(error: BaseException) -> str:
+    """Return an error of an object store in words, with the way out if there is one."""
+    return ". ".join(filter(None, (in_words(error), way_out(error))))
+
+
+def is_without_bucket(error: BaseException) -> bool:
+    """Return True if a store answered that there is no such bucket: a list is refused for no other missing thing."""
+    return _MISSING_BUCKET.search(str(error)) is not None
+
+
+def no_bucket(place: str) -> BucketMissing:
+    """Return the error of a request to a bucket that does not exist; `place` is a URI in it."""
+    bucket = place.partition("://")[2].partition("/")[0]
+    return BucketMissing(
+        f"there is no bucket {bucket!r}, which {place} is in: make it in the store, or correct the name (`warehouse`, "
+        f"`artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the store"
+    )

@@ -1,0 +1,239 @@
+"""Artifacts: what several hosts must see of runs, beside the tables: reports, Data Docs, alarms, runs of commands.
+
+They lie in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
+Importing this module loads no library of a store.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.pipelines.errors import StoreFailed
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.storage.object_files import ObjectFiles
+
+_TRIES = 20
+"""Times that a change of an object is tried again because another host changed it first."""
+
+ALARMS = "alarms"
+"""Journal of the tasks that failed: in a folder file `alarms.jsonl`, in an object store an object for each line."""
+
+_LARGEST_JOURNAL = 8 << 20
+"""Bytes from which on a journal in a folder is set aside; one older file is kept."""
+
+Change = Callable[[bytes | None], bytes]
+"""Makes the new content of a file from the old one, None if there is none; it may be called several times."""
+
+
+class Artifacts(Protocol):
+    """Small files that all hosts see, each written at once: a reader sees the old content or the new."""
+
+    @property
+    def uri(self) -> str:
+        """Return the folder or the URI."""
+
+    def address(self, name: str) -> str:
+        """Return the path or the URI of a file."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+
+    def dated(self, name: str) -> tuple[bytes, float] | None:
+        """Return the content of a file with the time of its last write, in seconds since 1970."""
+
+    def written_at(self, name: str) -> float | None:
+        """Return the time of the last write to a file, in seconds since 1970; None if there is no file."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+
+    def change(self, name: str, change: Change) -> None:
+        """Change a file that several hosts may change at the same moment: each change is made to the newest content."""
+
+    def add_line(self, journal: str, line: str, at: datetime) -> str:
+        """Add a line to a journal, and return the address of the file that has it."""
+
+    def journal_files(self, journal: str) -> dict[str, float]:
+        """Return the names of the files of a journal, with the times of their last write."""
+
+    def names(self, folder: str) -> dict[str, float]:
+        """Return the names of all files below a folder, with the times of their last write."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; a missing file is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactsInFolder:
+    """Artifacts in a folder of this machine, or of a shared mount.
+
+    Args:
+        folder: an absolute path.
+    """
+
+    folder: Path
+
+    @property
+    def uri(self) -> str:
+        return str(self.folder)
+
+    def address(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def dated(self, name: str) -> tuple[bytes, float] | None:
+        try:
+            with (self.folder / name).open("rb") as file:
+                return file.read(), os.fstat(file.fileno()).st_mtime
+        except FileNotFoundError:
+            return None
+
+    def written_at(self, name: str) -> float | None:
+        try:
+            return (self.folder / name).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.part")
+        part.write_bytes(content)
+        part.replace(file)
+
+    def change(self, name: str, change: Change) -> None:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(file.parent):
+            self.write(name, change(self.read(name)))
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """Keep other processes out of a folder; the lock is released with its file, also if this one is killed."""
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def add_line(self, journal: str, line: str, at: datetime) -> str:
+        file = self.folder / f"{journal}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(file.parent):
+            if file.exists() and file.stat().st_size >= _LARGEST_JOURNAL:
+                file.replace(self.folder / f"{journal}.1.jsonl")
+            with file.open("a") as lines:
+                lines.write(f"{line}\n")
+        return str(file)
+
+    def journal_files(self, journal: str) -> dict[str, float]:
+        names = (f"{journal}.jsonl", f"{journal}.1.jsonl")
+        return {name: at for name in names if (at := self.written_at(name)) is not None}
+
+    def names(self, folder: str) -> dict[str, float]:
+        written = {}
+        for file in (self.folder / folder).rglob("*"):
+            if file.is_file() and (at := self.written_at(name := str(file.relative_to(self.folder)))) is not None:
+                written[name] = at
+        return written
+
+    def delete(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactsInStore:
+    """Artifacts in an object store.
+
+    Args:
+        uri: such as `s3://bucket/folder`.
+        options: storage options in deltalake's spelling, with the credentials.
+    """
+
+    uri: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def address(self, name: str) -> str:
+        return f"{self.uri.rstrip('/')}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        dated = self.dated(name)
+        return None if dated is None else dated[0]
+
+    def dated(self, name: str) -> tuple[bytes, float] | None:
+        files, key = self._at(name)
+        version = files.version(key)
+        return None if version is None else (version.content, version.written_at)
+
+    def written_at(self, name: str) -> float | None:
+        files, key = self._at(name)
+        info = files.get_file_info([key])[0]
+        return None if info.mtime is None else float(info.mtime.timestamp())
+
+    def write(self, name: str, content: bytes) -> None:
+        files, key = self._at(name)
+        files.put(key, content)
+
+    def change(self, name: str, change: Change) -> None:
+        files, key = self._at(name)
+        for _ in range(_TRIES):
+            version = files.version(key)
+            if version is None:
+                is_written = files.create(key, change(None))
+            else:
+                is_written = files.replace(key, change(version.content), version)
+            if is_written:
+                return
+        raise StoreFailed(f"can't change {self.address(name)}: {_TRIES} times another host changed it first")
+
+    def add_line(self, journal: str, line: str, at: datetime) -> str:
+        # An object can't grow, so each line is an object; by their names they are in the order of time.
+        moment = at.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
+        name = f"{journal}/{moment}-{uuid.uuid4().hex[:8]}.json"
+        self.write(name, f"{line}\n".encode())
+        return self.address(name)
+
+    def journal_files(self, journal: str) -> dict[str, float]:
+        return self.names(journal)
+
+    def names(self, folder: str) -> dict[str, float]:
+        files, root = self._at("")
+        return {key.removeprefix(f"{root}/" if root else ""): at for key, at in files.below(f"{root}/{folder}").items()}
+
+    def delete(self, name: str) -> None:
+        files, key = self._at(name)
+        files.remove(key)
+
+    def _at(self, name: str) -> tuple[ObjectFiles, str]:
+        # Projects without an object store should not wait for this import.
+        from tidegate.pipelines.storage.object_files import object_files
+
+        return object_files(self.address(name), self.options)
+
+
+def report_name(pipeline: str, epoch: int) -> str:
+    """Return the name of an epoch's run report."""
+    return f"reports/{pipeline}/epoch-{epoch:06d}.html"
+
+
+def docs_folder(pipeline: str) -> str:
+    """Return the folder of the pages of a pipeline's checks."""
+    return f"quality/{pipeline}"
+
+
+def incidents_name(pipeline: str) -> str:
+    """Return the name of the file with a pipeline's open incidents."""
+    return f"incidents/{pipeline}.json"

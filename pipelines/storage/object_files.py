@@ -1,0 +1,348 @@
+"""The files of an object store as a file system of Arrow, with as few requests as the work needs.
+
+A small file is read by one request, a file is written by one, and none of them keeps other threads of Python waiting:
+the lease has to be renewed while a store is slow. docs/decisions/stores.md has the reason for not using deltalake's own
+file system.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from tidegate.extras import require
+from tidegate.pipelines.storage.answers import is_without_bucket, no_bucket, store_failed
+from tidegate.pipelines.storage.credentials import other_variables
+from tidegate.pipelines.storage.options import settings_of
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_TAIL = 1 << 19
+"""Bytes at the end of a file that the first request reads: all of most files, and the footers of the others."""
+
+_CHUNK = 32 << 20
+"""Bytes from which on a file is uploaded in parts; each is a request."""
+
+_LOOKS = 3
+"""Times that a list is asked for."""
+
+_CUT = "response body"
+"""Part of the message if an answer was cut."""
+
+_WRITE = "write"
+
+Answer = TypeVar("Answer")
+
+_opening = threading.Lock()
+"""Held while a store is opened: the library reads the environment then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The content of an object at one moment.
+
+    Args:
+        content: its bytes.
+        written_at: time of the write, in seconds since 1970.
+        mark: names this version to the store.
+    """
+
+    content: bytes
+    written_at: float
+    mark: dict[str, str]
+
+
+class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
+    """The files of one bucket, by their keys. It writes whole files only, by `put`.
+
+    Args:
+        store: the bucket.
+        address: the bucket's URI, for messages.
+    """
+
+    def __init__(self, store: ObjectStore, address: str) -> None:
+        self.store = store
+        self.address = address
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectFiles) and self.store == other.store
+
+    def __hash__(self) -> int:
+        return hash(self.address)
+
+    def put(self, path: str, content: bytes | pa.Buffer) -> None:
+        """Write a file; one that exists is replaced at once, so readers see the old content or the new."""
+        with self._told(_WRITE, path):
+            self.store.put(path, bytes(content), chunk_size=_CHUNK)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write a file unless there is one; return False if the store refused it. deltalake commits in this way."""
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._told(_WRITE, path):
+            try:
+                self.store.put(path, content, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def version(self, path: str) -> Version | None:
+        """Return the content of a file, with the mark by which `replace` knows it; None if there is no file."""
+        with self._told("read", path):
+            try:
+                answer = self.store.get(path)
+                content = bytes(answer.bytes())
+            except FileNotFoundError:
+                return None
+        meta = answer.meta
+        mark = {name: str(meta[name]) for name in ("e_tag", "version") if meta.get(name) is not None}
+        return Version(content, meta["last_modified"].timestamp(), mark)
+
+    def replace(self, path: str, content: bytes, version: Version) -> bool:
+        """Replace a version of a file; return False if the file is no longer this version."""
+        from obstore.exceptions import PreconditionError
+
+        with self._told(_WRITE, path):
+            try:
+                self.store.put(path, content, mode=version.mark)  # type: ignore[arg-type]
+            except (PreconditionError, FileNotFoundError):
+                return False
+        return True
+
+    def below(self, folder: str) -> dict[str, float]:
+        """Return the paths of all files below a folder, with the times of their last write."""
+
+        def listed() -> dict[str, float]:
+            pages = self.store.list(folder)
+            return {meta["path"]: meta["last_modified"].timestamp() for page in pages for meta in page}
+
+        with self._told("list", folder):
+            return _repeated(listed)
+
+    def listed_after(self, folder: str, name: str) -> dict[str, tuple[object, ...]]:
+        """Return the files of a folder whose names come after a name, and the identity of the content of each.
+
+        Names below further folders are left out. The store sends a thousand names with each request.
+        """
+
+        def listed() -> dict[str, tuple[object, ...]]:
+            below = f"{folder}/"
+            pages = self.store.list(folder, offset=f"{below}{name}")
+            metas = ((meta["path"].removeprefix(below), meta) for page in pages for meta in page)
+            return {
+                inner: (meta["e_tag"], meta["size"], meta["last_modified"]) for inner, meta in metas if "/" not in inner
+            }
+
+        with self._told("list", folder):
+            return _repeated(listed)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing file is no error."""
+        try:
+            self.delete_file(path)
+        except FileNotFoundError:
+            # Some stores say so, others don't.
+            return
+
+    def has(self, folder: str, is_wanted: Callable[[str], bool]) -> bool:
+        """Return True if a folder has a file with a wanted name; the first of them ends the search."""
+
+        def searched() -> bool:
+            pages = self.store.list(folder, chunk_size=100)
+            return any(is_wanted(meta["path"].rpartition("/")[2]) for page in pages for meta in page)
+
+        with self._told("list", folder):
+            return _repeated(searched)
+
+    def get_type_name(self) -> str:
+        return "object store"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def _info(self, path: str) -> fs.FileInfo:
+        """Describe a file. A folder is not found: no object stands for it."""
+        try:
+            with self._told("look for", path):
+                return _described(self.store.head(path))
+        except FileNotFoundError:
+            return fs.FileInfo(path, fs.FileType.NotFound)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        def listed() -> list[fs.FileInfo]:
+            if selector.recursive:
+                return [_described(meta) for page in self.store.list(selector.base_dir) for meta in page]
+            here = self.store.list_with_delimiter(selector.base_dir)
+            folders = [fs.FileInfo(prefix, fs.FileType.Directory) for prefix in here["common_prefixes"]]
+            return [*folders, *map(_described, here["objects"])]
+
+        with self._told("list", selector.base_dir):
+            return _repeated(listed)
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        with self._told("read", path):
+            return pa.BufferReader(pa.py_buffer(self.store.get(path).bytes()))
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        with self._told("read", path):
+            try:
+                answer = self.store.get(path, options={"range": {"suffix": _TAIL}})
+                size, tail = answer.meta["size"], answer.bytes()
+            except FileNotFoundError:
+                raise
+            except Exception:
+                # Azure knows no ranges from the end, and S3 has none of an empty file.
+                size, tail = self.store.head(path)["size"], None
+        if tail is not None and len(tail) == size:
+            return pa.BufferReader(pa.py_buffer(tail))
+        return pa.PythonFile(_Ranges(self, path, size, bytes(tail or b"")), mode="r")
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from `start` up to `end`."""
+        with self._told("read", path):
+            return bytes(self.store.get_range(path, start=start, end=end))
+
+    def delete_file(self, path: str) -> None:
+        with self._told("delete", path):
+            self.store.delete(path)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        with self._told("copy", src):
+            self.store.copy(src, dest)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Do nothing: the first file in a folder makes it."""
+
+    def delete_dir(self, path: str) -> None:
+        self.delete_dir_contents(path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        with self._told("delete", path):
+            for page in self.store.list(path):
+                self.store.delete([meta["path"] for meta in page])
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError("a whole bucket is never deleted")
+
+    def move(self, src: str, dest: str) -> None:
+        raise NotImplementedError("an object store has no rename: put the content at the new name")
+
+    def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+        raise NotImplementedError("a file that is cut short must not appear: use put")
+
+    def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+        raise NotImplementedError("an object can't grow")
+
+    @contextmanager
+    def _told(self, doing: str, path: str) -> Iterator[None]:
+        """Turn a failure of the store into an error that is worth a retry; a missing file stays FileNotFoundError."""
+        from obstore.exceptions import BaseError
+
+        place = f"{self.address}/{path}"
+        try:
+            yield
+        except FileNotFoundError as error:
+            if is_without_bucket(error):
+                raise no_bucket(place) from None
+            if doing == _WRITE:
+                # Another command's clean-up may have ended the upload of a large file.
+                raise store_failed(doing, place, error) from None
+            raise FileNotFoundError(f"there is no {place}") from None
+        except (BaseError, OSError) as error:
+            raise store_failed(doing, place, error) from None
+
+
+class _Ranges(io.RawIOBase):
+    """A file that is read in ranges, each by a request; its end was read already."""
+
+    def __init__(self, files: ObjectFiles, path: str, size: int, tail: bytes) -> None:
+        self._files, self._path, self._size, self._tail = files, path, size, tail
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        """Return the size of the file in bytes."""
+        return self._size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        start = self._at
+        end = self._size if size is None or size < 0 else min(start + size, self._size)
+        if start >= end:
+            return b""
+        self._at, tail = end, self._size - len(self._tail)
+        if start >= tail:
+            return self._tail[start - tail : end - tail]
+        return self._files.read_range(self._path, start, min(end, tail)) + self._tail[: max(0, end - tail)]
+
+
+def _repeated(look: Callable[[], Answer]) -> Answer:
+    """Repeat a look into a store a few times: the library repeats requests, but not one whose answer was cut."""
+    from obstore.exceptions import BaseError
+
+    for _ in range(_LOOKS - 1):
+        try:
+            return look()
+        except BaseError as error:
+            if _CUT not in str(error):
+                raise
+    return look()
+
+
+def _described(meta: Any) -> fs.FileInfo:
+    return fs.FileInfo(meta["path"], fs.FileType.File, size=meta["size"], mtime=meta["last_modified"])
+
+
+def object_files(uri: str, options: dict[str, str]) -> tuple[ObjectFiles, str]:
+    """Return the files of an object store, and the key of a URI in it.
+
+    Args:
+        uri: such as `s3://bucket/folder`.
+        options: storage options in deltalake's spelling.
+    """
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    return _opened(f"{scheme}://{bucket}", tuple(sorted(options.items()))), "/".join(filter(None, key.split("/")))
+
+
+@lru_cache(maxsize=16)
+def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
+    require(f"the object store {address}", "obstore")
+    from obstore import store as stores
+
+    settings = settings_of(address, dict(options))
+    # Its types are those of one kind of store each, and the address says which.
+    from_url: Any = stores.from_url
+    with _opening:
+        hidden = {name: os.environ.pop(name) for name in other_variables(dict(options))}
+        try:
+            store = from_url(
+                address, config=settings.config, client_options=settings.client, retry_config=settings.retry
+            )
+        finally:
+            os.environ.update(hidden)
+    return ObjectFiles(store, address)

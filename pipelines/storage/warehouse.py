@@ -1,0 +1,442 @@
+"""The warehouse of the tables: one rule for paths, one way to open a table, one way to read and write files.
+
+Tasks write through the same store that the driver commits to. A path says by itself if it is local: a pipeline whose
+warehouse is a folder may read a source in a bucket, and the reverse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import fs
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words, is_of_store
+from tidegate.pipelines.storage.answers import is_without_bucket, store_failed
+from tidegate.pipelines.storage.delta_log import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    DeltaLog,
+    checkpoint_name,
+    entry_name,
+    version_of,
+)
+from tidegate.pipelines.storage.links import check_no_link, delete_below
+from tidegate.pipelines.storage.options import check
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    from tidegate.pipelines.storage.object_files import ObjectFiles
+
+
+_BLOCK = 1 << 20
+
+_COPIES = 8
+"""Files that are copied at the same time."""
+
+_BATCH = 65_536
+"""Number of rows that are read at a time."""
+
+
+def _check_in_folder(path: str, name: str) -> None:
+    """Raise Refused if a name, which a log may have from somebody else, leads out of the folder of its table."""
+    if name.startswith("/") or "://" in name or ".." in name.split("/"):
+        raise Refused(
+            f"the log of table {path} names a file outside of the table's folder, {name!r}: somebody else wrote it. "
+            "Go on from a snapshot before it: `tidegate snapshot list` names them"
+        )
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A folder or URI that holds tables.
+
+    Args:
+        uri: an absolute path, or a URI of an object store.
+        options: storage options in deltalake's spelling.
+    """
+
+    uri: str
+    # The options hold the keys of the object store, which must not get into a log.
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def path(self, *parts: str) -> str:
+        """Return the path of a table below the warehouse; an absolute path or URI is returned unchanged."""
+        if parts and ("://" in parts[0] or parts[0].startswith("/")):
+            return "/".join(parts)
+        return "/".join((self.uri.rstrip("/"), *parts))
+
+    def exists(self, path: str) -> bool:
+        """Return True if there is a Delta table at a path."""
+        if is_local(path):
+            return DeltaTable.is_deltatable(path)
+        # deltalake's own look keeps Python's lock, so the lease could not be renewed while a store is slow.
+        files, key = self.objects(path)
+        return files.has(f"{key}/{FOLDER}", lambda name: version_of(name) is not None)
+
+    def open(self, path: str, version: int | None = None) -> DeltaTable:
+        """Open a Delta table, at its head or at a version.
+
+        Raises:
+            TableNotFoundError: there is none.
+            DeltaError: it can't be opened.
+            StoreFailed: its store does not answer.
+        """
+        try:
+            return DeltaTable(path, version=version, storage_options=self.options_of(path))
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError) as error:
+            if is_local(path) or not (is_of_store(error) or is_without_bucket(error)):
+                raise
+            raise store_failed("open table", path, error) from None
+
+    def options_of(self, path: str) -> dict[str, str] | None:
+        """Return the storage options of a path; a file system of this machine has none.
+
+        Raises:
+            UsageError: an option is wrong.
+        """
+        if is_local(path):
+            return None
+        check(path, self.options)
+        return self.options
+
+    def log(self, path: str) -> DeltaLog:
+        """Return the log of the Delta table at a path."""
+        return DeltaLog(*self.filesystem(f"{path}/{FOLDER}"))
+
+    def filesystem(self, path: str) -> tuple[fs.FileSystem, str]:
+        """Return the file system of a path, and the path's root within it."""
+        if is_local(path):
+            return fs.LocalFileSystem(), path.removeprefix("file://")
+        files, key = self.objects(path)
+        return fs.PyFileSystem(files), key
+
+    def objects(self, path: str) -> tuple[ObjectFiles, str]:
+        """Return the files of the object store of a path, and the path's key within it."""
+        # Projects without an object store should not wait for this import.
+        from tidegate.pipelines.storage.object_files import object_files
+
+        return object_files(path, self.options)
+
+    def write_parquet(self, path: str, name: str, table: pa.Table, **options: Any) -> int:
+        """Write a Parquet file into a table's folder, and return its size in bytes. The file is not committed."""
+        import pyarrow.parquet as pq
+
+        filesystem, root = self.filesystem(path)
+        is_folder = isinstance(filesystem, fs.LocalFileSystem)
+        if is_folder:
+            filesystem.create_dir(root, recursive=True)
+        # A file in a store is made in memory: if writing fails, no part of it may appear.
+        target: Any = f"{root}/{name}" if is_folder else pa.BufferOutputStream()
+        # Statistics of floats mislead readers about NaN, so only flat columns of other types get statistics.
+        described = [
+            field.name
+            for field in table.schema
+            if not pa.types.is_floating(field.type) and not pa.types.is_nested(field.type)
+        ]
+        pq.write_table(
+            table,
+            target,
+            filesystem=filesystem if is_folder else None,
+            compression="zstd",
+            write_statistics=described,
+            write_page_checksum=True,
+            **options,
+        )
+        if not is_folder:
+            content = target.getvalue()
+            self._put(path, name, content)
+            return int(content.size)
+        # The folder is synced once for all files, before they are committed.
+        self.make_durable(path, [name], folder=False)
+        return int(filesystem.get_file_info(target).size)
+
+    def replace_file(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
+        """Write a file of a folder at once: a reader sees the old content or the new, and never a part."""
+        filesystem, root = self.filesystem(path)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            self._put(path, name, content)
+            return
+        filesystem.create_dir(root, recursive=True)
+        with filesystem.open_output_stream(f"{root}/{name}.tmp") as out:
+            out.write(content)
+        self.make_durable(path, [f"{name}.tmp"], folder=False)
+        filesystem.move(f"{root}/{name}.tmp", f"{root}/{name}")
+
+    def read_text(self, path: str, name: str) -> str:
+        """Return the content of a small file in a folder."""
+        filesystem, root = self.filesystem(path)
+        with filesystem.open_input_stream(f"{root}/{name}" if root else name) as reader:
+            text: str = reader.read().decode()
+            return text
+
+    def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
+        files, key = self.objects(path)
+        files.put(f"{key}/{name}", content)
+
+    def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        """Sync files of a folder, and the folder, so that they survive a power loss; object stores need nothing."""
+        filesystem, root = self.filesystem(path)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            return
+        for target in (*(f"{root}/{name}" for name in names), *([root] if folder else [])):
+            descriptor = os.open(target, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def make_commit_durable(self, path: str, version: int) -> None:
+        """Sync the log entry of a commit, and the checkpoint that came with it, so that they survive a power loss."""
+        if not is_local(path):
+            return
+        log = f"{path}/{FOLDER}"
+        names = (entry_name(version), checkpoint_name(version), LAST_CHECKPOINT)
+        self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
+
+    def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
+        """Return the size of each named file in a table's folder; None for a file that does not exist."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info([f"{root}/{name}" if root else name for name in names])
+        return {
+            name: int(info.size) if info.type == fs.FileType.File else None
+            for name, info in zip(names, infos, strict=True)
+        }
+
+    def names(self, path: str) -> dict[str, int]:
+        """Return the files in a table's folder with their sizes; folders below it are left out."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        return {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
+
+    def folders(self, path: str) -> list[str]:
+        """Return the names of the folders in a folder; symbolic links are left out."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        names = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+        return [name for name in names if not (is_local(path) and os.path.islink(f"{root}/{name}"))]
+
+    def links(self, path: str) -> set[str]:
+        """Return the names of the symbolic links in a folder; an object store has none."""
+        if not is_local(path):
+            return set()
+        _, root = self.filesystem(path)
+        return {name for name in os.listdir(root) if os.path.islink(f"{root}/{name}")} if os.path.isdir(root) else set()
+
+    def copy_files(self, files: Iterable[tuple[str, str, str, str]]) -> None:
+        """Copy files, some at a time.
+
+        Args:
+            files: arguments of `copy_file` for each file.
+        """
+        with ThreadPoolExecutor(_COPIES) as threads:
+            for _ in threads.map(lambda file: self.copy_file(*file), files):
+                pass
+
+    def copy_file(self, source: str, name: str, target: str, as_name: str) -> None:
+        """Copy a file from one table's folder to another's.
+
+        Raises:
+            Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads out
+                of the folder.
+        """
+        _check_in_folder(source, name)
+        for path in (f"{source}/{name}", f"{target}/{as_name}"):
+            self._check_no_link(path)
+        reading, read_root = self.filesystem(source)
+        writing, write_root = self.filesystem(target)
+        original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"
+        try:
+            if isinstance(writing, fs.LocalFileSystem):
+                writing.create_dir(write_root, recursive=True)
+                with reading.open_input_stream(original) as reader, writing.open_output_stream(copy) as writer:
+                    while block := reader.read(_BLOCK):
+                        writer.write(block)
+                self.make_durable(target, [as_name], folder=False)
+            elif reading == writing:
+                # The store copies it by itself.
+                reading.copy_file(original, copy)
+            else:
+                with reading.open_input_stream(original) as reader:
+                    self._put(target, as_name, reader.read())
+        except FileNotFoundError as error:
+            raise Refused(
+                f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
+            ) from error
+
+    def move_file(self, path: str, name: str, target: str, as_name: str) -> bool:
+        """Move a file within the warehouse, over any file of that name; return False if it is missing.
+
+        Raises:
+            Refused: a symbolic link in a path leads to another folder.
+        """
+        for folder in (path, target):
+            self._check_no_link(folder)
+        filesystem, root = self.filesystem(path)
+        _, target_root = self.filesystem(target)
+        if self.sizes(path, [name])[name] is None:
+            return False
+        if isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.create_dir(target_root, recursive=True)
+            filesystem.move(f"{root}/{name}", f"{target_root}/{as_name}")
+        else:
+            # A store has no rename.
+            self.copy_file(path, name, target, as_name)
+            self.delete_file(path, name)
+        return True
+
+    def delete_file(self, path: str, name: str) -> None:
+        """Remove a file from a table's folder; no version of the table may list it any more.
+
+        A missing file is no error: a clean-up that hung may find that another one did its work.
+
+        Raises:
+            Refused: its name, or a symbolic link in the path, leads out of the folder.
+        """
+        _check_in_folder(path, name)
+        self._check_no_link(path)
+        filesystem, root = self.filesystem(path)
+        # Stores don't say that a file is missing.
+        with suppress(FileNotFoundError):
+            filesystem.delete_file(f"{root}/{name}" if root else name)
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder with its content; a missing folder is no error, and of a symbolic link only the link goes.
+
+        Raises:
+            Refused: a symbolic link in the path leads to another folder.
+        """
+        self._check_no_link(path.rpartition("/")[0])
+        filesystem, root = self.filesystem(path)
+        # The log is removed last, so that the folder is recognised as a table until then.
+        if isinstance(filesystem, fs.LocalFileSystem):
+            delete_below(root, last=FOLDER)
+            return
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        for info in sorted(infos, key=lambda info: FOLDER in info.path):
+            if info.type == fs.FileType.File:
+                filesystem.delete_file(info.path)
+
+    def _check_no_link(self, path: str) -> None:
+        if is_local(path):
+            check_no_link(self.uri.removeprefix("file://"), path.removeprefix("file://"))
+
+    def read_files(
+        self,
+        path: str,
+        names: Sequence[str],
+        schema: pa.Schema,
+        columns: list[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> pa.Table:
+        """Read rows of named files of a table; a column that a file does not have is null.
+
+        Raises:
+            Refused: a file is missing or unreadable; the error names the table.
+        """
+        if not names:
+            wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+            return wanted.empty_table()
+        try:
+            return self._dataset(path, names, schema).to_table(
+                columns=columns, filter=where, use_threads=is_local(path)
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _unreadable(path, error) from error
+
+    def read_batches(
+        self,
+        path: str,
+        names: Sequence[str],
+        schema: pa.Schema,
+        columns: list[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `read_files` in batches; it raises the same errors."""
+        if not names:
+            return
+        try:
+            yield from self._dataset(path, names, schema).to_batches(
+                columns=columns,
+                filter=where,
+                batch_size=_BATCH,
+                batch_readahead=1,
+                fragment_readahead=1,
+                use_threads=False,
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _unreadable(path, error) from error
+
+    def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
+        # This import is slow, and commands that read only the log don't need it.
+        import pyarrow.dataset as ds
+
+        filesystem, root = self.filesystem(path)
+        paths = [f"{root}/{name}" if root else name for name in names]
+        # Checksums are verified so that a flipped bit on disk can't become a wrong window.
+        checked = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        )
+        return ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
+
+
+def is_local(path: str) -> bool:
+    """Return True if a path is on a file system of this machine (or a shared mount)."""
+    return "://" not in path or path.startswith("file://")
+
+
+def _unreadable(path: str, error: Exception) -> Refused:
+    return Refused(
+        f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
+        "whose files are complete; docs/operations/recovery.md says what to do for each table"
+    )
+
+
+OURS = "tidegate."
+"""Start of the names of table properties that are ours."""
+
+
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """Return the table's schema in Arrow's types. Its metadata has the properties of the table that are ours."""
+    properties = table.metadata().configuration
+    ours = {name: value for name, value in properties.items() if name.startswith(OURS)}
+    return pa.schema(table.schema().to_arrow(), ours or None)
+
+
+def stored_schema(table: DeltaTable) -> pa.Schema:
+    """Return the columns that the files of a table have: all but those of its partitions, whose values the log has."""
+    partitions = table.metadata().partition_columns
+    return pa.schema([field for field in arrow_schema(table) if field.name not in partitions])
+
+
+def path_of(table: DeltaTable) -> str:
+    """Return the place of a table: a local path as the file system spells it, or a URI."""
+    return unquote(table.table_uri.rstrip("/").removeprefix("file://"))
+
+
+def active_files(table: DeltaTable) -> list[dict[str, Any]]:
+    """Return the table's files, each a dict: path, size_bytes, num_records, min.<column>, max.<column>."""
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return files
+
+
+def read_table(
+    warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Read all rows of a table, at the version it was opened at. Every read of a whole table comes through here."""
+    path = path_of(table)
+    names = [file["path"] for file in active_files(table)]
+    return warehouse.read_files(path, names, arrow_schema(table), columns, where)

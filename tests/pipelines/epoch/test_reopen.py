@@ -1,0 +1,220 @@
+"""Reopening changes the tables by corrections, marks and state, and nothing more."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.lake import at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.epoch.arrivals import NOW, Arrivals
+from tidegate.pipelines.epoch.recompute import commit_recomputed
+from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.windowing import (
+    Count,
+    CountTrigger,
+    EventTimeSessionWindows,
+    GlobalWindows,
+    PurgingTrigger,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    Windows,
+)
+from tidegate.windowing.time import to_millis
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def hours(tmp_path) -> Arrivals:
+    """Hours of ann and bob, with a late row each at 10:20 and one of ann at 12:20; the watermark is 15:00."""
+    arrivals = Arrivals(ByHand(tmp_path, hourly_pipeline()))
+    arrivals.commit(("ann", at("10:10"), 1), ("bob", at("10:10"), 2), ("ann", at("14:10"), 3), watermark=at("13:30"))
+    arrivals.commit(("ann", at("10:20"), 10), ("bob", at("10:20"), 20), ("ann", at("12:20"), 30), watermark=at("15:00"))
+    return arrivals
+
+
+def marks(arrivals: Arrivals) -> dict[tuple[str, int], int | None]:
+    """Return the epoch that reopened each late row, by user and value."""
+    return {(row["user"], row["value"]): row["reopened"] for row in arrivals.by_hand.rows("late").to_pylist()}
+
+
+def test_a_correction_takes_the_old_pane_back_and_puts_out_the_new_one(hours: Arrivals) -> None:
+    made = hours.reopen(Selection(key=("bob",)))
+    assert made is not None
+    rows = [row for row in hours.by_hand.rows("results").to_pylist() if row["user"] == "bob"]
+    told = [(row["epoch"], row["op"], row["pane"], row["timing"], row["total"]) for row in rows]
+    assert sorted(told) == [(1, "+", 0, "on_time", 2), (3, "+", 1, "late", 22), (3, "-", 0, "on_time", 2)]
+    assert (made.counters["fired_late"], made.counters["withdrawn"], made.counters["events_in"]) == (1, 1, 0)
+
+
+def test_where_somebody_compacted_the_state_what_is_not_corrected_stays(tmp_path: Path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, hourly_pipeline(allowed_lateness=HOUR), parallelism=4))
+    users = ("ann", "bob", "cem", "dan")
+    for number, watermark in ((1, "10:30"), (2, "12:30")):
+        arrivals.commit(*((user, at(f"1{number}:40"), 1) for user in users), watermark=at(watermark))
+    arrivals.commit(("ann", at("10:10"), 5), watermark=at("12:30"))
+    before = open_windows(arrivals)
+    arrivals.by_hand.tables.open("state").optimize.compact()
+    made = arrivals.reopen()
+    assert made is not None
+    assert arrivals.by_hand.head().manifest == made
+    assert open_windows(arrivals) == before
+    arrivals.commit(*((user, at("12:50"), 1) for user in users), watermark=at("14:30"))
+    assert arrivals.final() == arrivals.in_event_order()
+
+
+def open_windows(arrivals: Arrivals) -> list[tuple[str, datetime]]:
+    rows = arrivals.by_hand.rows("state").to_pylist()
+    return sorted((row["user"], row["window_start"]) for row in rows if row["user"])
+
+
+def test_an_hour_of_late_rows_alone_gets_its_first_pane(hours: Arrivals) -> None:
+    hours.reopen()
+    (row,) = [row for row in hours.by_hand.rows("results").to_pylist() if row["window_start"] == at("12:00")]
+    assert (row["op"], row["pane"], row["timing"], row["total"]) == ("+", 0, "late", 30)
+
+
+def test_only_selected_rows_are_reopened_and_marked(hours: Arrivals) -> None:
+    hours.reopen(Selection(key=("ann",), start=to_millis(at("12:00"))))
+    assert marks(hours) == {("ann", 10): None, ("bob", 20): None, ("ann", 30): 3}
+    hours.reopen(Selection(end=to_millis(at("11:00"))))
+    assert marks(hours) == {("ann", 10): 4, ("bob", 20): 4, ("ann", 30): 3}
+
+
+def test_a_key_that_is_none_of_the_pipelines_is_a_usage_error(hours: Arrivals) -> None:
+    with pytest.raises(UsageError, match="the key has the columns user"):
+        hours.reopen(Selection(key=("ann", "bob")))
+    with pytest.raises(UsageError, match="after --start"):
+        Selection(start=2, end=2)
+
+
+def test_a_crash_after_the_commit_is_rolled_forward(hours: Arrivals) -> None:
+    plan = hours.planned()
+    manifest = commit_recomputed(plan, hours.correct(plan))
+    assert set(marks(hours).values()) == {None}
+    compact(hours.by_hand.tables, "late")
+    publish(hours.by_hand.tables, hours.by_hand.head().manifest)
+    assert set(marks(hours).values()) == {manifest.epoch}
+    assert hours.final() == hours.in_event_order()
+    assert hours.reopen() is None
+
+
+def test_a_crash_before_the_commit_leaves_nothing(hours: Arrivals) -> None:
+    hours.correct(hours.planned())
+    assert set(marks(hours).values()) == {None}
+    hours.reopen()
+    assert hours.final() == hours.in_event_order()
+
+
+def test_who_plans_beside_another_driver_can_not_commit(hours: Arrivals) -> None:
+    plan = hours.planned()
+    outcomes = hours.correct(plan)
+    hours.commit(("ann", at("16:00"), 1), watermark=at("15:30"))
+    with pytest.raises(Refused, match="another driver committed"):
+        commit_recomputed(plan, outcomes)
+
+
+def test_a_restore_to_before_it_opens_the_rows_again_and_one_back_to_it_marks_them(hours: Arrivals) -> None:
+    tables = hours.by_hand.tables
+    before, unfinished = hours.by_hand.head(), hours.final()
+    made = hours.reopen()
+    assert made is not None
+    after = hours.by_hand.head()
+    restore(tables, before, NOW)
+    assert set(marks(hours).values()) == {None}
+    assert hours.final() == unfinished
+    back = read_snapshot(tables, after.version)
+    assert back is not None
+    restore(tables, back, NOW)
+    assert set(marks(hours).values()) == {made.epoch}
+    assert hours.final() == hours.in_event_order()
+
+
+def test_tables_of_before_the_mark_get_its_column(tmp_path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, hourly_pipeline()))
+    arrivals.commit(("ann", at("10:10"), 1), watermark=at("12:00"))
+    tables = arrivals.by_hand.tables
+    assert not tables.widen({})
+    assert "reopened" in arrivals.by_hand.rows("late").column_names
+
+
+def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, session_pipeline()))
+    arrivals.commit(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), watermark=at("13:00"))
+    arrivals.commit(("ann", at("10:25"), 4), watermark=at("13:00"))
+    assert [row[1:3] for row in arrivals.final()] == [(at("10:00"), at("10:30")), (at("10:50"), at("11:20"))]
+    first = next(row["window_id"] for row in arrivals.by_hand.rows("results").to_pylist() if row["total"] == 1)
+    made = arrivals.reopen()
+    assert made is not None
+    assert made.counters["withdrawn"] == 2
+    (row,) = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["epoch"] == 3 and row["op"] == "+"]
+    assert (row["window_id"], row["window_start"], row["window_end"], row["total"]) == (
+        first,
+        at("10:00"),
+        at("11:20"),
+        7,
+    )
+
+
+def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> None:
+    """The session that had passed is retracted, since it is a part of one that is still open."""
+    arrivals = Arrivals(ByHand(tmp_path, session_pipeline(gap=HOUR)))
+    arrivals.commit(("ann", at("10:00"), 1), ("bob", at("10:00"), 1), watermark=at("11:30"))
+    arrivals.commit(("ann", at("11:40"), 2), ("ann", at("10:20"), 4), watermark=at("11:30"))
+    arrivals.commit(("ann", at("10:45"), 8), watermark=at("12:00"))
+    made = arrivals.reopen()
+    assert made is not None
+    assert (made.counters["fired_late"], made.counters["withdrawn"], made.counters["open_windows"]) == (0, 1, 1)
+    assert [row[0] for row in arrivals.final()] == ["bob"]
+    arrivals.commit(("ann", at("15:00"), 16), watermark=at("14:00"))
+    assert arrivals.final() == arrivals.in_event_order()
+
+
+def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_counting_panes(tmp_path) -> None:
+    """The row of 12:15 met no session when it came too late; the one of 12:40 then let a session reach it."""
+    arrivals = Arrivals(ByHand(tmp_path, session_pipeline(allowed_lateness=4 * HOUR)))
+    arrivals.commit(("ann", at("13:00"), 1), watermark=at("14:40"))
+    arrivals.commit(("bob", at("18:00"), 1), watermark=at("17:00"))
+    arrivals.commit(("ann", at("12:15"), 2), watermark=at("17:00"))
+    arrivals.commit(("ann", at("12:40"), 4), watermark=at("17:00"))
+    made = arrivals.reopen()
+    assert made is not None
+    assert (made.counters["fired_late"], made.counters["withdrawn"]) == (1, 1)
+    arrivals.commit(("ann", at("13:20"), 8), watermark=at("17:05"))
+    panes = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["user"] == "ann"]
+    assert len({row["window_id"] for row in panes}) == 1
+    told = sorted((row["epoch"], row["op"], row["pane"], row["total"]) for row in panes)
+    assert told == [
+        (1, "+", 0, 1),
+        (4, "+", 1, 5),
+        (4, "-", 0, 1),
+        (5, "+", 2, 7),
+        (5, "-", 1, 5),
+        (6, "+", 3, 15),
+        (6, "-", 2, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("compute", "reason"),
+    [
+        (Windows(TumblingProcessingTimeWindows.of(HOUR), aggregate={"n": Count()}), "event time"),
+        (
+            Windows(GlobalWindows(), PurgingTrigger.of(CountTrigger.of(3)), aggregate={"n": Count()}),
+            "windows that do not end",
+        ),
+        (Windows(TumblingEventTimeWindows.of(HOUR), CountTrigger.of(2), aggregate={"n": Count()}), "CountTrigger"),
+        (Windows(EventTimeSessionWindows.with_gap(HOUR), reduce=lambda one, other: one), "a function of your own"),
+    ],
+)
+def test_what_sees_the_order_of_arrival_is_refused_with_what_sees_it(compute: Windows, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        check_reopenable(hourly_pipeline(compute=compute))

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from tests.lake import Clock, at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark, Publish, Reopening
+from tidegate.pipelines.ledger.snapshots import forget as step
+from tidegate.pipelines.ledger.snapshots import savepoint as savepoints
+from tidegate.pipelines.ledger.snapshots.forget import Forgotten, forget
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
+from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.keys import hash_of, key_hashes, key_of_texts, key_schema
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.pipelines.ledger.tables.quality import QualityRow
+from tidegate.pipelines.storage.warehouse import arrow_schema
+
+NOW = 2_000_000_000_000
+
+
+def lived_in(by_hand: ByHand) -> None:
+    """Zoe is in state, results and late, in compacted files and in a savepoint; so is ann."""
+    by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"))
+    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+    by_hand.epoch(("zoe", at("11:00"), 3), ("ann", at("11:00"), 4), watermark=at("11:00"))
+    by_hand.epoch(("zoe", at("09:00"), 5), ("ann", at("09:00"), 6), watermark=at("11:00"))
+
+
+def erase(by_hand: ByHand, *key: str) -> Forgotten:
+    with Lease(by_hand.tables, "forget", Clock()):
+        return forget(by_hand.tables, by_hand.pipeline, key, NOW)
+
+
+def bytes_on_disk(by_hand: ByHand) -> bytes:
+    """Every byte under the warehouse: Parquet files keep short texts as they are in their statistics."""
+    return b"".join(path.read_bytes() for path in Path(by_hand.warehouse.uri).rglob("*") if path.is_file())
+
+
+def users(by_hand: ByHand, table: str) -> list[str]:
+    return sorted(user for user in by_hand.rows(table)["user"].to_pylist() if user is not None)
+
+
+def test_the_key_is_gone_from_every_table_and_others_stay(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    forgotten = erase(by_hand, "zoe")
+    assert forgotten.rows == {"results": 1, "late": 1, "rejects": 0, "state": 1, "savepoint before": 1}
+    assert {table: users(by_hand, table) for table in ("state", "results", "late")} == {
+        "state": ["ann"],
+        "results": ["ann"],
+        "late": ["ann"],
+    }
+
+
+def test_no_byte_of_it_is_left_on_disk(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    assert b"zoe" in bytes_on_disk(by_hand)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert b"ann" in bytes_on_disk(by_hand)
+
+
+def partitions(*names: str) -> dict[str, PartitionWatermark]:
+    return {name: PartitionWatermark(watermark=5, last_commit=7) for name in names}
+
+
+def test_no_byte_of_it_is_left_where_keys_are_source_partitions(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(watermark_by="user")
+    here = partitions("zoe", "ann")
+    by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"), partitions=here)
+    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+    by_hand.epoch(("ann", at("12:00"), 2), watermark=at("12:00"), partitions=here)
+    create_savepoint(by_hand.tables, by_hand.head(), "named-only", 2)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert set(by_hand.head().manifest.partitions) == {"ann"}
+    for name in ("before", "named-only"):
+        saved = read_savepoint(by_hand.tables, name).manifest
+        assert set(saved.partitions) == {"ann"}
+        assert sum(shard.rows for shard in saved.shards) == 1
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:before"), NOW)
+    assert users(by_hand, "state") == ["ann"]
+
+
+def test_a_source_partition_is_told_by_its_value_and_its_side(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("value", "user"), watermark_by="value")
+    here = partitions("7", "8", "null")
+    by_hand.epoch(("zoe", at("10:00"), 7), ("ann", at("10:00"), 8), watermark=at("10:00"), partitions=here)
+    erase(by_hand, "07", "zoe")
+    assert set(by_hand.head().manifest.partitions) == {"8", "null"}
+
+
+def test_no_byte_is_left_where_somebody_compacted_the_state(by_hand: ByHand) -> None:
+    """Then the manifest lies in a file with rows of keys."""
+    lived_in(by_hand)
+    by_hand.tables.open("state").optimize.compact()
+    create_savepoint(by_hand.tables, by_hand.head(), "compacted", 3)
+    erase(by_hand, "nobody")
+    assert users(by_hand, "state") == ["ann", "zoe"]
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert [by_hand.head().manifest.kind, users(by_hand, "state")] == ["forget", ["ann"]]
+    assert read_savepoint(by_hand.tables, "compacted").manifest.kind == "stream"
+
+
+def seen(by_hand: ByHand, observed: str) -> None:
+    moment = datetime(2024, 3, 1, tzinfo=UTC)
+    row = QualityRow("1", moment, 1, 1, "windows", "no overlap", "", "critical", False, observed, 9, 1, 1)
+    quality.append(by_hand.tables, [row])
+
+
+def test_the_examples_of_checks_are_forgotten_and_their_counts_stay(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    for observed in ("3 of 9 rows break it, such as {'user': 'zoe'}", "['ann', 'zoe']", "2 of 9 rows break it"):
+        seen(by_hand, observed)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    kept = quality.read(by_hand.tables)["observed"].to_pylist()
+    assert sorted(kept) == ["", "2 of 9 rows break it", "3 of 9 rows break it"]
+    seen(by_hand, "1 of 9 rows break it")
+    assert len(quality.read(by_hand.tables)) == 4
+
+
+def test_the_examples_of_a_key_with_a_null_are_forgotten(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("user", "value"), null_keys="keep")
+    by_hand.epoch(("zoe", at("10:00"), 3), watermark=at("10:00"))
+    seen(by_hand, "3 of 9 rows break it, such as {'user': 'zoe', 'value': None}")
+    assert erase(by_hand, "zoe", r"\N").epoch is None
+    assert quality.read(by_hand.tables)["observed"].to_pylist() == ["3 of 9 rows break it"]
+
+
+def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files were copied before, and it is there only after the forgetting has looked for savepoints."""
+    lived_in(by_hand)
+    copied = savepoints.copy_files
+
+    def copy_and_wait(*arguments: Any, **options: Any) -> Any:
+        files = copied(*arguments, **options)
+        erase(by_hand, "zoe")
+        return files
+
+    with monkeypatch.context() as planted:
+        planted.setattr(savepoints, "copy_files", copy_and_wait)
+        with pytest.raises(Refused, match="a key was forgotten that it may hold: savepoint 'slow' was not made"):
+            create_savepoint(by_hand.tables, by_hand.head(), "slow", 3)
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert create_savepoint(by_hand.tables, by_hand.head(), "slow", 3).manifest.kind == "forget"
+
+
+def test_older_snapshots_go_because_they_hold_it(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
+
+
+def test_a_savepoint_stays_without_it(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:before"), NOW)
+    assert users(by_hand, "state") == ["ann"]
+
+
+def test_the_pipeline_goes_on_afterwards(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    forgotten = erase(by_hand, "zoe")
+    assert by_hand.head().manifest.timeline == 1
+    manifest = by_hand.epoch(("ann", at("11:10"), 1), watermark=at("12:00"))
+    assert (manifest.epoch, manifest.parent) == (forgotten.epoch + 1, forgotten.epoch)
+    assert users(by_hand, "results") == ["ann", "ann"]
+    assert not by_hand.head().manifest.publish["results"].forgets_keys
+
+
+def test_a_key_that_nobody_has_changes_no_row(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    before = {table: users(by_hand, table) for table in ("state", "results", "late")}
+    assert set(erase(by_hand, "nobody").rows.values()) == {0}
+    assert {table: users(by_hand, table) for table in ("state", "results", "late")} == before
+
+
+def versions(by_hand: ByHand) -> dict[str, int]:
+    return {table: by_hand.tables.open(table).version() for table in ALL}
+
+
+def test_a_key_that_never_existed_costs_no_snapshot_and_no_commit(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    seen(by_hand, "3 of 9 rows break it, such as {'user': 'zoe'}")
+    snapshots, before = list_snapshots(by_hand.tables), versions(by_hand)
+    disk = bytes_on_disk(by_hand)
+    with Lease(by_hand.tables, "forget", Clock()):
+        disk_with_lease = bytes_on_disk(by_hand)
+        forgotten = forget(by_hand.tables, by_hand.pipeline, ("nobody",), NOW)
+        assert bytes_on_disk(by_hand) == disk_with_lease != disk
+    assert forgotten == Forgotten(None, dict.fromkeys(("results", "late", "rejects", "state", "savepoint before"), 0))
+    assert (list_snapshots(by_hand.tables), versions(by_hand)) == (snapshots, before)
+
+
+def test_a_key_of_which_only_an_older_snapshot_has_a_row_is_erased(by_hand: ByHand) -> None:
+    """Its window is not in the results either, as after a restore that took them back."""
+    lived_in(by_hand)
+    by_hand.epoch(("bob", at("11:30"), 7), watermark=at("11:30"))
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
+    assert "bob" not in {user for table in ("state", "results", "late") for user in users(by_hand, table)}
+    assert b"bob" in bytes_on_disk(by_hand)
+    assert erase(by_hand, "bob").epoch == 6
+    assert b"bob" not in bytes_on_disk(by_hand)
+
+
+def test_a_key_that_only_an_older_manifest_names_is_erased(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(watermark_by="user")
+    by_hand.epoch(("ann", at("10:00"), 2), watermark=at("10:00"), partitions=partitions("zoe", "ann"))
+    by_hand.epoch(("ann", at("12:00"), 2), watermark=at("12:00"), partitions=partitions("ann"))
+    assert b"zoe" in bytes_on_disk(by_hand)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+
+
+def test_a_key_that_only_a_savepoint_holds_is_erased(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    by_hand.epoch(("zoe", at("10:00"), 1), watermark=at("10:00"))
+    create_savepoint(by_hand.tables, by_hand.head(), "second", 1)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "1"), NOW)
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(snapshots=1, age=0), NOW)
+    assert b"zoe" in bytes_on_disk(by_hand)
+    assert erase(by_hand, "zoe").rows["savepoint second"] == 1
+    assert b"zoe" not in bytes_on_disk(by_hand)
+
+
+def test_an_example_of_a_check_is_cut_where_it_alone_names_the_key(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    seen(by_hand, "3 of 9 rows break it, such as {'user': 'bob'}")
+    snapshots = list_snapshots(by_hand.tables)
+    assert erase(by_hand, "bob").epoch is None
+    assert b"bob" not in bytes_on_disk(by_hand)
+    assert list_snapshots(by_hand.tables) == snapshots
+
+
+@pytest.mark.parametrize("dies_in", ["publish", "list_savepoints", "keep_newest_only"])
+def test_an_interrupted_run_is_finished_by_repeating_it(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    lived_in(by_hand)
+
+    def die(*arguments: object) -> None:
+        if dies_in != "publish" or getattr(arguments[1], "kind", "") == "forget":
+            raise KeyboardInterrupt
+        publish(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as planted:
+        planted.setattr(step, dies_in, die)
+        with pytest.raises(KeyboardInterrupt):
+            erase(by_hand, "zoe")
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert users(by_hand, "results") == ["ann"]
+
+
+def test_the_manifest_names_a_digest_of_its_own_and_never_the_key(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    marks = []
+    for _ in range(2):
+        erase(by_hand, "zoe")
+        manifest = by_hand.head().manifest
+        marks += manifest.publish["results"].forgotten
+        assert "zoe" not in manifest.model_dump_json()
+        by_hand.epoch(("zoe", at("11:10"), 1), watermark=at("11:00"))
+    assert len(marks) == len(set(marks)) == 2, "the digest of a key that anybody may guess is never the same"
+
+
+def test_a_savepoint_of_an_erasure_names_the_key_only_until_it_is_erased_again(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    create_savepoint(by_hand.tables, by_hand.head(), "after", 1)
+    assert read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten
+    for number in (12, 13):
+        by_hand.epoch(("ann", at(f"{number}:10"), 1), watermark=at(f"{number}:20"))
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(snapshots=1, age=0), by_hand.head().manifest.started_at)
+    assert erase(by_hand, "ann").epoch is not None
+    assert read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten, "of another key"
+    assert erase(by_hand, "zoe").epoch is not None
+    assert not read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten
+
+
+def test_the_hashes_by_which_an_older_tidegate_named_a_key_go(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    schema = key_schema(arrow_schema(by_hand.head().handle), ("user",))
+    zoe, ann = (hash_of(schema, key_of_texts(schema, (text,))) for text in ("zoe", "ann"))
+    reopened = (
+        Reopening(epoch=1, key=zoe),
+        Reopening(epoch=2, key=ann, also=((zoe, 1, 2), (ann, 1, 2))),
+        Reopening(epoch=3),
+    )
+    work = Publish(forget_keys=(zoe, ann), reopened=reopened)
+    rest = step._without_names(work, schema, key_of_texts(schema, ("zoe",)))
+    kept = (Reopening(epoch=2, key=ann, also=((ann, 1, 2),)), Reopening(epoch=3))
+    assert rest == Publish(forget_keys=(ann,), reopened=kept)
+
+
+def test_an_erasure_that_an_older_tidegate_committed_is_published(by_hand: ByHand) -> None:
+    """Its manifest has the hash of the key."""
+    lived_in(by_hand)
+    rows = by_hand.tables.open("results").to_pyarrow_table()
+    zoe = key_hashes(rows.filter(pc.equal(rows["user"], "zoe")), ("user",))[0].as_py()
+    old = {table: Publish(forget_keys=(zoe,)) for table in PUBLISHED}
+    by_hand.tables.open("state")
+    manifest = by_hand.head().manifest
+    later = manifest.model_copy(update={"epoch": manifest.epoch + 1, "parent": manifest.epoch, "publish": old})
+    publish(by_hand.tables, Manifest.parse(later.model_dump_json()))
+    assert {table: users(by_hand, table) for table in ("results", "late")} == {"results": ["ann"], "late": ["ann"]}
+
+
+def test_a_derived_key_can_not_be_told_in_late_rows_so_nothing_is_erased(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    by_hand.pipeline = session_pipeline(columns={"user": "upper(user)"})
+    versions = {table: by_hand.tables.open(table).version() for table in ALL}
+    with pytest.raises(
+        Refused, match=r"derived key column\(s\) user, so tidegate can't find the key: nothing was erased"
+    ):
+        erase(by_hand, "zoe")
+    assert {table: by_hand.tables.open(table).version() for table in ALL} == versions
+
+
+def test_what_is_no_key_of_the_pipeline_is_a_usage_error(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    for key in ((), ("zoe", "ann")):
+        with pytest.raises(UsageError, match="has the columns user: give one value for each"):
+            erase(by_hand, *key)
+
+
+def test_keys_of_other_types_are_given_as_text(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("value",))
+    by_hand.epoch(("zoe", at("10:00"), 7), ("ann", at("10:00"), 8), watermark=at("10:00"))
+    with pytest.raises(UsageError, match="'seven' is not a value of key column 'value', which has type bigint"):
+        erase(by_hand, "seven")
+    assert erase(by_hand, "7").rows["state"] == 1
+    assert users_of_state(by_hand) == [8]
+
+
+def users_of_state(by_hand: ByHand) -> list[int]:
+    return [value for value in by_hand.rows("state")["value"].to_pylist() if value is not None]
+
+
+def test_a_key_of_several_columns_is_given_in_order(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("user", "value"))
+    by_hand.epoch(("zoe", at("10:00"), 7), ("zoe", at("10:00"), 8), watermark=at("10:00"))
+    by_hand.epoch(watermark=at("11:00"))
+    assert erase(by_hand, "zoe", "7").rows["results"] == 1
+    assert by_hand.rows("results")["value"].to_pylist() == [8]
+
+
+def test_a_pipeline_that_never_ran_has_nothing_to_forget(by_hand: ByHand) -> None:
+    with pytest.raises(Refused, match="no snapshot yet"):
+        erase(by_hand, "zoe")

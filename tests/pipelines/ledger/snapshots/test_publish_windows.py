@@ -1,0 +1,309 @@
+"""Table `windows` follows results: after kills, restores, repairs by hand and beside another driver."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
+from tests.pipelines.standing import check_windows, counted, rows_of
+from tests.recovery.arrivals import FILE_BY_FILE, Crash
+from tests.recovery.steps import STEPS
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import results, windows
+from tidegate.pipelines.definition.config import WindowsTable
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.backups.renamed import copy_tables
+from tidegate.pipelines.ledger.snapshots import publish_windows as step
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
+from tidegate.windowing import Accumulation, Count, Sum, TumblingEventTimeWindows, Windows
+
+ALL_STEPS = (*STEPS[:-1], "published windows", STEPS[-1])
+PIPELINE = hourly_pipeline(allowed_lateness=timedelta(hours=50), parallelism=2)
+BY_DAY = WindowsTable(partition_by="day")
+
+
+def stream(
+    lake: Lake,
+    wanted: WindowsTable | None = BY_DAY,
+    pipeline: Pipeline = PIPELINE,
+    tell: Callable[[str], None] = lambda step: None,
+) -> None:
+    """Read all that is there, a file an epoch."""
+    with lake.driver(LOCAL, pipeline, tell) as driver:
+        driver.windows = wanted
+        Stream(driver, lambda manifest: None, FILE_BY_FILE).run_available()
+
+
+def commit_to(lake: Lake, number: int) -> None:
+    """Nine hours on: it ends the hours of the commit before, and later ones have a row for an hour that fired."""
+    begin = DAY0 + timedelta(hours=9 * number)
+    late = [("ann", begin - timedelta(hours=27) + timedelta(minutes=5), 100)] if number > 3 else []
+    lake.append(("ann", begin, number), ("bob", begin + timedelta(minutes=30), number), *late)
+
+
+def killed(lake: Lake, after: str, epoch: int) -> None:
+    planned: list[str] = []
+
+    def tell(done: str) -> None:
+        planned.extend([done] if done == "planned" else [])
+        if done == after and len(planned) == epoch:
+            raise Crash
+
+    with pytest.raises(Crash):
+        stream(lake, tell=tell)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path / "lake")
+    for number in range(1, 6):
+        commit_to(lake, number)
+    return lake
+
+
+@pytest.fixture
+def tables(lake: Lake) -> PipelineTables:
+    """The tables of a pipeline with table windows, all of its source read."""
+    stream(lake)
+    return lake.tables(PIPELINE)
+
+
+@pytest.mark.parametrize("after", ALL_STEPS)
+def test_a_kill_after_any_step_leaves_each_window_once(lake: Lake, after: str) -> None:
+    killed(lake, after, epoch=4)
+    stream(lake)
+    check_windows(lake.tables(PIPELINE))
+
+
+def test_a_rerun_without_a_look_at_what_the_table_shows_would_have_windows_twice(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the newest epoch always counts as missing."""
+
+    def before_newest(tables: PipelineTables, handle: DeltaTable) -> step.Shown:
+        version = tables.look(results.NAME).version() - 1
+        entry = TableLog(tables, results.NAME).entry(version)
+        assert entry is not None
+        return step.Shown(version, step._id_of(entry.info))
+
+    killed(lake, "published windows", epoch=4)
+    monkeypatch.setattr(step, "shown", before_newest)
+    stream(lake)
+    with pytest.raises(AssertionError, match="too many Counter"):
+        check_windows(lake.tables(PIPELINE))
+
+
+def test_a_late_pane_replaces_the_row_of_its_window(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream(lake)
+    tables = lake.tables(PIPELINE)
+    panes = tables.warehouse.read_files(
+        tables.path(results.NAME),
+        [file["path"] for file in active_files(tables.open(results.NAME))],
+        arrow_schema(tables.open(results.NAME)),
+    )
+    assert max(panes["pane"].to_pylist()) > 0, "the source makes late panes"
+    check_windows(tables)
+    # The planted bug: nothing is replaced.
+    shutil.rmtree(lake.path("hours"))
+    monkeypatch.setattr(windows, "replacing", lambda rows, key: windows.identities(rows[:0], key))
+    stream(lake)
+    with pytest.raises(AssertionError, match="too many Counter"):
+        check_windows(tables)
+
+
+def test_an_epoch_with_a_late_pane_rewrites_only_the_files_that_may_have_its_window(tmp_path: Path) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline(allowed_lateness=timedelta(hours=50), parallelism=1)
+    for hours in (0, 30, 60):
+        lake.append(("ann", DAY0 + timedelta(hours=hours), 1), ("bob", DAY0 + timedelta(hours=hours + 3), 1))
+        stream(lake, pipeline=pipeline)
+    tables = lake.tables(pipeline)
+    before = {file["path"] for file in active_files(tables.open(windows.NAME))}
+    lake.append(("ann", DAY0 + timedelta(hours=30, minutes=5), 7))
+    stream(lake, pipeline=pipeline)
+    after = {file["path"] for file in active_files(tables.open(windows.NAME))}
+    assert 0 < len(before - after) < len(before)
+    check_windows(tables)
+
+
+def test_a_restore_takes_windows_back(lake: Lake, tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = require_snapshot(tables).manifest.epoch
+    restore(tables, find_snapshot(tables, str(newest - 2)), lake.clock())
+    check_windows(tables)
+
+    def all_added(tables: PipelineTables, since: step.Shown, source: DeltaTable) -> list[str]:
+        entries = map(TableLog(tables, results.NAME).entry, range(since.results + 1, source.version() + 1))
+        return [path for entry in entries if entry is not None for path in entry.added]
+
+    # The planted bug: a restore counts as an epoch like others.
+    monkeypatch.setattr(step, "_added", all_added)
+    restore(tables, find_snapshot(tables, str(newest - 3)), lake.clock())
+    with pytest.raises(AssertionError, match="too many Counter"):
+        check_windows(tables)
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_tables_put_back_from_a_copy_are_noticed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protected: bool
+) -> None:
+    """All tables but windows are put back, and the next epoch gets the number and the version of a lost one."""
+    if not protected:
+        # The planted bug: a version counts as the same whoever made it.
+        monkeypatch.setattr(step, "_id_of", lambda info: None)
+    stream(lake)
+    folder = Path(lake.path(PIPELINE.name))
+    shutil.copytree(folder, tmp_path / "copy")
+    source = shutil.copytree(lake.path("events"), tmp_path / "source")
+    commit_to(lake, 6)
+    stream(lake)
+    shutil.rmtree(lake.path("events"))
+    shutil.copytree(source, lake.path("events"))
+    for table in (table for table in folder.iterdir() if table.name != windows.NAME):
+        shutil.rmtree(table)
+        shutil.copytree(tmp_path / "copy" / table.name, table)
+    commit_to(lake, 7)
+    with monkeypatch.context() as older:
+        # An older tidegate, which does not know the table, runs first.
+        older.setattr(step, "publish_windows", lambda *ignored: False)
+        stream(lake)
+    stream(lake)
+    if protected:
+        check_windows(lake.tables(PIPELINE))
+    else:
+        with pytest.raises(AssertionError, match="missing Counter"):
+            check_windows(lake.tables(PIPELINE))
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_driver_that_hung_adds_nothing_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch, protected: bool) -> None:
+    killed(lake, "published rejects", epoch=4)
+    tables, known = lake.tables(PIPELINE), step.commit
+    manifest = require_snapshot(tables).manifest
+
+    def hung(warehouse: Any, handle: DeltaTable, *rest: Any, **options: Any) -> None:
+        # Another driver publishes the epoch while this one hangs before its commit.
+        monkeypatch.setattr(step, "commit", known)
+        assert step.publish_windows(tables, manifest)
+        # The planted bug: the commit is made on top of whatever is there.
+        known(warehouse, handle if protected else tables.open(windows.NAME), *rest, **options)
+
+    monkeypatch.setattr(step, "commit", hung)
+    assert step.publish_windows(tables, manifest) is not protected
+    if protected:
+        check_windows(tables)
+    else:
+        with pytest.raises(AssertionError, match="too many Counter"):
+            check_windows(tables)
+
+
+def test_a_plain_select_is_right(tables: PipelineTables) -> None:
+    table = DeltaTable(tables.path(windows.NAME))
+    session = duckdb.connect()
+    session.register("windows", table.to_pyarrow_dataset())
+    found = session.execute("SELECT user, events, total FROM windows").fetchall()
+    assert Counter(found) == Counter((row["user"], row["events"], row["total"]) for row in rows_of(tables).to_pylist())
+    names = [name for name, *_ in session.execute("DESCRIBE SELECT * FROM windows").fetchall()]
+    assert names == [
+        *("user", "window_start", "window_end", "events", "total", "final_at", "epoch", "window_day"),
+    ]
+    days = "SELECT count(*) FROM windows WHERE window_day <> CAST(window_start AT TIME ZONE 'UTC' AS DATE)"
+    assert session.execute(days).fetchall() == [(0,)]
+    assert len(table.to_pandas()) == len(found)
+
+
+def test_a_pipeline_that_has_run_gets_the_table_in_its_next_run(lake: Lake) -> None:
+    stream(lake, None)
+    tables = lake.tables(PIPELINE)
+    assert not tables.warehouse.exists(tables.path(windows.NAME))
+    stream(lake, WindowsTable(partition_by="month", early=True))
+    check_windows(tables)
+
+
+def test_other_settings_are_refused_until_the_folder_is_removed(lake: Lake, tables: PipelineTables) -> None:
+    for wanted in (WindowsTable(partition_by="month"), WindowsTable(partition_by="day", early=True)):
+        with pytest.raises(Refused, match=r"pipelines\.hours\.windows\..* remove the folder of the table"):
+            stream(lake, wanted)
+    with pytest.raises(Refused, match=r"windows\.enabled = False"):
+        stream(lake, WindowsTable(enabled=False))
+    shutil.rmtree(tables.path(windows.NAME))
+    stream(lake, WindowsTable(enabled=False))
+    assert not tables.warehouse.exists(tables.path(windows.NAME))
+    stream(lake, WindowsTable(partition_by="month"))
+    check_windows(tables)
+
+
+def test_a_log_that_is_damaged_says_what_to_do(lake: Lake, tables: PipelineTables) -> None:
+    newest = max(Path(tables.path(windows.NAME), "_delta_log").glob("*.json"))
+    newest.write_text("{")
+    with pytest.raises(Refused, match="Remove its folder"):
+        stream(lake)
+    shutil.rmtree(tables.path(windows.NAME))
+    stream(lake)
+    check_windows(tables)
+
+
+def test_a_result_with_the_name_of_the_partitions_is_refused() -> None:
+    with pytest.raises(Refused, match='set partition_by = "none"'):
+        step.check_partitions("hours", ["user", "Window_Day"], BY_DAY)
+    step.check_partitions("hours", ["user", "window_day"], WindowsTable())
+
+
+def test_new_aggregates_are_added_to_the_table(lake: Lake, tables: PipelineTables) -> None:
+    compute = Windows(
+        TumblingEventTimeWindows.of(timedelta(hours=1)),
+        aggregate={"events": Count(), "total": Sum("value"), "again": Count()},
+        allowed_lateness=timedelta(hours=50),
+    )
+    commit_to(lake, 6)
+    stream(lake, pipeline=replace(PIPELINE, compute=compute))
+    assert "again" in rows_of(tables).column_names
+    check_windows(tables)
+
+
+def test_discarding_panes_have_no_such_table(lake: Lake) -> None:
+    compute = replace(PIPELINE.compute, accumulation=Accumulation.DISCARDING)  # type: ignore[arg-type]
+    pipeline = replace(PIPELINE, compute=compute)
+    stream(lake, pipeline=pipeline)
+    assert not lake.tables(pipeline).warehouse.exists(lake.tables(pipeline).path(windows.NAME))
+
+
+def test_compaction_and_clean_up_keep_its_rows_and_drop_its_old_files(lake: Lake, tables: PipelineTables) -> None:
+    rows, handle = counted(rows_of(tables)), tables.open(windows.NAME)
+    days = {file["partition.window_day"] for file in active_files(handle)}
+    before, after = compact(tables, windows.NAME)
+    assert before > after == len(days)
+    vacuum(tables, Retention(1, timedelta(0)), lake.clock() + 99_000_000)
+    assert counted(rows_of(tables)) == rows
+    files = {file["path"] for file in active_files(tables.open(windows.NAME))}
+    present = {name for name in tables.warehouse.names(tables.path(windows.NAME)) if name.endswith(".parquet")}
+    assert present == files
+    commit_to(lake, 6)
+    stream(lake)
+    check_windows(tables)
+
+
+def test_a_renamed_pipeline_has_the_table_and_its_backup_too(tables: PipelineTables) -> None:
+    new = PipelineTables(tables.warehouse, "other")
+    copy_tables(tables, new)
+    assert counted(rows_of(new)) == counted(rows_of(tables))
+    handle = new.open(windows.NAME)
+    assert step.shown(new, handle) == step.shown(tables, tables.open(windows.NAME)) is not None
+    assert pa.types.is_date32(arrow_schema(handle).field("window_day").type)

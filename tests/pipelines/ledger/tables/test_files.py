@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Schema
+
+from tidegate.pipelines.definition.columns import TIMESTAMP, to_delta
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import DataFile
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, statistics, write_file
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
+
+START = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def rows(*starts: datetime | None, kind: pa.DataType = TIMESTAMP) -> pa.Table:
+    return pa.table(
+        {
+            "key_group": pa.array(range(len(starts)), pa.int32()),
+            "window_start": pa.array(list(starts), kind),
+            "delay": pa.array([float("nan")] * len(starts)),
+            "name": ["ä" * 40] * len(starts),
+        }
+    )
+
+
+def test_there_are_statistics_of_few_columns_only() -> None:
+    described = statistics(rows(START))
+    assert set(described["minValues"]) == set(described["maxValues"]) == {"key_group", "window_start"}
+    assert described["numRecords"] == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([Decimal("1.50")]),
+        pa.array([date(2013, 1, 1)]),
+        pa.array([[1]]),
+        pa.array(["a"]),
+        pa.array([float("nan")]),
+        pa.array([datetime(2013, 1, 1)], pa.timestamp("us")),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_users_column_of_such_a_name_and_another_type_has_no_bounds(values: pa.Array) -> None:
+    described = statistics(pa.table({"window_start": values, "reopened": values}))
+    assert json.dumps(described) == '{"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}'
+
+
+def test_times_are_iso_text_and_the_upper_one_is_rounded_up() -> None:
+    described = statistics(rows(START + timedelta(microseconds=1999), START + timedelta(microseconds=1001)))
+    assert described["minValues"]["window_start"] == "2013-01-01T00:00:00.001Z"
+    assert described["maxValues"]["window_start"] == "2013-01-01T00:00:00.002Z"
+
+
+def test_nulls_are_counted_and_a_column_of_nulls_has_no_bounds() -> None:
+    described = statistics(rows(None, START))
+    assert described["nullCount"] == {"key_group": 0, "window_start": 1}
+    described = statistics(rows(None, None))
+    assert described["nullCount"]["window_start"] == 2
+    assert "window_start" not in described["minValues"]
+
+
+@pytest.mark.parametrize("year", [1, 1969, 9999])
+def test_times_far_from_1970_have_bounds_of_four_digit_years(year: int) -> None:
+    described = statistics(rows(datetime(year, 1, 1, tzinfo=UTC)))
+    assert described["minValues"]["window_start"] == f"{year:04d}-01-01T00:00:00.000Z"
+
+
+def test_a_window_that_ends_after_the_year_9999_has_no_bounds() -> None:
+    """No engine writes that year the same way, and a bound that is too low would hide the row."""
+    end = pa.table({"window_end": pa.array([253_402_300_800_000_000, 0], TIMESTAMP)})
+    described = statistics(end)
+    assert described == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"window_end": 0}}
+
+
+def test_readers_that_prune_by_the_statistics_lose_no_row(tmp_path: Path) -> None:
+    warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
+    starts = [START + timedelta(hours=hour, microseconds=1500) for hour in range(5)]
+    table = rows(*starts, None)
+    DeltaTable.create(path, Schema.from_arrow(table.schema))
+    for at in range(len(table)):
+        file = write_file(warehouse, path, "t", table.slice(at, 1))
+        assert file is not None
+        handle = DeltaTable(path)
+        handle.create_write_transaction(
+            [add_action(file)], "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    found = DeltaTable(path)
+    assert len(read_table(warehouse, found)) == 6
+    for at, start in enumerate(starts):
+        matching = found.to_pyarrow_dataset().to_table(
+            filter=pa.compute.field("window_start") == pa.scalar(start, TIMESTAMP)
+        )
+        assert matching["key_group"].to_pylist() == [at]
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    assert write_file(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", rows()) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_written_file_says_its_size_rows_and_statistics(tmp_path: Path) -> None:
+    warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
+    file = write_file(warehouse, path, "results-000001", rows(START, START))
+    assert file is not None
+    assert file.path.startswith("results-000001-")
+    assert file.rows == 2
+    assert json.loads(file.stats)["numRecords"] == 2
+    check_written(warehouse, path, [file])
+
+
+@pytest.mark.parametrize(
+    ("others", "without"),
+    [
+        ({"op": pa.array(["+", "+"])}, {"window_id"}),
+        ({"op": pa.array(["+", "+"]), "legs": pa.array([[1], [1]])}, set()),
+    ],
+    ids=["plain columns", "one that is nested"],
+)
+def test_hashes_are_written_without_a_dictionary(
+    tmp_path: Path, others: dict[str, pa.Array], without: set[str]
+) -> None:
+    table = pa.table({"window_id": pa.array([1, 2]), **others})
+    file = write_file(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", table)
+    assert file is not None
+    written = pq.ParquetFile(tmp_path / "t" / file.path)
+    group = written.metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if not column.has_dictionary_page} == without
+    assert written.read() == table
+
+
+def test_a_listed_file_that_is_missing_or_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
+    warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
+    file = write_file(warehouse, path, "t", rows(START))
+    assert file is not None
+    with pytest.raises(Refused, match=rf"{file.path} .* has {file.size} bytes, not {file.size + 1}"):
+        check_written(warehouse, path, [file.model_copy(update={"size": file.size + 1})])
+    with pytest.raises(Refused, match=r"gone\.parquet .* is missing"):
+        check_written(warehouse, path, [file, DataFile(path="gone.parquet", size=1, rows=1, stats="{}")])
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (pa.timestamp("ns", tz="UTC"), TIMESTAMP),
+        (pa.timestamp("ms", tz="Europe/Berlin"), TIMESTAMP),
+        (pa.timestamp("ns"), pa.timestamp("us")),
+        (pa.large_string(), pa.string()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.large_list(pa.large_string()), pa.list_(pa.string())),
+        (pa.struct([("t", pa.timestamp("s", tz="UTC"))]), pa.struct([("t", TIMESTAMP)])),
+        (pa.map_(pa.large_string(), pa.large_binary()), pa.map_(pa.string(), pa.binary())),
+        (pa.decimal128(10, 2), pa.decimal128(10, 2)),
+    ],
+)
+def test_a_type_that_spark_could_not_open_becomes_the_one_it_can(given: pa.DataType, kept: pa.DataType) -> None:
+    assert to_delta(given) == kept

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from tests.lake import DAY0, EVENTS, at
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.ledger.manifest import Reopening
+from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
+from tidegate.pipelines.ledger.tables.late_rows import is_meant
+from tidegate.windowing.time import to_millis
+
+
+def test_a_late_row_keeps_its_input_and_says_why(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("bob", at("10:00"), 7), watermark=at("12:01"))
+    (row,) = by_hand.rows("late").to_pylist()
+    assert (row["user"], row["at"], row["value"]) == ("bob", at("10:00"), 7)
+    assert (row["reason"], row["lateness_ms"], row["watermark"]) == ("late", 7_200_000, at("12:00"))
+    assert (row["window_start"], row["window_end"]) == (at("10:00"), at("10:30"))
+    assert (row["timeline"], row["epoch"], row["stale"]) == (1, 2, False)
+
+
+def test_columns_of_the_input_come_first_and_may_be_null() -> None:
+    strict = pa.schema([field.with_nullable(False) for field in EVENTS])
+    for table in (late, rejects):
+        leading = list(table.schema(strict))[: len(EVENTS)]
+        assert [field.name for field in leading] == EVENTS.names
+        assert all(field.nullable for field in leading)
+
+
+def test_an_input_column_that_is_named_like_one_of_ours_gets_a_prefix() -> None:
+    clashing = pa.schema([("epoch", pa.string()), ("watermark", pa.int64())])
+    assert late.schema(clashing).names[:2] == ["input_epoch", "input_watermark"]
+    assert rejects.schema(clashing).names[:2] == ["input_epoch", "watermark"]
+
+
+def test_every_column_that_counts_or_judges_is_explained() -> None:
+    for columns in (late.TRAILING, rejects.TRAILING, tuple(epochs.SCHEMA)):
+        assert all(field.metadata and field.metadata[b"comment"] for field in columns)
+
+
+def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:01"), 1), watermark=at("11:00"))
+    by_hand.epoch(("ann", at("10:10"), 1), ("ann", at("11:10"), 1), watermark=at("11:30"))
+    for row in by_hand.rows("epochs").to_pylist():
+        filtered = row["no_window"] + row["rejected"] + row["dropped"]
+        assert row["events_in"] == row["on_time"] + row["late"] + filtered
+    assert sum(by_hand.rows("epochs")["late"].to_pylist()) == len(by_hand.rows("late")) == 1
+
+
+@pytest.mark.parametrize(("names_of", "spans_in"), [(digests, "spans"), (key_hashes, "also")])
+def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key(
+    names_of: Callable[..., pa.Array], spans_in: str
+) -> None:
+    """An older tidegate named keys by their hashes."""
+    draw = random.Random(3)
+    users = [f"user{number}" for number in range(6)]
+    rows = [
+        {"user": draw.choice(users), "window_start": DAY0 + timedelta(minutes=draw.randrange(60)), "epoch": 1}
+        for _ in range(300)
+    ]
+    kinds = pa.schema([("user", pa.string()), ("window_start", TIMESTAMP), ("epoch", pa.int64())])
+    table = pa.Table.from_pylist([*rows, {"user": "user1", "window_start": None, "epoch": 1}], schema=kinds)
+    table = table.append_column("reopened", pa.nulls(len(table), pa.int64()))
+    table = table.append_column("stale", pa.repeat(pa.scalar(False), len(table)))
+    owners = dict(zip(table["user"].to_pylist(), names_of(table, ("user",)).to_pylist(), strict=True))
+    nobody = "7" if spans_in == "spans" else 7
+    minute, start = 60_000, to_millis(DAY0)
+    spans = tuple(
+        (owners.get(user, nobody), start + begin * minute, start + (begin + 5) * minute)
+        for user in ("user1", "user4", "nobody")
+        for begin in (10, 15, 40)
+    )
+    reopening = Reopening.model_validate({"epoch": 2, "start": 0, "end": 0, spans_in: spans})
+    expected = [
+        row["window_start"] is not None
+        and any(
+            owners[row["user"]] == owner and first <= to_millis(row["window_start"]) < last
+            for owner, first, last in spans
+        )
+        for row in table.to_pylist()
+    ]
+    assert is_meant(table, ("user",), reopening).to_pylist() == expected
+    assert 10 < sum(expected) < 100

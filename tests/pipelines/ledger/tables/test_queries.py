@@ -1,0 +1,197 @@
+"""The queries of views give in DuckDB what the functions give in memory, and go on doing so as the watermark moves.
+
+DuckDB's extension delta is not among the packages, so `delta_scan` is a macro over what deltalake reads, unless
+TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlglot
+from deltalake import write_deltalake
+from sqlglot import exp
+
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.ledger.tables.sessions import sessions_of
+from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.epochs import SCHEMA as EPOCHS
+from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.observe.reading.queries import DIALECTS, ResultQueries
+from tidegate.windowing import (
+    Accumulation,
+    Count,
+    CountTrigger,
+    Sum,
+    TumblingEventTimeWindows,
+    Windows,
+)
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import to_millis
+
+TOTALS = {"events": Count(), "total": Sum("value")}
+
+EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(Accumulation.ACCUMULATING, id="accumulating"),
+        pytest.param(Accumulation.RETRACTING, id="retracting", marks=pytest.mark.long),
+    ]
+)
+def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
+    return sessions_of(tmp_path / "it's here", request.param)
+
+
+accumulating = pytest.mark.parametrize("by_hand", [Accumulation.ACCUMULATING], indirect=True, ids=["accumulating"])
+
+
+def queries_of(by_hand: ByHand, dialect: str = "duckdb") -> ResultQueries:
+    table = DIALECTS[dialect].table or (lambda path: Path(path).name)
+    in_sql = {name: table(by_hand.tables.path(name)) for name in ("results", "epochs")}
+    columns = tuple(by_hand.rows("results").column_names)
+    return ResultQueries(in_sql["results"], in_sql["epochs"], ("user",), columns, dialect=DIALECTS[dialect])
+
+
+class Duck:
+    """A session of DuckDB with the tables of a pipeline, as `delta_scan` finds them when a query runs."""
+
+    def __init__(self, by_hand: ByHand) -> None:
+        self._by_hand = by_hand
+        self.session = duckdb.connect()
+        self._tell()
+        if EXTENSION:
+            self.session.execute(f"LOAD '{EXTENSION}'")
+        else:
+            self.session.execute("CREATE MACRO delta_scan(path) AS TABLE FROM query_table(path)")
+
+    def rows(self, query: str) -> pa.Table:
+        """The rows that a query has now."""
+        self._tell()
+        return self.session.execute(query).to_arrow_table()
+
+    def _tell(self) -> None:
+        for table in ("results", "epochs"):
+            rows = self._by_hand.rows(table)
+            self.session.register(table, rows)
+            if not EXTENSION:
+                self.session.register(self._by_hand.tables.path(table), rows)
+
+
+def same(found: pa.Table, expected: pa.Table) -> None:
+    assert found.column_names == expected.column_names
+    names = ["user", "window_id", "pane", "total", "epoch", "window_end", "final_at"]
+    kept = expected.select(names)
+    # DuckDB names the zone Etc/UTC.
+    assert sorted(map(repr, found.select(names).cast(kept.schema).to_pylist())) == sorted(map(repr, kept.to_pylist()))
+
+
+def final_of(by_hand: ByHand) -> pa.Table:
+    """The final windows, by the functions."""
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    return results.final(latest, by_hand.head().manifest.watermark)
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "standard"])
+def test_every_view_is_the_same_in_sql_and_in_memory(by_hand: ByHand, dialect: str) -> None:
+    queries, duck = queries_of(by_hand, dialect), Duck(by_hand)
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    assert 3 <= len(latest) < len(by_hand.rows("results"))
+    assert 1 <= len(final_of(by_hand)) < len(latest)
+    same(duck.rows(queries.of("latest")), latest)
+    same(duck.rows(queries.of("final")), final_of(by_hand))
+    same(duck.rows(queries.of("all")), by_hand.rows("results"))
+
+
+@accumulating
+def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(by_hand: ByHand) -> None:
+    duck = Duck(by_hand)
+    duck.session.execute(f"CREATE VIEW saved AS {queries_of(by_hand).of('final')}")
+    counts = [len(final_of(by_hand))]
+    before = by_hand.head()
+    for watermark in ("13:19", "14:10", "15:00"):
+        by_hand.epoch(("dan", at("13:20"), 9), watermark=at(watermark))
+        same(duck.rows("FROM saved"), final_of(by_hand))
+        counts.append(len(final_of(by_hand)))
+    assert counts[0] < counts[-1]
+    before_it = {view: duck.rows(queries_of(by_hand).of(view)) for view in ("final", "latest", "all")}
+    committed = by_hand.committed(by_hand.planned([("dan", at("13:30"), 1), ("eve", at("15:10"), 1)], at("19:00")))
+    same(duck.rows("FROM saved"), results.final(final_of(by_hand), to_millis(at("15:00"))))
+    publish_table(by_hand.tables, committed, "results")
+    for view, rows in before_it.items():
+        same(duck.rows(queries_of(by_hand).of(view)), rows)
+    publish(by_hand.tables, committed)
+    same(duck.rows("FROM saved"), final_of(by_hand))
+    restore(by_hand.tables, before, to_millis(at("20:00")), keep_stale=True)
+    same(duck.rows("FROM saved"), final_of(by_hand))
+    assert len(final_of(by_hand)) == counts[0]
+
+
+@accumulating
+def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(by_hand: ByHand) -> None:
+    """Neither is a TIMESTAMP: table epochs has null for both. Its old rows may be gone when event time ends."""
+    began = ByHand(by_hand.folder, session_pipeline(name="began"))
+    began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
+    unset = pa.nulls(1, EPOCHS.field("watermark").type)
+    rows = began.rows("epochs").set_column(7, EPOCHS.field("watermark"), unset)
+    write_deltalake(began.tables.path("epochs"), rows, mode="overwrite")
+    assert not len(Duck(began).rows(queries_of(began).of("final")))
+    newest = by_hand.rows("epochs").sort_by("epoch").slice(3, 1)
+    ended = newest.set_column(1, "epoch", pa.array([5])).set_column(7, EPOCHS.field("watermark"), unset)
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    for mode in ("append", "overwrite"):
+        write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode=mode)
+        same(Duck(by_hand).rows(queries_of(by_hand).of("final")), latest)
+
+
+def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_path: Path) -> None:
+    """Rows of older epochs, which had a watermark, may be gone from table epochs."""
+    hours = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), trigger=CountTrigger.of(1), aggregate=TOTALS)
+    made = ByHand(tmp_path, session_pipeline(compute=hours))
+    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:00"), 3), watermark=at("10:20"))
+    latest = results.latest(made.rows("results"), ("user",))
+    assert latest["timing"].to_pylist() == ["early", "early"]
+    ended = made.rows("epochs").set_column(7, EPOCHS.field("watermark"), pa.nulls(1, EPOCHS.field("watermark").type))
+    write_deltalake(made.tables.path("epochs"), ended, mode="overwrite")
+    same(Duck(made).rows(queries_of(made).of("final")), latest)
+
+
+@accumulating
+def test_every_column_is_quoted_for_engines_that_fold_the_case_of_other_names(by_hand: ByHand) -> None:
+    """A table has all its columns in one case: in Snowflake `pane` is another column than `"pane"`."""
+    queries = queries_of(by_hand, "standard")
+    for view in ("final", "latest", "all"):
+        tree = sqlglot.parse_one(queries.of(view), read="snowflake")
+        assert {column.name for column in tree.find_all(exp.Column) if not column.this.quoted} <= INVENTED
+
+
+INVENTED = {"tidegate_newest", "tidegate_watermark", "tidegate_watermarks"}
+"""Names that are no columns of a table."""
+
+
+@pytest.mark.parametrize("name", ["tidegate_newest", "Tidegate_Watermark", "tidegate_watermarks", "panes", "times"])
+def test_a_result_may_have_the_name_of_a_column_or_a_table_of_a_subquery(name: str) -> None:
+    schema = results.schema(KeySchema.of(user=pa.string()), pa.struct([(name, pa.int64()), (f"{name}_", pa.int64())]))
+    pane = {"user": "ann", "window_id": 1, "timing": "on_time", "op": "+", "final_at": at("11:00"), "timeline": 1}
+    panes = [pane | {"pane": number, "epoch": 1, "stale": False, name: 7 + number} for number in range(2)]
+    known = {"timeline": 1, "epoch": 1, "stale": False, "watermark": at("12:00")}
+    rows = {
+        "results": pa.Table.from_pylist(panes, schema=pa.schema([field.with_nullable(True) for field in schema])),
+        "epochs": pa.table({name: [value] for name, value in known.items()}),
+    }
+    session = duckdb.connect()
+    for table, held in rows.items():
+        session.register(table, held)
+    queries = ResultQueries("results", "epochs", ("user",), tuple(schema.names), dialect=DIALECTS["duckdb"])
+    for view, expected in (("all", [7, 8]), ("latest", [8]), ("final", [8])):
+        shown = session.execute(queries.of(view)).to_arrow_table()
+        assert shown.column_names == schema.names
+        assert sorted(shown[name].to_pylist()) == expected

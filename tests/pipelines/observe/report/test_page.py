@@ -1,0 +1,57 @@
+"""The contents of a run report, and the ways to ask for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.expectations.quality_lake import at, session_lake
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.page import render
+from tidegate.pipelines.observe.report.run import read_run
+from tidegate.pipelines.project.cli import run
+from tidegate.windowing.time import to_millis
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> PipelineTables:
+    return PipelineTables(warehouse_of(session_lake().write(tmp_path)), "sessions")
+
+
+def test_the_timeline_is_of_the_busiest_key_and_has_its_open_windows(tables: PipelineTables) -> None:
+    report = read_run(tables)
+    assert report.key == "a"
+    assert [(session.start, session.is_open) for session in report.timeline] == [
+        (to_millis(at("10:00")), False),
+        (to_millis(at("12:00")), False),
+        (to_millis(at("13:00")), True),
+    ]
+
+
+def test_open_windows_are_counted_for_each_key_group(tables: PipelineTables) -> None:
+    counts = read_run(tables).open_by_key_group
+    assert len(counts) == 128
+    assert sum(counts) == 1
+
+
+def test_a_run_that_was_never_checked_says_how_to_check_it(tables: PipelineTables) -> None:
+    page = render(read_run(tables))
+    assert "never checked" in page
+    assert "tidegate quality sessions --epoch 2" in page
+
+
+def test_the_command_writes_to_the_work_folder_and_tells_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = session_lake().write(tmp_path).pipelines["sessions"]
+    file = tmp_path / "tidegate.toml"
+    file.write_text(f'[pipelines.sessions]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
+    assert run(["report", "sessions", "--config", str(file), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert Path(told["file"]) == tmp_path / ".work" / "reports" / "sessions" / "epoch-000002.html"
+    assert Path(told["file"]).read_text().startswith("<!doctype html>")
+    assert run(["report", "sessions", "--config", str(file), "--key", "nobody"]) == 2
+    assert "no window of that key" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+"""A project of its own in a folder, and the command line run on it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.project.cli import run
+
+TOML = """
+warehouse = "warehouse"
+work = "work"
+engine = "local"
+
+[pipelines.sessions]
+object = "of_the_project:sessions"
+start = 2024-03-01
+"""
+
+SPARK_TOML = TOML.replace('engine = "local"', 'engine = "spark"')
+
+CODE = """
+from tests.lake import session_pipeline
+
+sessions = session_pipeline()
+"""
+
+
+@dataclass
+class Project:
+    """A project with the pipeline `sessions`, and what commands on it print."""
+
+    folder: Path
+    printed: pytest.CaptureFixture[str]
+
+    @classmethod
+    def make(cls, folder: Path, printed: pytest.CaptureFixture[str]) -> Project:
+        """Write tidegate.toml and the module with the pipeline."""
+        (folder / "tidegate.toml").write_text(TOML)
+        (folder / "of_the_project.py").write_text(CODE)
+        return cls(folder, printed)
+
+    def rewrite(self, pipeline: str) -> None:
+        """Another version of its code, by the expression that makes the pipeline."""
+        sys.modules.pop("of_the_project", None)
+        imports = "from datetime import timedelta\nfrom tests.lake import DeltaSource, session_pipeline\n"
+        code = f"{imports}sessions = {pipeline}\n"
+        (self.folder / "of_the_project.py").write_text(code)
+        for cache in (self.folder / "__pycache__").glob("of_the_project*"):
+            cache.unlink()
+
+    @property
+    def by_hand(self) -> ByHand:
+        """The project's pipeline, to make epochs of."""
+        return ByHand(self.folder)
+
+    def tidegate(self, *arguments: str) -> tuple[int, str]:
+        """Exit code of a command, and all that it printed."""
+        code = run([*arguments, "--config", str(self.folder / "tidegate.toml")])
+        told = self.printed.readouterr()
+        return code, told.out + told.err
+
+    def data(self, *arguments: str) -> Any:
+        """Return the JSON of a command that succeeds."""
+        code, told = self.tidegate(*arguments, "--json")
+        assert code == 0, told
+        return json.loads(told)

@@ -1,0 +1,184 @@
+"""Remedies that a refusal names after others changed rows of a published table: nothing is lost."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+
+import pytest
+from deltalake import write_deltalake
+
+from tests.expectations.broken import broken_by_rules
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.project.cli.project import Project
+from tests.recovery.hourly import NOW
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.storage.warehouse import active_files
+
+pytestmark = pytest.mark.recovery
+
+Step = Callable[[ByHand], object]
+_COMMAND = re.compile(r"`tidegate (restore sessions \S+?(?: --give-up-results)?)`")
+
+
+def hour(number: int) -> Step:
+    def epoch(by_hand: ByHand) -> None:
+        row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
+        by_hand.epoch(row, late, watermark=at(f"{number:02d}:00"))
+
+    return epoch
+
+
+def deleted(by_hand: ByHand) -> None:
+    by_hand.tables.open("results").delete("epoch = 2")
+
+
+def updated(by_hand: ByHand) -> None:
+    by_hand.tables.open("results").update(predicate="epoch = 2", updates={"total": "total + 1"})
+
+
+def added(by_hand: ByHand) -> None:
+    write_deltalake(by_hand.tables.path("results"), by_hand.rows("results")[:1], mode="append")
+
+
+def late_deleted(by_hand: ByHand) -> None:
+    by_hand.tables.open("late").delete("epoch = 2")
+
+
+def optimized(by_hand: ByHand) -> None:
+    by_hand.tables.open("results").optimize.compact()
+
+
+def compacted(by_hand: ByHand) -> None:
+    for table in PUBLISHED:
+        compact(by_hand.tables, table)
+
+
+def set_back(versions: int) -> Step:
+    def restored(by_hand: ByHand) -> None:
+        handle = by_hand.tables.open("results")
+        handle.restore(handle.version() - versions)
+
+    return restored
+
+
+def contents(by_hand: ByHand) -> dict[str, list[str]]:
+    """The rows of each table, but for when and in which process they came."""
+    gone = {"started_at", "run_id", "phases", "timeline", "epoch", "parent", "kind", "emitted_at"}
+    found = {}
+    for name in PUBLISHED[:-1]:
+        rows = by_hand.rows(name)
+        found[name] = sorted(map(str, rows.drop_columns([*gone & {*rows.column_names}]).to_pylist()))
+    return found
+
+
+def heed(project: Project, told: str) -> list[str]:
+    """Run the commands that messages name, until a command tells nothing of a change."""
+    run = []
+    for _ in range(4):
+        found = _COMMAND.search(told)
+        if found is None:
+            return run
+        run.append(found[1])
+        code, told = project.tidegate(*found[1].split())
+        assert code == 0, told
+        _, told = project.tidegate("optimize", "sessions")
+    raise AssertionError(f"the commands lead nowhere: {run}, {told}")
+
+
+@pytest.fixture
+def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    """Return the warnings since the last call."""
+
+    def texts() -> str:
+        text = "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+        caplog.clear()
+        return text
+
+    return texts
+
+
+def refused(by_hand: ByHand) -> None:
+    """An epoch commits its state, and is not published on top of the change."""
+    with pytest.raises(Refused, match="somebody else changed rows"):
+        hour(11)(by_hand)
+
+
+CHANGES = {
+    "deleted": [deleted],
+    "updated": [updated],
+    "added, merged": [added, compacted],
+    "late rows deleted": [late_deleted],
+    "deleted, an epoch": [deleted, refused],
+    "late rows deleted, an epoch, merged": [late_deleted, refused, compacted],
+    "deleted, set back on it": [deleted, added, set_back(1)],
+    "set back": [set_back(1)],
+    "set back twice": [set_back(1), set_back(3)],
+    "optimized, deleted, an epoch": [optimized, deleted, refused],
+}
+
+
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=CHANGES)
+def test_the_command_that_a_refusal_names_brings_every_row_back(
+    project: Project, steps: list[Step], warned: Callable[[], str]
+) -> None:
+    by_hand, untouched = project.by_hand, ByHand(project.folder / "untouched")
+    for number in (8, 9, 10):
+        hour(number)(by_hand)
+    for step in steps:
+        step(by_hand)
+    warned()
+    assert project.tidegate("results", "sessions")[0] == 0
+    if steps[0] is not late_deleted:
+        assert "was not made by tidegate" in warned(), "who reads is told, too"
+    code, told = project.tidegate("optimize", "sessions")
+    assert code == 3, told
+    assert heed(project, told) == ["restore sessions latest"]
+    for number in range(8, 11 + (refused in steps)):
+        hour(number)(untouched)
+    assert contents(by_hand) == contents(untouched)
+    hour(13)(by_hand)
+    hour(13)(untouched)
+    assert contents(by_hand) == contents(untouched)
+    assert broken_by_rules(pin(by_hand.tables, by_hand.pipeline)) == set()
+
+
+def test_what_nothing_brings_back_is_given_up_only_when_asked_for(project: Project, warned: Callable[[], str]) -> None:
+    by_hand = project.by_hand
+    for number in (8, 9, 10):
+        hour(number)(by_hand)
+    deleted(by_hand)
+    by_hand.tables.open("results").vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    warned()
+    project.tidegate("results", "sessions")
+    assert "Put the files back from a copy" in warned()
+    code, told = project.tidegate("restore", "sessions", "latest")
+    assert (code, "rows of table" in told) == (3, True), told
+    assert heed(project, told.rpartition("or go on")[2]) == ["restore sessions latest --give-up-results"]
+    hour(11)(by_hand)
+    assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [9, 10]
+
+
+def test_a_key_is_forgotten_after_the_rows_of_others_are_back(project: Project) -> None:
+    by_hand = project.by_hand
+    for number in (8, 9, 10):
+        hour(number)(by_hand)
+    late_deleted(by_hand)
+    with (
+        Lease(by_hand.tables, "forget", lambda: NOW),
+        pytest.raises(Refused, match="restore sessions latest") as told,
+    ):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+    assert heed(project, str(told.value)) == ["restore sessions latest"]
+    with Lease(by_hand.tables, "forget", lambda: NOW):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+    for table in ("results", "late", "state"):
+        assert "ann" not in by_hand.rows(table)["user"].to_pylist()
+        assert not any("ann" in str(file) for file in active_files(by_hand.tables.open(table)))

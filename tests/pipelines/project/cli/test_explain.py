@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.hand_made import HandMade, column
+from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.observe.inspect.explanation import explain
+from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger
+
+
+def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> None:
+    told = project.data("explain", "sessions")
+    assert told["operator"] == {
+        "name": "columnar",
+        "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may meet "
+        "are computed row by row",
+    }
+    assert [step["where"] for step in told["steps"]][:2] == ["driver", "Python task"]
+    assert any("columns value" in step["does"] for step in told["steps"])
+
+
+def test_it_says_by_which_ways_changed_rows_are_told(project: Project) -> None:
+    assert not any("change feed" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    project.rewrite(
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    )
+    (step,) = [step for step in project.data("explain", "sessions")["steps"] if "change feed" in step["does"]]
+    assert step["where"] == "driver"
+
+
+@pytest.mark.parametrize(
+    ("features", "where", "told"),
+    [
+        ([], "Python task", "read the files of events"),
+        (["deletionVectors", "columnMapping"], "Python task", "read the files of events"),
+        (["deletionVectors", "variantType"], "Spark", "the table has variantType"),
+    ],
+    ids=["plain", "features that Arrow reads", "another feature"],
+)
+def test_it_says_who_reads_the_source_as_it_is(project: Project, features: list[str], where: str, told: str) -> None:
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
+    HandMade(project.folder / "warehouse" / "events", columns, ["user"], features)
+    step = project.data("explain", "sessions")["steps"][1]
+    assert (step["where"], told in step["does"]) == (where, True), step
+    assert "does not exist" not in step["does"]
+
+
+@pytest.mark.parametrize(("where", "who"), [("", "tasks"), (", where='value > 0'", "Spark")], ids=["tasks", "Spark"])
+def test_a_column_that_the_source_does_not_have_is_refused_whoever_reads_it(
+    project: Project, where: str, who: str
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline(key=('usr',){where})")
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, "no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']" in told) == (3, True), who
+
+
+SQL = "columns={'double': 'value * 2', 'kind': %r}, where='double > 10'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (
+            "upper(user)",
+            [
+                ("Python task", "columns['double'] = value * 2: as Arrow compute, proven equal to Spark"),
+                ("Python task", "columns['kind'] = upper(user): as Arrow compute, proven equal to Spark"),
+                ("Python task", "where = double > 10: as Arrow compute, proven equal to Spark"),
+            ],
+        ),
+        (
+            "soundex(user)",
+            [
+                ("Spark", "columns['double'] = value * 2: the input's rows go through it anyway"),
+                ("Spark", "columns['kind'] = soundex(user): the function soundex is not proven"),
+                ("Spark", "where = double > 10: the input's rows go through it anyway"),
+            ],
+        ),
+    ],
+)
+def test_it_says_for_each_expression_who_evaluates_it_and_why(
+    project: Project, kind: str, expected: list[tuple[str, str]]
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({SQL % kind})")
+    told = project.data("explain", "sessions")["steps"]
+    assert [
+        (step["where"], step["does"]) for step in told if step["does"].startswith(("columns[", "where ="))
+    ] == expected
+    # The tasks read the files, whoever evaluates.
+    assert told[1]["where"] == "Python task"
+
+
+def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    assert project.data("explain", "sessions")["tables_of_panes"] == []
+    source = "__import__('tidegate').DeltaSource('sessions/results', timestamp='window_start')"
+    project.rewrite(f"session_pipeline(name='second', source={source}, columns={{'value': 'total'}})")
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(toml.read_text().replace("[pipelines.sessions]", "[pipelines.second]"))
+    code, told = project.tidegate("explain", "second")
+    assert code == 0
+    assert "source sessions/results has a row for each pane of a window" in told
+    assert project.data("explain", "second")["tables_of_panes"] == ["sessions/results"]
+
+
+CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct')"
+
+
+def test_a_source_whose_changes_are_corrected_has_a_step_more(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    assert not any("changed rows" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    project.rewrite(f"session_pipeline({CORRECTING})")
+    assert "if versions of events changed rows" in project.data("explain", "sessions")["steps"][1]["does"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", "sessions"),
+        ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02", "--dry-run"),
+    ],
+    ids=["explain", "dry run"],
+)
+def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_starts(
+    project: Project, command: tuple[str, ...]
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({CORRECTING}, columns={{'part': 'value / cast(1000.0 as decimal(5,1))'}})")
+    code, told = project.tidegate(*command)
+    assert (code, "can't correct changes of source events: columns['part']" in told) == (3, True), told
+
+
+@pytest.mark.parametrize("changing", ["rand()", "now()", "uuid()", "current_date"])
+@pytest.mark.parametrize("more", ["", ", source=DeltaSource('events', timestamp='at', reader='spark')"])
+def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
+    project: Project, changing: str, more: str
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    (project.folder / "of_the_project.py").write_text(
+        "from tests.lake import session_pipeline\n"
+        "from tidegate import DeltaSource\n"
+        f"sessions = session_pipeline(columns={{'drawn': '{changing}'}}{more})\n"
+    )
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, "columns['drawn'] of pipeline 'sessions'" in told, "another value each time" in told) == (
+        3,
+        True,
+        True,
+    ), told
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (
+            "where='valeu > 3'",
+            "where of pipeline 'sessions': 'valeu > 3' names no column 'valeu'; did you mean 'value'?",
+        ),
+        ("where='soundex(usr) = 1'", "names no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']"),
+        (
+            "where='(value > 3'",
+            "where of pipeline 'sessions': '(value > 3' can't be parsed as an expression of Spark SQL",
+        ),
+        ("where='value >'", "can't be parsed"),
+        (
+            "columns={'more': 'valeu + 1'}",
+            "columns['more'] of pipeline 'sessions': 'valeu + 1' names no column 'valeu'",
+        ),
+        ("columns={'a': 'b + 1', 'b': 'value'}", "columns['a'] of pipeline 'sessions': 'b + 1' names no column 'b'"),
+        (
+            "where='soundx(user) = 1'",
+            "calls the function 'soundx', which Spark does not have; did you mean 'soundex'?",
+        ),
+        ("columns={'a': 'upper(nosuch_thing(user))'}", "calls the function 'nosuch_thing', which Spark does not have"),
+        (
+            "where='value + 1'",
+            "'value + 1' has a condition of type bigint, and a condition is true or false: compare it",
+        ),
+        ("where='value and at is null'", "has a condition of type bigint"),
+        ("where='at > 5'", "compares timestamp with int: give a time, such as timestamp '2024-03-01'"),
+        ("columns={'a': '(value > 3) + 1'}", "does arithmetic with a boolean"),
+    ],
+    ids=str,
+)
+def test_an_expression_that_no_run_can_evaluate_is_refused(
+    project: Project, options: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A session of other tests may know functions of its own.
+    monkeypatch.setattr("tidegate.pipelines.engine.spark.jvm.is_running", lambda: False)
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({options})")
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, fault in " ".join(told.split())) == (3, True), told
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "soundex(USER) = 'x' and more > 1",
+        "exists(array(1, value), x -> x > 1)",
+        "timestampadd(MONTH, 1, at) > at and extract(year from at) > 2000",
+        "order > 3",
+        "current_user = 'ann'",
+        "mask(user, lowerChar => 'q') = 'q'",
+        "map(value) is null",
+    ],
+)
+def test_an_expression_that_only_spark_knows_is_left_to_it(project: Project, where: str) -> None:
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("order", "long")]
+    HandMade(project.folder / "warehouse" / "events", columns)
+    project.rewrite(f"session_pipeline(columns={{'more': 'value'}}, where={where!r})")
+    assert project.tidegate("explain", "sessions")[0] == 0
+
+
+def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shards(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    for name in ("events", "payments"):
+        write_deltalake(project.folder / "warehouse" / name, rows)
+    (project.folder / "of_the_project.py").write_text(
+        "from tests.lake import session_pipeline\n"
+        "from tidegate import DeltaSource, Input, IntervalJoin\n"
+        "right = Input(source=DeltaSource('payments', timestamp='at'), where='value > 2')\n"
+        "sessions = session_pipeline(where='value > 1', right=right, compute=IntervalJoin.between(-5, 5))\n"
+    )
+    steps = [step["does"].split(":")[0] for step in project.data("explain", "sessions")["steps"]]
+    assert steps[1:6] == [
+        "read the files of events",
+        "where = value > 1",
+        "read the files of payments",
+        "right.where = value > 2",
+        "few rows",
+    ]
+
+
+def test_people_read_it_as_a_table(project: Project) -> None:
+    code, told = project.tidegate("explain", "sessions")
+    assert code == 0
+    assert "sessions runs through the columnar operator" in told
+
+
+def test_a_source_that_is_not_there_is_said_first(project: Project) -> None:
+    missing = str(project.folder / "warehouse" / "events")
+    assert project.data("explain", "sessions")["missing_tables"] == [missing]
+    told = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert told.startswith(f"no column is checked yet: source table {missing} does not exist: create it")
+
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(missing, rows)
+    assert project.data("explain", "sessions")["missing_tables"] == []
+    assert "does not exist" not in project.tidegate("explain", "sessions")[1]
+
+
+def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
+    pipeline = hourly_pipeline()
+    counted = replace(pipeline, compute=replace(pipeline.compute, trigger=CountTrigger.of(3)))
+    explanation = explain(counted)
+    assert explanation.operator.name == "row"
+    assert explanation.operator.reason == "trigger CountTrigger(max_count=3) has no array form"
+    assert "CountTrigger" in explanation.order
+
+
+def steps(pipeline: Pipeline, where: str) -> list[str]:
+    """Return the texts of a pipeline's steps in one place."""
+    return [step.does for step in explain(pipeline).steps if step.where == where]
+
+
+def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
+    assert steps(hourly_pipeline(parallelism=4), "Python task") == [
+        (
+            "read the files of events: key user, time at, columns value; the table does not exist yet: "
+            "Spark will read it if it has a feature or a type of Delta that only Spark reads"
+        ),
+        (
+            "few rows: every shard reads them, on one machine once for all, and keeps those of its key group, "
+            "pmod(xxhash64(key), 128); many rows: the reading task packs them by it, and Spark moves the packs: 4 "
+            "shards, or more if a shard would get over 2,500,000 rows or 768 MiB"
+        ),
+        "fetch all columns of late rows from their file",
+        "set aside rows with an unusable time or a null key (table rejects)",
+        "read the state rows of the shard's key groups",
+        "sort by key and window; one group for each pane: on time, or late by its commit",
+        "reduce each group: events, total; merge the groups of a window in order",
+        "write Parquet files of results, late and state; of state only where the shard changed",
+    ]
+    assert steps(hourly_pipeline(), "Spark") == []
+
+
+def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
+    source = DeltaSource("events", timestamp="at", reader="spark")
+    pipeline = hourly_pipeline(where="value > 3", null_keys="keep", source=source)
+    assert steps(pipeline, "Spark") == [
+        "scan events: key user, time at, columns value, where value > 3 (the source says reader='spark')",
+        "keep all columns of rows that may be late",
+    ]
+    assert steps(pipeline, "Python task")[:3] == [
+        (
+            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more "
+            "if a shard would get over 2,500,000 rows or 768 MiB"
+        ),
+        "set aside rows with an unusable time (table rejects)",
+        "read the state rows of the shard's key groups",
+    ]
+
+
+def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
+    pipeline = hourly_pipeline()
+    early = replace(pipeline, compute=replace(pipeline.compute, trigger=ContinuousEventTimeTrigger(60_000)))
+    operator = explain(early).operator
+    assert operator.name == "columnar"
+    assert "a backfill in event order is computed row by row" in operator.reason
+    assert steps(early, "Python task")[-4:-1] == [
+        "sort by key and window; one group for each commit, on time or late",
+        "reduce each group: events, total; merge the groups of a window in order, up to each firing",
+        "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
+    ]
+
+
+@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
+def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object) -> None:
+    assert explain(make()).order.startswith("the result depends on the set of a window's elements")  # type: ignore[operator]
+
+
+def test_it_starts_no_jvm(project: Project) -> None:
+    code = (
+        "import sys; from tidegate.pipelines.project.cli import run; "
+        f"code = run(['explain', 'sessions', '--config', {str(project.folder / 'tidegate.toml')!r}]); "
+        "import pyspark; sys.exit(code or int(pyspark.SparkContext._gateway is not None))"
+    )
+    root = Path(__file__).parents[3]
+    ran = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:
+    (note,) = project.data("explain", "sessions")["notes"]
+    assert "from the first run of sessions__stream on, each later backfill run is refused (exit code 3)" in note
+    assert "catchup = true lets Airflow backfill" in " ".join(project.tidegate("explain", "sessions")[1].split())
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(f"{toml.read_text()}catchup = false\n")
+    assert project.data("explain", "sessions")["notes"] == []
+
+
+def test_a_column_of_microseconds_is_made_a_time_as_the_message_says(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "micros": [1_709_287_200_000_000], "value": [1]})
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    delta = "__import__('tidegate').DeltaSource"
+    project.rewrite(f"session_pipeline(source={delta}('events', timestamp='micros', unit='us'))")
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, "columns={'at': 'timestamp_micros(COLUMN)'}" in told) == (2, True), told
+    derived = "columns={'at': 'timestamp_micros(micros)'}"
+    project.rewrite(f"session_pipeline(source={delta}('events', timestamp='at'), {derived})")
+    assert project.tidegate("explain", "sessions")[0] == 0
+
+
+def test_of_many_columns_a_message_lists_the_first(project: Project) -> None:
+    rows = pa.table({**{f"c{number:02}": [1] for number in range(49)}, "usr": ["ann"], "at": [at("10:00")]})
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    told = project.tidegate("explain", "sessions")[1]
+    assert "'c10', 'c11' and 39 more" in " ".join(told.split())

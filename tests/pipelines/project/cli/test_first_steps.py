@@ -1,0 +1,74 @@
+"""The first commands in a new project: no pipeline named, no source yet, no run yet. Each message names the way on."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.lake import at
+from tests.pipelines.project.cli.project import Project
+
+DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
+
+
+@pytest.mark.parametrize(
+    "command", [("results",), ("why", "--key", "ann"), ("snapshot", "list"), ("savepoint", "create")], ids=" ".join
+)
+def test_a_command_without_its_pipeline_lists_those_of_the_project(project: Project, command: tuple[str, ...]) -> None:
+    code, told = project.tidegate(*command)
+    assert code == 2
+    assert told == (
+        f"tidegate: Missing argument 'PIPELINE'. Give a pipeline: {project.folder / 'tidegate.toml'} has sessions\n"
+    )
+
+
+def test_a_command_without_its_pipeline_says_why_none_can_be_listed(project: Project) -> None:
+    (project.folder / "tidegate.toml").write_text('warehouse = "warehouse"\n')
+    assert "has no pipeline; add one as [pipelines.NAME]" in project.tidegate("results")[1]
+    (project.folder / "tidegate.toml").write_text('warehaus = "warehouse"\n')
+    code, told = project.tidegate("results")
+    assert (code, "Missing argument 'PIPELINE'" in told, "did you mean warehouse?" in told) == (2, True, True), told
+    (project.folder / "tidegate.toml").unlink()
+    code, told = project.tidegate("results")
+    assert (code, f"can't be listed: there is no {project.folder / 'tidegate.toml'}" in told) == (2, True), told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("backfill", "sessions", *DAY, "--dry-run"),
+        ("backfill", "sessions", *DAY),
+        ("backfill", "sessions", "--order", "arrival"),
+        ("stream", "sessions", "--available-now"),
+    ],
+    ids=" ".join,
+)
+def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
+    project: Project, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("tidegate.pipelines.run.driver.engine_of", lambda *given: pytest.fail("Spark starts"))
+    code, told = project.tidegate(*command)
+    assert (code, f"source table {project.folder}/warehouse/events does not exist" in told) == (3, True), told
+    assert "or `warehouse` in tidegate.toml" in told
+
+
+def test_a_dry_run_refuses_a_source_without_a_column_that_the_pipeline_names(project: Project) -> None:
+    write_deltalake(str(project.folder / "warehouse" / "events"), pa.table({"at": [at("10:00")], "value": [1]}))
+    code, told = project.tidegate("backfill", "sessions", *DAY, "--dry-run")
+    assert (code, "has no column 'user'" in told) == (3, True), told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("snapshot", "list"), ("savepoint", "list"), ("runs",), ("late", "summary"), ("optimize",), ("results",)],
+    ids=" ".join,
+)
+def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
+    project: Project, command: tuple[str, ...]
+) -> None:
+    """A list is empty and no error, so it ends with 0; people read the reason all the same."""
+    code, told = project.tidegate(*command, "sessions")
+    assert code == (3 if command == ("results",) else 0)
+    assert f"has no snapshot yet in warehouse {project.folder}/warehouse: first run" in " ".join(told.split())
+    assert "correct `warehouse` in tidegate.toml" in " ".join(told.split())

@@ -1,0 +1,104 @@
+"""`tidegate forget`: files beside the tables lose the key, and copies that may still have it are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from tests.key_search import files_with
+from tests.lake import at
+from tests.pipelines.project.cli.project import TOML, Project
+
+KEY = "Zebulon 'Q' <77>"
+
+
+@pytest.fixture
+def lived_in(project: Project) -> Project:
+    (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
+    project.by_hand.epoch((KEY, at("08:00"), 1), ("ann", at("08:00"), 1), watermark=at("08:00"))
+    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("12:00"))
+    return project
+
+
+def work(project: Project) -> Path:
+    return project.folder / "work"
+
+
+def text(name: str, content: str) -> Callable[[Path], None]:
+    def plant(work: Path) -> None:
+        file = work / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        long_ago = time.time() - 3600
+        os.utime(file, (long_ago, long_ago))
+
+    return plant
+
+
+ALARM = json.dumps({"pipeline": "sessions", "message": f"failed: [user {KEY}]"})
+KINDS = {
+    "a run report": text("reports/sessions/epoch-000001.html", f"<p>{escape(KEY)}</p>"),
+    "Data Docs": text("quality/sessions/check-000001-a.html", f"<p>{escape(KEY)}</p>"),
+    "the list of Data Docs": text("quality/sessions/checks.json", json.dumps([KEY])),
+    "rows that a killed check left": text("quality/sessions/parts-1/rows.arrow", KEY),
+    "the log of a run": text("runs/sessions__quality/manual/check/1/log.txt", f"broken by {KEY}"),
+    "the result of a run": text("runs/sessions__quality/manual/check/1/result.json", json.dumps({"key": KEY})),
+    "the log of a run in a DAG of one's own": text("runs/nightly/manual/check/1/log.txt", f"broken by {KEY}"),
+    "an alarm": text("alarms.jsonl", f"{ALARM}\n"),
+    "an older alarm": text("alarms.1.jsonl", f"{ALARM}\n"),
+    "the log of a Spark that has ended": text("logs/spark-99999999.log", f"Caused by: {KEY}"),
+    "a checkpoint of an older version": text("checkpoints/sessions-1/rows", KEY),
+}
+
+
+@pytest.mark.parametrize("rows", [True, False], ids=["with rows", "alone"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_key_goes_from_each_kind_of_file(lived_in: Project, kind: str, rows: bool) -> None:
+    if not rows:
+        lived_in.data("forget", "sessions", KEY, "--yes")
+        lived_in.by_hand.epoch(("ann", at("14:00"), 1), watermark=at("15:00"))
+        lived_in.data("vacuum", "sessions", "--snapshots", "1", "--days", "0")
+    KINDS[kind](work(lived_in))
+    assert files_with(KEY, work(lived_in)), "the search does not find the key in this kind of file"
+    told = lived_in.data("forget", "sessions", KEY, "--yes")
+    assert (told["epoch"] is not None) == rows
+    assert files_with(KEY, lived_in.folder) == []
+
+
+def test_files_of_others_stay(lived_in: Project) -> None:
+    folder = work(lived_in)
+    others = json.dumps({"pipeline": "others", "message": f"failed: [user {KEY}]"})
+    ours = json.dumps({"pipeline": "sessions", "message": "the disk is full"})
+    text("alarms.jsonl", f"{others}\n{ALARM}\n{ours}\n")(folder)
+    text("reports/others/epoch-000001.html", "page")(folder)
+    text("runs/others__quality/manual/check/1/log.txt", "log")(folder)
+    text("runs/sessions__by_day__quality/manual/check/1/log.txt", "log")(folder)
+    text("runs/nightly/manual/check/1/log.txt", "log")(folder)
+    text("runs/sessions__quality/now/check/1/alive", "")(folder)
+    os.utime(folder / "runs/sessions__quality/now/check/1/alive")
+    lived_in.data("forget", "sessions", KEY, "--yes")
+    assert (folder / "alarms.jsonl").read_text() == f"{others}\n{ours}\n"
+    assert (folder / "reports/others/epoch-000001.html").exists()
+    for dag in ("others__quality", "sessions__by_day__quality", "nightly"):
+        assert (folder / f"runs/{dag}/manual/check/1/log.txt").exists()
+    assert (folder / "runs/sessions__quality/now/check/1/alive").exists(), "a run at work"
+
+
+def test_savepoints_and_backups_are_named(lived_in: Project) -> None:
+    lived_in.data("savepoint", "create", "sessions", "before")
+    lived_in.data("backup", "create", "sessions", "--name", "first")
+    assert files_with(KEY, lived_in.folder / "elsewhere")
+    code, told = lived_in.tidegate("forget", "sessions", KEY, "--yes")
+    assert (code, "the savepoints stay, and don't have the key any more: before" in told) == (0, True), told
+    assert "backup first was made before and may have the key: `tidegate backup delete sessions first`" in told
+    data = lived_in.data("forget", "sessions", KEY, "--yes")
+    assert (data["savepoints"], data["backups"]) == (["before"], ["first"])
+    # The remedy that the message names.
+    assert lived_in.tidegate("backup", "delete", "sessions", "first")[0] == 0
+    assert files_with(KEY, lived_in.folder) == []

@@ -1,0 +1,236 @@
+"""Commands that only look: runs, why, late summary. And stop, which only asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.lake import Clock, at, session_pipeline
+from tests.pipelines.by_hand import ByHand, HandPlan
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.epoch.event_times import CommitStep
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import PartitionWatermark
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
+
+
+def test_runs_shows_what_went_in_and_came_out_of_each_epoch(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
+    by_hand.epoch(("bob", at("10:00"), 1), ("cem", at("11:30"), 1), watermark=at("11:30"))
+    runs = project.data("runs", "sessions")
+    assert [(run["epoch"], run["events_in"], run["late"], run["open_windows"]) for run in runs] == [
+        (2, 2, 1, 1),
+        (1, 1, 0, 0),
+    ]
+    assert len(project.data("runs", "sessions", "--limit", "1")) == 1
+    code, told = project.tidegate("runs", "sessions")
+    assert (code, "2024-03-01 11:30:00" in told) == (0, True)
+
+
+def test_a_pipeline_that_never_ran_has_no_runs_and_no_late_rows(project: Project) -> None:
+    assert project.data("runs", "sessions") == []
+    assert project.data("late", "summary", "sessions") == {"pipeline": "sessions", "rows": 0, "open": 0, "groups": []}
+
+
+def test_late_rows_are_counted_by_reason_with_how_late_they_were(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    late = [(f"user{minutes}", at("12:00") - timedelta(minutes=minutes), 1) for minutes in range(31, 131)]
+    by_hand.epoch(*late, watermark=at("12:01"))
+    told = project.data("late", "summary", "sessions")
+    (group,) = told["groups"]
+    assert (told["rows"], group["reason"], group["rows"], group["windows"]) == (100, "late", 100, 100)
+    assert (group["median"], group["p95"], group["largest"]) == (81 * 60_000, 126 * 60_000, 130 * 60_000)
+    _, shown = project.tidegate("late", "summary", "sessions")
+    assert ("1.35 h" in shown, "2.17 h" in shown) == (True, True), "for people, in hours"
+    by_user = project.data("late", "summary", "sessions", "--by", "user")["groups"]
+    assert len(by_user) == 100
+    assert sum(group["rows"] for group in by_user) == 100
+
+
+def test_late_rows_behind_the_end_of_input_are_no_length_of_time_late(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    plan = project.by_hand.planned([], at("12:30"))
+    ended = HandPlan(replace(plan.plan, steps=(CommitStep(plan.plan.clock, MAX_TIMESTAMP),)), ())
+    publish(project.by_hand.tables, project.by_hand.committed(ended))
+    late = project.by_hand.planned([("bob", at("14:00"), 1)], at("15:00"))
+    late = HandPlan(replace(late.plan, steps=ended.plan.steps), late.rows)
+    publish(project.by_hand.tables, project.by_hand.committed(late))
+    code, shown = project.tidegate("late", "summary", "sessions")
+    assert (code, "after the end of input" in " ".join(shown.split())) == (0, True)
+
+
+def test_late_rows_of_old_epochs_are_removed_and_still_counted(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("bob", at("10:00"), 1), ("cem", at("10:00"), 2), watermark=at("12:00"))
+    assert project.data("late", "prune", "sessions", "--days", "36500") == {
+        "pipeline": "sessions",
+        "removed": {"late": 0, "rejects": 0},
+    }
+    code, told = project.tidegate("late", "prune", "sessions", "--days", "1")
+    assert (code, told.strip()) == (0, "2 rows of late removed, 0 rows of rejects removed")
+    assert project.data("late", "summary", "sessions")["rows"] == 0
+    assert [(run["kind"], run["late"]) for run in project.data("runs", "sessions")] == [
+        ("prune", 0),
+        ("stream", 2),
+        ("stream", 0),
+    ]
+
+
+def test_late_rows_can_be_counted_only_by_columns_there_are(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("bob", at("10:00"), 1), watermark=at("12:00"))
+    code, told = project.tidegate("late", "summary", "sessions", "--by", "usr")
+    assert (code, "no column 'usr'; the columns are user, at, value" in told) == (2, True)
+
+
+def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(project: Project) -> None:
+    quiet = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05")))
+    lively = PartitionWatermark(watermark=to_millis(at("12:00")), last_commit=to_millis(at("12:05")))
+    idle = PartitionWatermark(watermark=to_millis(at("09:00")), idle=True)
+    project.by_hand.epoch(
+        ("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"JFK": lively, "LGA": quiet, "EWR": idle}
+    )
+    told = project.data("why", "sessions")
+    assert [(partition["name"], partition["holds"]) for partition in told["partitions"]] == [
+        ("LGA", True),
+        ("JFK", False),
+        ("EWR", False),
+    ]
+    (window,) = told["windows"]
+    assert window["missing"] == 90 * 60_000 - 1
+    assert "the watermark must reach 2024-03-01 11:29:59.999" in window["reason"]
+    assert "source partition 'LGA' holds it back at 2024-03-01 10:00" in window["reason"]
+    code, text = project.tidegate("why", "sessions")
+    assert (code, "idle: the watermark does not wait for it" in text) == (0, True)
+    assert "holds the watermark back by 2 h, until its next event; no idleness is declared" in text
+
+
+def test_why_tells_when_a_quiet_partition_will_be_idle_and_when_the_next_timer_is_due(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text(
+        "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
+        "from windowing import WatermarkStrategy\n"
+        "strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=10))\n"
+        "sessions = session_pipeline(watermark=strategy)\n"
+    )
+    quiet = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05")))
+    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": quiet})
+    told = project.data("why", "sessions")
+    assert told["partitions"][0]["idle_from"] == to_millis(at("10:15")) + 1
+    assert told["next_timers"] == {"event": to_millis(at("11:30")) - 1, "processing": None}
+    assert told["watermark_lag_ms"] == project.by_hand.head().manifest.watermark_lag
+    _, text = project.tidegate("why", "sessions")
+    assert "until 2024-03-01 10:15" in text
+
+
+def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("ann", at("10:00"), 2), ("bob", at("10:00"), 2), watermark=at("12:00"))
+    assert project.data("why", "sessions", "--key", "ann")["late_rows"] == 1
+    _, text = project.tidegate("why", "sessions", "--key", "ann")
+    assert ": `tidegate late reopen sessions` adds them to their windows" in text
+
+
+def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("ann", at("10:00"), 2), watermark=at("12:00"))
+    project.rewrite(
+        "session_pipeline(compute=__import__('windowing').Windows(__import__('windowing').EventTimeSessionWindows."
+        "with_gap(1_800_000), __import__('windowing').CountTrigger.of(2), aggregate={'events': "
+        "__import__('windowing').Count(), 'total': __import__('windowing').Sum('value')}))"
+    )
+    _, text = project.tidegate("why", "sessions", "--key", "ann")
+    assert "1; they can't be reopened (`tidegate late reopen sessions` gives the reason)" in text
+    code, reason = project.tidegate("late", "reopen", "sessions")
+    assert (code, "trigger CountTrigger" in reason) == (3, True), reason
+
+
+def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:00"), 1), watermark=at("11:00"))
+    by_hand.epoch(("ann", at("12:00"), 1), ("bob", at("12:10"), 1), watermark=at("12:00"))
+    told = project.data("why", "sessions", "--key", "ann")
+    assert [window["key"] for window in told["windows"]] == [{"user": "ann"}]
+    assert told["last_fired"] == "2024-03-01 10:00:00 to 10:30:00, pane 0 (on_time), in epoch 1"
+    assert project.data("why", "sessions", "--key", "nobody")["windows"] == []
+    code, text = project.tidegate("why", "sessions", "--key", "ann", "--key", "JFK")
+    assert (code, "the key has 1 column(s), user" in text) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("why", "sessions"), ("late", "reopen", "sessions")], ids=" ".join)
+def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project, command: tuple[str, ...]) -> None:
+    project.rewrite("session_pipeline(key=('value',))")
+    by_hand = ByHand(project.folder, session_pipeline(key=("value",)))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    code, told = project.tidegate(*command, "--key", "abc")
+    assert code == 2
+    assert told == (
+        "tidegate: 'abc' is not a value of key column 'value', which has type bigint: give a whole number of 64 bits, "
+        "such as 42\n"
+    )
+
+
+def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> None:
+    project.by_hand.epoch(
+        ("ann", at("23:50"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
+    )
+    (window,) = project.data("why", "sessions")["windows"]
+    assert "the run of the next interval does that, from 2024-03-02 00:00" in window["reason"]
+
+
+def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
+    idle = PartitionWatermark(watermark=to_millis(at("10:00")), idle=True)
+    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": idle})
+    (window,) = project.data("why", "sessions")["windows"]
+    assert "every source partition is idle" in window["reason"]
+
+
+def test_nothing_holds_event_time_back_after_the_end_of_input(project: Project) -> None:
+    source = PartitionWatermark(watermark=to_millis(at("10:00")))
+    plan = project.by_hand.planned([("ann", at("11:00"), 1)], at("12:00"), partitions={"": source})
+    ended = HandPlan(replace(plan.plan, steps=(CommitStep(plan.plan.clock, MAX_TIMESTAMP),)), ())
+    publish(project.by_hand.tables, project.by_hand.committed(ended))
+    assert [partition["holds"] for partition in project.data("why", "sessions")["partitions"]] == [False]
+    assert "holds the watermark back" not in project.tidegate("why", "sessions")[1]
+
+
+def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text(
+        "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
+        "sessions = session_pipeline(allowed_lateness=timedelta(hours=2))\n"
+    )
+    by_hand = project.by_hand
+    by_hand.pipeline = session_pipeline(allowed_lateness=timedelta(hours=2))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
+    (window,) = project.data("why", "sessions")["windows"]
+    assert (window["fired"], window["lateness_left"]) == (1, 90 * 60_000 - 1)
+    assert "it has fired, and accepts late elements until the watermark is 2024-03-01 12:29:59.999" in window["reason"]
+
+
+def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project) -> None:
+    code, told = project.tidegate("stop", "sessions")
+    assert (code, "no driver is at work on pipeline 'sessions'" in told) == (3, True)
+    with Lease(project.by_hand.tables, "stream", Clock()) as lease:
+        code, told = project.tidegate("stop", "sessions", "--patience", "0")
+        assert (code, "(stream) was asked to stop, but its epoch did not end" in told) == (4, True)
+        assert "(stream) to stop after its present epoch" in told
+        assert lease.stop_requested
+
+
+def test_results_are_shown_in_a_zone_with_the_local_date(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("23:30"), 1), watermark=at("23:30", 1))
+    (row,) = project.data("results", "sessions", "--local", "Europe/Berlin")
+    assert (row["window_start"], row["window_date"]) == ("2024-03-02T00:30:00+01:00", "2024-03-02")
+    code, told = project.tidegate("results", "sessions", "--local", "Europe/Berlin")
+    assert (code, "window (Europe/Berlin)" in told, "window_date" in told) == (0, True, True), told
+    assert "window_date" not in project.data("results", "sessions")[0]
+    assert "unknown zone 'Mars'" in project.tidegate("results", "sessions", "--local", "Mars")[1]
+    assert project.tidegate("results", "sessions", "--local", "UTC", "--sql")[0] == 2

@@ -1,0 +1,71 @@
+"""Every command that a message or a page of the code names in backticks exists, and so do its options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tidegate.pipelines.project.cli import cli
+
+ROOT = Path(__file__).parents[3]
+_VALUE = "VALUE"
+_COMMAND = re.compile(r"`tidegate ([^`]+)`")
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module as they would be with values in them."""
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else _VALUE for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield re.sub(r"\{\w+\}", _VALUE, node.value)
+
+
+def named() -> list[tuple[str, str]]:
+    """Return the files and the commands that they name."""
+    return sorted(
+        {
+            (str(file.relative_to(ROOT)), " ".join(command.split()))
+            for room in ("pipelines", "expectations")
+            for file in sorted((ROOT / room).rglob("*.py"))
+            for text in texts(ast.parse(file.read_text()))
+            for command in _COMMAND.findall(text)
+        }
+    )
+
+
+def missing(command: str) -> list[str]:
+    """Return the words of a command that are neither a command nor an option of it."""
+    found: click.Command = cli
+    words = command.split()
+    context = click.Context(cli)
+    while words and isinstance(found, click.Group):
+        inner = found.get_command(context, words[0])
+        if inner is None:
+            return [words[0]]
+        found, words = inner, words[1:]
+    # A command may have one of its own under a word that is an argument elsewhere, as `quality acknowledge`.
+    found = found.make_context(command, list(words), resilient_parsing=True).command
+    options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return sorted(given - options - {"--help"})
+
+
+@pytest.mark.parametrize(("file", "command"), named())
+def test_a_command_that_a_message_names_exists_with_its_options(file: str, command: str) -> None:
+    if _VALUE in command.split()[:1] or "NAME" in command.split()[:1]:
+        return
+    assert missing(command) == [], f"{file}: tidegate {command}"
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    assert missing("restor p latest") == ["restor"]
+    assert missing("restore p latest --give-up") == ["--give-up"]
+    assert missing("quality acknowledge p --reasons x") == ["--reasons"]
+    assert len(named()) > 60

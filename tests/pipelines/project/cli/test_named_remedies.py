@@ -1,0 +1,135 @@
+"""Commands that a message names as the remedy, run in the situation of the message: `stop`, `unlock`, `backfill`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake import Clock, Lake, at
+from tests.pipelines.project.cli.project import Project
+from tests.pipelines.test_lease import held_by
+from tests.waiting import PATIENCE_SECONDS, wait_until
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import LEASE, Lease
+
+HOUR = 3_600_000
+NOW = ("stream", "sessions", "--available-now")
+DAYS = [("--start", f"2024-03-0{day}", "--end", f"2024-03-0{day + 1}") for day in (1, 2)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two days of rows."""
+    lake = Lake(tmp_path)
+    for day in (0, 1):
+        lake.append(("ann", at("08:00", day), 1), ("ann", at("12:00", day), 10))
+    return lake
+
+
+@pytest.fixture
+def project(project_without_jvm: Project, lake: Lake) -> Project:
+    """The project over these rows."""
+    return project_without_jvm
+
+
+def heeded(project: Project, told: str, verb: str) -> str:
+    """Run the command of a verb that a message names, with the values that a placeholder stands for; what it prints."""
+    named = re.search(rf"`tidegate ({verb}\b[^`]*)`", " ".join(told.split()))
+    assert named is not None, told
+    code, said = project.tidegate(*shlex.split(named[1]))
+    assert code == 0, said
+    return said
+
+
+def refused(project: Project, exit_code: int, *arguments: str) -> str:
+    code, told = project.tidegate(*arguments)
+    assert code == exit_code, told
+    return told
+
+
+def totals(project: Project, view: str = "latest") -> dict[str, int]:
+    rows = project.data("results", "sessions", "--view", view, "--limit", "0")
+    return {row["window_start"][:16]: row["total"] for row in rows}
+
+
+def test_unlock_takes_the_lease_of_a_driver_that_died_elsewhere(project: Project) -> None:
+    clock = Clock(system_clock() + HOUR)
+    held_by(project.by_hand.tables, clock, host="elsewhere")
+    told = refused(project, 4, *NOW)
+    assert "elsewhere" in told
+    heeded(project, told, "unlock")
+    project.data(*NOW)
+    assert totals(project)
+
+
+def test_unlock_removes_a_lease_that_is_not_readable(project: Project) -> None:
+    project.data(*NOW)
+    tables = project.by_hand.tables
+    newest = max(Path(tables.path(LEASE), "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    told = refused(project, 3, *NOW)
+    heeded(project, told, "unlock")
+    project.data(*NOW)
+
+
+@pytest.mark.parametrize(("command", "exit_code"), [(NOW, 4), (("unlock", "sessions"), 3)], ids=["stream", "unlock"])
+def test_stop_ends_the_driver_that_a_command_meets(project: Project, command: tuple[str, ...], exit_code: int) -> None:
+    taken = threading.Event()
+
+    def drive() -> None:
+        with Lease(project.by_hand.tables, "stream", system_clock) as lease:
+            taken.set()
+            wait_until(lambda: lease.stop_requested, "the request to stop")
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    assert taken.wait(PATIENCE_SECONDS)
+    told = refused(project, exit_code, *command)
+    heeded(project, told, "stop")
+    driver.join()
+    project.data(*NOW)
+    assert totals(project)
+
+
+@pytest.mark.parametrize("verb", ["stream", "backfill"])
+def test_what_a_command_before_the_first_run_names_is_the_first_run(project: Project, verb: str) -> None:
+    told = refused(project, 3, "results", "sessions")
+    if verb == "backfill":
+        assert "`tidegate backfill sessions` with --start and --end" in " ".join(told.split())
+        project.data("backfill", "sessions", *DAYS[0])
+    else:
+        heeded(project, told, verb)
+    assert totals(project)
+
+
+@pytest.mark.parametrize("next_command", [NOW, ("backfill", "sessions", "--end-of-input")], ids=["stream", "end"])
+def test_stale_intervals_run_again_by_the_command_that_the_refusal_names(
+    project: Project, lake: Lake, next_command: tuple[str, ...]
+) -> None:
+    for day in DAYS:
+        project.data("backfill", "sessions", *day)
+    lake.append(("ann", at("09:00"), 100))
+    project.data("backfill", "sessions", *DAYS[0])
+    told = refused(project, 3, *next_command)
+    heeded(project, told, "backfill")
+    project.data(*next_command)
+    expected = {"2024-03-01T08:00": 1, "2024-03-01T09:00": 100, "2024-03-01T12:00": 10, "2024-03-02T08:00": 1}
+    assert {**expected, "2024-03-02T12:00": 10} == totals(project)
+
+
+def test_everything_is_run_again_with_new_code_after_rows_changed(project: Project, lake: Lake) -> None:
+    made = "session_pipeline({}source=DeltaSource('events', timestamp='at', changes='correct'))"
+    project.rewrite(made.format(""))
+    for day in DAYS:
+        project.data("backfill", "sessions", *day)
+    DeltaTable(lake.path("events")).update({"value": "value + 5"}, predicate="value = 10")
+    project.data("backfill", "sessions", "--start", "2024-03-03", "--end", "2024-03-04")
+    project.rewrite(made.format("gap=timedelta(hours=5), "))
+    told = refused(project, 3, "backfill", "sessions", *DAYS[1], "--again")
+    heeded(project, told, "backfill")
+    assert totals(project) == {"2024-03-01T08:00": 16, "2024-03-02T08:00": 16}

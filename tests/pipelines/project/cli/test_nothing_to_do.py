@@ -1,0 +1,98 @@
+"""A command that finds nothing to do answers without Spark; one that finds work starts it once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lake import Lake, at
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.engine.spark import session
+from tidegate.pipelines.errors import UsageError
+
+STREAM = ("stream", "sessions", "--available-now")
+DAY = ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
+PIPELINES = {
+    "plain": "session_pipeline()",
+    "with SQL": "session_pipeline(where='value > 0')",
+    "corrects": (
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    ),
+}
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the sessions that commands would start; the first of a command ends it."""
+    names: list[str] = []
+
+    def start(config: object, name: str) -> None:
+        names.append(name)
+        raise UsageError("Spark would start")
+
+    monkeypatch.setattr(session, "start_session", start)
+    # The settings of this environment's Spark don't count, nor does a session of other tests.
+    monkeypatch.setattr("tidegate.pipelines.engine.spark.jvm.is_running", lambda: False)
+    return names
+
+
+def on_spark(project: Project) -> None:
+    """From here on, commands run on Spark."""
+    file = project.folder / "tidegate.toml"
+    file.write_text(file.read_text().replace('engine = "local"', 'engine = "spark"'))
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=list(PIPELINES))
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (STREAM, STREAM),
+        (STREAM, (*STREAM, "--restore", "latest")),
+        ((*STREAM, "--end-of-input"), (*STREAM, "--end-of-input")),
+        (STREAM, ("late", "reopen", "sessions")),
+        (STREAM, ("late", "reopen", "sessions", "--key", "bob")),
+        (STREAM, ("restore", "sessions", "latest")),
+        (DAY, DAY),
+        (DAY, (*DAY, "--and-following")),
+        ((*DAY, "--end-of-input"), ("backfill", "sessions", "--end-of-input")),
+        (DAY, ("late", "reopen", "sessions")),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_without_work_no_session_starts(
+    project: Project, tmp_path: Path, starts: list[str], pipeline: str, first: tuple[str, ...], again: tuple[str, ...]
+) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("10:00"), 1), ("bob", at("14:00"), 1))
+    project.rewrite(pipeline)
+    project.data(*first)
+    runs = project.data("runs", "sessions")
+    on_spark(project)
+    project.data(*again)
+    assert (starts, project.data("runs", "sessions")) == ([], runs)
+
+
+def test_what_came_since_starts_one(project: Project, tmp_path: Path, starts: list[str]) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("10:00"), 1))
+    project.data(*STREAM)
+    lake.append(("bob", at("14:00"), 1))
+    on_spark(project)
+    code, told = project.tidegate(*STREAM)
+    assert (code, "Spark would start" in told, len(starts)) == (2, True, 1)
+
+
+def test_settings_from_other_places_are_asked_of_a_session(
+    project: Project, tmp_path: Path, starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("10:00"), 1))
+    project.rewrite(PIPELINES["with SQL"])
+    project.data(*STREAM)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    on_spark(project)
+    project.tidegate(*STREAM)
+    assert len(starts) == 1

@@ -1,0 +1,126 @@
+"""`tidegate rename`: the steps before it, and its refusals, whose remedies work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.lake import at
+from tests.pipelines.project.cli.project import TOML, Project
+from tidegate.pipelines.ledger.backups.renamed import copy_tables
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+
+OLD, NEW = "sessions", "visits"
+RENAME = ("rename", OLD, NEW)
+
+
+@pytest.fixture
+def begun(project: Project) -> Project:
+    """A project with an epoch, and names that are changed already."""
+    project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
+    edit(project)
+    return project
+
+
+def edit(project: Project) -> None:
+    (project.folder / "tidegate.toml").write_text(TOML.replace("[pipelines.sessions]", "[pipelines.visits]"))
+    project.rewrite("session_pipeline(name='visits')")
+
+
+def folder(project: Project, name: str) -> Path:
+    return project.folder / "warehouse" / name
+
+
+def refused(project: Project, code: int, words: str, *command: str) -> None:
+    before = folder(project, OLD).exists()
+    found, told = project.tidegate(*(command or RENAME))
+    assert (found, words in told) == (code, True), told
+    assert folder(project, OLD).exists() == before
+
+
+def test_code_and_file_are_renamed_first(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
+    refused(project, 2, "still has [pipelines.sessions]: first change")
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(TOML.replace("[pipelines.sessions]", "[pipelines.others]"))
+    refused(project, 2, "has no [pipelines.visits]: first change")
+    toml.write_text(TOML.replace("[pipelines.sessions]", "[pipelines.visits]"))
+    refused(project, 2, "is still named 'sessions'. First give it name='visits' in the code")
+    edit(project)
+    done = project.data(*RENAME)
+    assert (done["pipeline"], done["old"], done["epoch"]) == (NEW, OLD, 1)
+    assert [each["epoch"] for each in project.data("snapshot", "list", NEW)] == [1]
+    refused(project, 2, "was it renamed already?")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (NEW, NEW, "give two names"),
+        ("../elsewhere", NEW, "pipeline name '../elsewhere'"),
+        (OLD, "a/b", "pipeline name 'a/b'"),
+        ("nobody", NEW, "there are no tables of pipeline 'nobody'"),
+    ],
+)
+def test_names_are_checked(begun: Project, old: str, new: str, words: str) -> None:
+    refused(begun, 2, words, "rename", old, new)
+    assert not folder(begun, "nobody").exists()
+
+
+def test_a_pipeline_that_runs_is_not_renamed(begun: Project) -> None:
+    for name, words in ((OLD, "end the run by Ctrl-C"), (NEW, "is being driven by")):
+        with Lease(replace(begun.by_hand.tables, pipeline=name), "stream", system_clock):
+            refused(begun, 4, words)
+    assert begun.tidegate(*RENAME)[0] == 0
+
+
+@pytest.mark.parametrize("left", ["state", "results", "savepoints/kept", "other"])
+def test_a_name_that_has_tables_is_refused_until_they_are_removed(begun: Project, left: str) -> None:
+    shutil.copytree(folder(begun, OLD) / "epochs", folder(begun, NEW) / left)
+    refused(begun, 3, "pipeline 'visits' exists")
+    shutil.rmtree(folder(begun, NEW))
+    assert begun.tidegate(*RENAME)[0] == 0
+
+
+def test_a_pipeline_that_went_on_after_it_was_copied_loses_nothing(begun: Project) -> None:
+    old = begun.by_hand.tables
+    new = replace(old, pipeline=NEW)
+    copy_tables(old, new)
+    begun.by_hand.epoch(("ann", at("09:00"), 2), watermark=at("09:30"))
+    refused(begun, 3, "was run after it had been copied")
+    shutil.rmtree(folder(begun, NEW))
+    assert begun.data(*RENAME)["epoch"] == 2
+
+
+def test_a_copy_of_another_pipeline_is_finished_first(begun: Project) -> None:
+    old = begun.by_hand.tables
+    copy_tables(old, replace(old, pipeline=NEW))
+    shutil.copytree(folder(begun, OLD), folder(begun, "others"))
+    refused(begun, 3, "first run `tidegate rename sessions visits`", "rename", "others", NEW)
+    assert begun.tidegate(*RENAME)[0] == 0
+
+
+def test_a_damaged_table_is_not_renamed_and_nothing_is_removed(begun: Project) -> None:
+    lost = next(iter((folder(begun, OLD) / "epochs").glob("*.parquet")))
+    content = lost.read_bytes()
+    lost.unlink()
+    refused(begun, 3, "can't be copied, and nothing was removed")
+    lost.write_bytes(content)
+    assert begun.tidegate(*RENAME)[0] == 0
+
+
+def test_runs_of_another_pipeline_whose_name_begins_the_same_stay(begun: Project) -> None:
+    ours, theirs = (
+        begun.folder / f"work/runs/{name}__quality/manual/check/1/log.txt" for name in (OLD, f"{OLD}__by_day")
+    )
+    for log in (ours, theirs):
+        log.parent.mkdir(parents=True)
+        log.write_text("log")
+        os.utime(log, (0, 0))
+    assert begun.data(*RENAME)["files"] == 1
+    assert (ours.exists(), theirs.exists()) == (False, True)

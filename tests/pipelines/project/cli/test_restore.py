@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from tests.lake import EVENTS, Clock, at
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.project.stream import has_left
+
+
+def hours(project: Project, *numbers: int) -> None:
+    for number in numbers:
+        moment = at(f"{number:02d}:00")
+        project.by_hand.epoch(("ann", moment, number), watermark=moment)
+
+
+def test_a_savepoint_is_made_listed_restored_and_deleted(project: Project) -> None:
+    hours(project, 8, 9)
+    made = project.data("savepoint", "create", "sessions", "release-1")
+    assert (made["epoch"], Path(made["path"]).is_dir()) == (2, True)
+    hours(project, 10)
+    listed = project.data("savepoint", "list", "sessions")
+    assert [(entry["name"], entry["epoch"]) for entry in listed] == [("release-1", 2)]
+    restored = project.data("restore", "sessions", "savepoint:release-1")
+    assert (restored["epoch"], restored["parent"], restored["kind"]) == (4, 2, "restore")
+    assert project.data("savepoint", "delete", "sessions", "release-1")["deleted"] == "release-1"
+    assert project.data("savepoint", "list", "sessions") == []
+
+
+def test_a_savepoint_that_is_asked_for_again_counts_as_made_if_it_is_of_the_same_snapshot(project: Project) -> None:
+    hours(project, 8)
+    command = ("savepoint", "create", "sessions", "release-1", "--if-missing")
+    made = project.data(*command)
+    assert project.data(*command) == made
+    hours(project, 9)
+    code, told = project.tidegate(*command)
+    assert (code, "'release-1' of sessions exists" in told) == (2, True), "it would be another snapshot"
+
+
+def test_an_older_snapshot_is_saved_by_its_epoch(project: Project) -> None:
+    hours(project, 8, 9)
+    assert project.data("savepoint", "create", "sessions", "first", "--of", "1")["epoch"] == 1
+    code, told = project.tidegate("savepoint", "create", "sessions", "second", "--of", "7")
+    assert (code, "one of the epochs 1, 2" in told) == (2, True)
+
+
+def test_a_published_table_that_was_set_back_is_put_back_by_the_command_that_the_refusal_names(
+    project: Project,
+) -> None:
+    hours(project, 8, 9, 10, 11)
+    before = project.data("results", "sessions", "--view", "all")
+    table = project.by_hand.tables.open("results")
+    table.restore(table.version() - 1)
+    code, told = project.tidegate("vacuum", "sessions")
+    assert (code, "tidegate restore sessions latest" in told) == (3, True), told
+    code, told = project.tidegate("restore", "sessions", "latest")
+    assert (code, "results was put back to version 3" in told) == (0, True), told
+    assert project.data("results", "sessions", "--view", "all") == before
+    assert project.tidegate("vacuum", "sessions")[0] == 0
+
+
+def cut_at_a_line(project: Project, table: str) -> None:
+    entry = max(Path(project.by_hand.tables.path(table), "_delta_log").glob("*.json"))
+    entry.write_bytes(b"".join(entry.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def back_by_hand(project: Project, table: str) -> None:
+    handle = project.by_hand.tables.open(table)
+    handle.restore(handle.version() - 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "damage"), [("results", back_by_hand), ("state", back_by_hand), ("state", cut_at_a_line)]
+)
+def test_no_savepoint_and_no_backup_is_made_of_tables_that_lack_something(
+    project: Project, table: str, damage: Callable[[Project, str], None]
+) -> None:
+    """A backup of them would count as the newest, and `--keep` would remove good ones."""
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(f'backups = "elsewhere"\n{toml.read_text()}')
+    hours(project, 8, 9, 10, 11)
+    damage(project, table)
+    copies = (("savepoint", "create", "sessions", "kept"), ("backup", "create", "sessions", "--keep", "1"))
+    for command in copies:
+        code, told = project.tidegate(*command)
+        assert code == 3, told
+        (remedy,) = {*re.findall(r"`(tidegate restore sessions \w+)`", told)}
+    assert project.tidegate(*remedy.split()[1:])[0] == 0
+    for command in copies:
+        assert project.tidegate(*command)[0] == 0
+
+
+def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
+    hours(project, 8)
+    for command in ("create", "delete"):
+        code, told = project.tidegate("savepoint", command, "sessions", "../up")
+        assert (code, "use a letter" in told) == (2, True)
+    code, told = project.tidegate("savepoint", "delete", "sessions", "none")
+    assert (code, "no savepoint 'none'" in told) == (2, True)
+
+
+def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    code, told = project.tidegate("restore", "sessions", "1")
+    assert code == 0
+    assert "is back at the snapshot of epoch 1, now epoch 4 on timeline 2; watermark 2024-03-01 08:00" in told
+    assert [run["epoch"] for run in project.data("runs", "sessions")] == [4, 1]
+
+
+def test_a_stream_that_is_tried_again_goes_on_from_what_its_first_try_restored(project: Project) -> None:
+    tables = project.by_hand.tables
+    assert not has_left(read_snapshot(tables), 0), "a savepoint may be the first that a pipeline has"
+    hours(project, 8, 9, 10)
+    assert not has_left(read_snapshot(tables), 1)
+    project.data("restore", "sessions", "1")
+    assert has_left(read_snapshot(tables), 1)
+    assert not has_left(read_snapshot(tables), None), "by hand, each restore is meant"
+
+
+def test_restoring_the_newest_snapshot_is_nothing(project: Project) -> None:
+    hours(project, 8)
+    code, told = project.tidegate("restore", "sessions", "latest")
+    assert (code, "nothing to do" in told) == (0, True)
+
+
+def test_stale_results_are_kept_on_demand(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    project.data("restore", "sessions", "1", "--keep-stale")
+    assert [row["stale"] for row in project.data("results", "sessions", "--view", "all")] == [True, True]
+    assert [run["epoch"] for run in project.data("runs", "sessions", "--stale")] == [4, 3, 2, 1]
+
+
+def test_a_diff_shows_what_came_went_and_changed(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:10"), 1), watermark=at("10:00"))
+    by_hand.epoch(("bob", at("10:20"), 5), ("cem", at("10:40"), 1), watermark=at("10:35"))
+    told = project.data("snapshot", "diff", "sessions", "1")
+    assert told["counts"] == {"windows": {"came": 1, "went": 1, "changed": 1}, "timers": {"came": 2, "went": 2}}
+    assert told["changed"][0]["after"]["acc_total"] == 6
+    code, text = project.tidegate("snapshot", "diff", "sessions", "1", "2")
+    assert code == 0
+    assert "total 1 -> 6" in text
+    assert "1 came, 1 went, 1 changed" in text
+
+
+def test_a_diff_shows_a_missing_value_as_sql_does(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), None), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("10:05"), 5), watermark=at("10:05"))
+    assert "total null -> 5" in project.tidegate("snapshot", "diff", "sessions", "1", "2")[1]
+
+
+def test_code_that_can_go_on_is_told_from_code_that_can_not(project: Project) -> None:
+    hours(project, 8)
+    source = project.by_hand.warehouse.path("events")
+    write_deltalake(source, EVENTS.empty_table())
+    assert project.data("snapshot", "check", "sessions")["same_code"]
+    project.rewrite("session_pipeline(gap=timedelta(minutes=5))")
+    told = project.data("snapshot", "check", "sessions")
+    assert (told["compatible"], told["same_code"]) == (True, False)
+    project.rewrite("session_pipeline(max_parallelism=64)")
+    code, text = project.tidegate("snapshot", "check", "sessions", "--json")
+    assert code == 3
+    assert "max_parallelism is 128 in the snapshot and 64 in the code" in json.loads(text)["message"]
+
+
+def test_checksums_tell_equal_key_groups(project: Project) -> None:
+    hours(project, 8)
+    project.data("savepoint", "create", "sessions", "same")
+    one = project.data("snapshot", "show", "sessions", "--checksums")["key_groups"]
+    assert one == project.data("snapshot", "show", "sessions", "savepoint:same", "--checksums")["key_groups"]
+    assert len(one[0]["checksum"]) == 16
+
+
+def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Project) -> None:
+    hours(project, *range(8, 14))
+    assert project.data("vacuum", "sessions")["snapshots"] == []
+    would = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0", "--dry-run")
+    assert would["snapshots"] == [4, 3, 2, 1]
+    done = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0")
+    assert (done["snapshots"], done["size"]) == (would["snapshots"], would["size"])
+    assert [entry["epoch"] for entry in project.data("snapshot", "list", "sessions")] == [6, 5]
+    code, told = project.tidegate("vacuum", "sessions", "--snapshots", "1", "--days", "0")
+    assert "snapshots that can no longer be restored: 1 (5)" in told
+    code, told = project.tidegate("vacuum", "sessions", "--snapshots", "0")
+    assert (code, "give 1 or more" in told) == (2, True)
+
+
+def test_optimize_puts_small_files_together(project: Project) -> None:
+    hours(project, *range(8, 14))
+    told = project.data("optimize", "sessions")
+    assert told["files"]["results"] == {"before": 5, "after": 1}
+    assert told["files"]["epochs"] == {"before": 6, "after": 1}
+    assert len(project.data("results", "sessions", "--view", "all")) == 5
+
+
+def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours(project, 8, 9)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert project.tidegate("forget", "sessions", "ann")[0] == 130
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, why = project.tidegate("forget", "sessions", "ann")
+    assert (code, "give --yes" in why) == (2, True), why
+    assert len(project.data("results", "sessions", "--view", "all")) == 1
+    told = project.data("forget", "sessions", "ann", "--yes")
+    assert told["rows"] == {"results": 1, "late": 0, "rejects": 0, "state": 1}
+    assert project.data("results", "sessions", "--view", "all") == []
+    assert [run["kind"] for run in project.data("runs", "sessions")] == ["forget", "stream", "stream"]
+
+
+def test_the_list_says_what_comes_back_in_part_and_a_restore_gives_the_rest_up_on_request(project: Project) -> None:
+    hours(project, *range(8, 15))
+    project.data("restore", "sessions", "1")
+    project.data("vacuum", "sessions", "--snapshots", "3", "--days", "0")
+    listed = project.data("snapshot", "list", "sessions")
+    assert [(entry["epoch"], entry["results"]) for entry in listed] == [(8, True), (7, False), (6, False)]
+    assert "in part" in project.tidegate("snapshot", "list", "sessions")[1]
+    code, told = project.tidegate("restore", "sessions", "6")
+    assert (code, "`tidegate restore sessions 6 --give-up-results`" in told) == (3, True), told
+    code, told = project.tidegate("restore", "sessions", "6", "--give-up-results")
+    assert (code, "given up: " in told, "is back at the snapshot of epoch 6" in told) == (0, True, True), told
+
+
+def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    entry = Path(project.by_hand.tables.path("results"), "_delta_log", f"{2:020d}.json")
+    entry.write_bytes(entry.read_bytes()[:300])
+    code, told = project.tidegate("results", "sessions")
+    assert (code, "`tidegate restore sessions latest`" in told) == (3, True), told
+    told_data = project.data("restore", "sessions", "latest")
+    assert entry.name in told_data["set_aside"][0]
+    assert len(project.data("results", "sessions", "--view", "all")) == 2
+
+
+def test_a_lost_table_is_made_anew_with_the_columns_of_the_pipeline(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    write_deltalake(project.by_hand.warehouse.path("events"), EVENTS.empty_table())
+    shutil.rmtree(project.by_hand.tables.path("results"))
+    code, told = project.tidegate("vacuum", "sessions")
+    assert (code, "results is gone" in told) == (3, True), told
+    given_up = project.data("restore", "sessions", "latest", "--give-up-results")["given_up"]
+    assert "results is gone, with all its rows" in given_up[0]
+    hours(project, 11)
+    assert len(project.data("results", "sessions", "--view", "all")) == 1
+
+
+def test_unlock_says_whom_it_takes_the_lease_from(project: Project) -> None:
+    hours(project, 8)
+    assert project.tidegate("unlock", "sessions")[0] == 3
+    lease = Lease(project.by_hand.tables, "stream", Clock(2**42))
+    lease.row = replace(lease.row, host="elsewhere", process=7)
+    lease.renew()
+    code, told = project.tidegate("vacuum", "sessions")
+    assert (code, "`tidegate unlock sessions`" in told) == (4, True), told
+    assert "process 7 on elsewhere (stream)" in project.data("unlock", "sessions")["taken_from"]
+    assert project.tidegate("vacuum", "sessions")[0] == 0

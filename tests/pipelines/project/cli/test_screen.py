@@ -1,0 +1,106 @@
+"""Commands show people's data unchanged, and the lag of a watermark in a unit that fits."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import click
+import pytest
+
+from tests.lake import at
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.project.cli.screen import Screen, with_screen
+from tidegate.pipelines.project.runs import lag
+
+KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("results", "sessions", "--view", "latest"),
+        ("snapshot", "show", "sessions"),
+        ("snapshot", "diff", "sessions", "1", "2"),
+        ("late", "summary", "sessions", "--by", "user"),
+        ("why", "sessions"),
+    ],
+    ids=" ".join,
+)
+def test_keys_that_look_like_markup_are_shown_as_they_are(project: Project, command: tuple[str, ...]) -> None:
+    late = [(key, at("10:00"), 1) for key in KEYS]
+    project.by_hand.epoch(*late, watermark=at("12:00"))
+    project.by_hand.epoch(*late, *((key, at("12:00"), 1) for key in KEYS), watermark=at("12:10"))
+    code, told = project.tidegate(*command)
+    assert code == 0, told
+    assert [key for key in KEYS if key not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("millis", "shown"),
+    [
+        (None, "-"),
+        (7_400, "7.4 s"),
+        (-7_400, "-7.4 s"),
+        (3_600_000 * 25, "1.04 d"),
+        (86_400_000 * 5_066, "5,066 d"),
+    ],
+)
+def test_a_lag_is_shown_in_units_that_people_read(millis: int | None, shown: str) -> None:
+    assert lag(millis) == shown
+
+
+def test_the_interval_of_a_backfill_has_no_lag_for_its_age_says_nothing(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    days = (at("00:00", 1), at("00:00", 2))
+    planned = project.by_hand.planned((("ann", at("10:00", 1), 1),), days[1], kind="backfill", interval=days)
+    from tidegate.pipelines.ledger.snapshots.publish import publish
+
+    publish(project.by_hand.tables, project.by_hand.committed(planned))
+    _, told = project.tidegate("runs", "sessions")
+    backfill, stream = (line.split() for line in told.splitlines() if line.strip()[:1] in "12")
+    clock = project.by_hand.head().manifest.processing_time
+    assert "-" in backfill
+    assert "-" not in stream
+    assert clock
+
+
+def test_numbers_of_results_stand_at_the_right_and_texts_at_the_left(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 5), ("bob", at("10:00"), 12_000), watermark=at("12:00"))
+    _, told = project.tidegate("results", "sessions")
+    _, heads, *rows = [line.rstrip() for line in told.splitlines()]
+    assert heads.endswith("events  total")
+    assert {(row[:3], row[-6:]) for row in rows} == {("ann", "     5"), ("bob", " 12000")}
+
+
+@pytest.mark.parametrize(("key", "is_asked"), [("ann", False), ("Ann", True)])
+def test_forgetting_a_key_that_no_row_held_asks_for_its_spelling(project: Project, key: str, is_asked: bool) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
+    code, told = project.tidegate("forget", "sessions", key, "--yes")
+    assert (code, f"no row has the key {key}: check that it is spelt as in the data" in told) == (0, is_asked), told
+
+
+def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) -> None:
+    """The second run can't know that the first came to its end, so it removes the files of older snapshots again."""
+    project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
+    project.tidegate("forget", "sessions", "ann", "--yes")
+    _, told = project.tidegate("forget", "sessions", "ann", "--yes")
+    assert "erased by epoch 3 of sessions" in told
+    assert "no row had the key ann any more, but an older snapshot or file may have had it" in told
+    assert "spelt" not in told
+
+
+def test_json_is_one_document_that_every_parser_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has no NaN and no infinity, and what a module of the project prints is no part of the document."""
+
+    @click.command()
+    @with_screen
+    def command(screen: Screen) -> None:
+        print("a suite is imported")
+        screen.show({"mean": math.nan, "range": [-math.inf, math.inf, 0.1], "name": "NaN"})
+
+    command.main(["--json"], standalone_mode=False)
+    printed = capsys.readouterr()
+    assert printed.err == "a suite is imported\n"
+    shown = json.loads(printed.out, parse_constant=pytest.fail)
+    assert shown == {"mean": "NaN", "range": ["-Infinity", "Infinity", 0.1], "name": "NaN"}

@@ -1,0 +1,204 @@
+"""`tidegate stream` as a command: where it starts, and what it says of each epoch. Its engine is Python here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake import Lake, at
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease, read_lease
+from tidegate.pipelines.run import work_folder
+
+NOW = ("stream", "sessions", "--available-now")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The project's source: a session at each full hour."""
+    lake = Lake(tmp_path)
+    for hour in (8, 9, 10):
+        lake.append(("ann", at(f"{hour:02d}:00"), hour))
+    return lake
+
+
+@pytest.fixture
+def streaming(project_without_jvm: Project, lake: Lake) -> Project:
+    """The project, whose streams run without a JVM, and its source."""
+    return project_without_jvm
+
+
+def totals(project: Project) -> list[int]:
+    return sorted(row["total"] for row in project.data("results", "sessions"))
+
+
+def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: Project) -> None:
+    code, told = streaming.tidegate(*NOW, "--max-files-per-epoch", "1")
+    assert code == 0
+    first, second, third, *_, last = [line for line in told.splitlines() if line]
+    assert first.startswith("epoch 1: 1 in, 0 late, 0 fired, 1 open, watermark 2024-03-01 06:59:59.999, lag ")
+    assert first.endswith(" s")
+    assert second.startswith("epoch 2: 1 in, 0 late, 0 fired, 2 open, watermark 2024-03-01 07:59:59.999, lag ")
+    assert third.startswith("epoch 3: 1 in, 0 late, 1 fired, 2 open, watermark 2024-03-01 08:59:59.999, lag ")
+    assert last == "sessions: ended after a whole epoch"
+
+
+def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, lake: Lake) -> None:
+    streaming.rewrite(
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    )
+    assert " gone " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
+    DeltaTable(lake.path("events")).delete("value = 8")
+    _, told = streaming.tidegate(*NOW)
+    corrected = next(line for line in told.splitlines() if "gone" in line)
+    assert "1 gone (1 from windows), 0 came (0 filtered), 1 retracted, 0 fired, 2 open, " in corrected
+    _, told = streaming.tidegate("runs", "sessions")
+    assert " gone " in told.splitlines()[1]
+    log = (streaming.folder / "work" / "logs" / "sessions.epochs.jsonl").read_text()
+    assert [json.loads(line)["rows_gone"] for line in log.splitlines()].count(1) == 1
+
+
+def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streaming: Project) -> None:
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    found = totals(streaming)
+    told = streaming.data(*NOW, "--restore", "1")
+    assert [epoch["events"] for epoch in told["epochs"]][:1] == [2]
+    assert totals(streaming) == found
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
+
+
+def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, lake: Lake) -> None:
+    streaming.data(*NOW)
+    found = totals(streaming)
+    streaming.data("savepoint", "create", "sessions", "release")
+    lake.append(("bob", at("08:59"), 1), ("ann", at("12:00"), 12))
+    streaming.data(*NOW)
+    more = totals(streaming)
+    assert set(more) > set(found)
+    told = streaming.data(*NOW, "--restore", "savepoint:release")
+    assert [epoch["events"] for epoch in told["epochs"]][:1] == [2]
+    assert totals(streaming) == more
+
+
+def test_a_stream_that_restores_nothing_begins_at_the_beginning_of_the_source(streaming: Project) -> None:
+    streaming.data(*NOW)
+    found = totals(streaming)
+    told = streaming.data(*NOW, "--restore", "none")
+    assert told["epochs"][0]["events"] == 3
+    assert totals(streaming) == found
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {2}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "refused"),
+    [
+        ("session_pipeline(key=('value',))", "key column 'user'"),
+        ("session_pipeline(max_parallelism=64)", "max_parallelism is 128 in the snapshot and 64 in the code"),
+    ],
+)
+def test_nothing_is_removed_before_it_is_sure_that_the_code_can_go_on_from_the_snapshot(
+    streaming: Project, pipeline: str, refused: str
+) -> None:
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    found, runs = totals(streaming), streaming.data("runs", "sessions")
+    streaming.rewrite(pipeline)
+    code, told = streaming.tidegate(*NOW, "--restore", "1")
+    assert (code, refused in told) == (3, True), told
+    assert (totals(streaming), streaming.data("runs", "sessions")) == (found, runs)
+
+
+def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_on(
+    streaming: Project, lake: Lake
+) -> None:
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    found = totals(streaming)
+    shutil.rmtree(lake.path("events"))
+    lake.append(("ann", at("08:00"), 8))
+    code, told = streaming.tidegate(*NOW, "--restore", "1")
+    assert (code, "was replaced" in told) == (3, True), told
+    assert totals(streaming) == found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_engine_starts_ends_it_before_its_first_epoch_and_gives_the_lease_back(
+    streaming: Project, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def start(engine: LocalEngine) -> None:
+        signal.raise_signal(number)
+
+    streaming.data(*NOW)
+    monkeypatch.setattr(LocalEngine, "start", start)
+    told = streaming.data(*NOW, "--restore", "none")
+    assert told["epochs"] == []
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}
+    lease = read_lease(streaming.by_hand.tables)
+    assert lease is not None
+    assert not lease.is_alive(system_clock())
+
+
+def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_restores(
+    streaming: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of the schedule that unpausing started has the lease first."""
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    scheduled = Lease(streaming.by_hand.tables, "stream --available-now", system_clock)
+    scheduled.__enter__()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            scheduled.__exit__(None, None, None)
+
+    monkeypatch.setattr(
+        "tidegate.pipelines.project.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept)))
+    )
+    code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", "60")
+    assert (code, told.count("waiting for process"), len(slept)) == (0, 1, 3), told
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("holder", "patience", "looks"),
+    [
+        ("stream", "60", 0),
+        ("backfill", "60", 0),
+        ("stream --available-now", "5", 5),
+        ("stream --available-now", "0", 0),
+    ],
+    ids=["continuous", "backfill", "for too long", "without patience"],
+)
+def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
+    streaming: Project, monkeypatch: pytest.MonkeyPatch, holder: str, patience: str, looks: int
+) -> None:
+    streaming.data(*NOW)
+    slept: list[float] = []
+    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(len(slept)))
+    monkeypatch.setattr("tidegate.pipelines.project.stream.time", clock)
+    with Lease(streaming.by_hand.tables, holder, system_clock):
+        code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", patience)
+    assert (code, f"({holder})" in told, len(slept)) == (4, True, looks), told
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}
+
+
+def test_a_stream_that_lasts_removes_old_logs_between_its_epochs(
+    streaming: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(config: Config, now: int) -> int:
+        assert config.work_folder == tmp_path / "work"
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr(work_folder, "clean", end)
+    code, told = streaming.tidegate("stream", "sessions", "--interval", "100ms")
+    assert (code, "epoch 1:" in told) == (0, True), told
