@@ -63,7 +63,7 @@ class Command:
         words = [
             sys.executable,
             "-m",
-            "tidegate.pipelines.project.cli",
+            "tidegate",
             *self.arguments,
             "--config",
             str(self.folder / "tidegate.toml"),

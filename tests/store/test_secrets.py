@@ -345,7 +345,7 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
         [
             sys.executable,
             "-m",
-            "tidegate.pipelines.project.cli",
+            "tidegate",
             "runs",
             "hours",
             "--json",

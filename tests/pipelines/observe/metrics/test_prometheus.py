@@ -31,7 +31,7 @@ from tidegate.pipelines.observe.metrics.catalog import METRICS, PIPELINE
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 BOARD = json.loads((ROOT / "deployment" / "grafana" / "tidegate.json").read_text())
 CONFIG = ROOT / "deployment" / "prometheus" / "prometheus.yml"
 PAGE = ROOT / "docs" / "operations" / "metrics.md"

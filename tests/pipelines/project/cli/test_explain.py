@@ -343,7 +343,7 @@ def test_it_starts_no_jvm(project: Project) -> None:
         f"code = run(['explain', 'sessions', '--config', {str(project.folder / 'tidegate.toml')!r}]); "
         "import pyspark; sys.exit(code or int(pyspark.SparkContext._gateway is not None))"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     ran = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.pipelines.project.cli import cli
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 _VALUE = "VALUE"
 _COMMAND = re.compile(r"`tidegate ([^`]+)`")
 
