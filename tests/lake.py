@@ -31,6 +31,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
 from tidegate.pipelines.run.corrections import reopen
+from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -159,7 +160,9 @@ class Lake:
         self, engine: Engine | SparkSession, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
     ) -> Iterator[Driver]:
         """A driver of the pipeline in the test's session."""
-        with drive(self.config, pipeline, "test", engine=engine_of(engine), clock=self.clock, tell=tell) as driver:
+        with drive(
+            self.config, pipeline, "test", engine=engine_of(engine), clock=self.clock, tell=tell, observe=measured
+        ) as driver:
             yield driver
 
     def backfill(
