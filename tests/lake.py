@@ -29,9 +29,9 @@ from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
 from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
