@@ -71,6 +71,9 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
         return None
     assigner = windows.assigner if stagger_offset is None else windows.assigner.with_stagger(stagger_offset)
     grid = assigner.window_grid
+    if grid is not None and grid.step is not None:
+        # Windows that grow have no size of their own, and elements no number of windows.
+        grid = None
     return WindowShape(
         size=None if grid is None else grid.size,
         slide=None if grid is None else grid.slide,

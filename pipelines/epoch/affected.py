@@ -254,7 +254,7 @@ class _Planner:
     def _with_missed(self, windows: Windows, asked: Selection, wanted: pa.Table, published: pa.Table) -> pa.Table:
         """Return windows of late rows, and overlapping windows that missed a row which another window accepted."""
         grid = windows.assigner.window_grid
-        if grid is None or grid.slide >= grid.size:
+        if grid is None or grid.windows_of_an_element == 1:
             return wanted
         lateness = min(windows.lateness, _least_lateness(published))
         start = FIRST_TIME if asked.start is None else max(FIRST_TIME, asked.start)

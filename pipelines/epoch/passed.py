@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import gcd
 
 import numpy as np
 import pyarrow as pa
@@ -134,7 +133,7 @@ class Passed:
         key, lateness = self._source.bound.key, windows.lateness
         grid = windows.assigner.window_grid
         assert grid is not None, windows.assigner
-        slot, offset = gcd(grid.slide, grid.size), grid.offset
+        slot, offset = grid.slot, grid.offset
         kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
         files, watermarks = self._files(within)
 

@@ -35,6 +35,7 @@ from tidegate.windowing.aggregates import (
 )
 from tidegate.windowing.assigners import (
     CalendarEventTimeWindows,
+    CumulateEventTimeWindows,
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
     GapColumn,
@@ -108,7 +109,7 @@ class Case(NamedTuple):
 
 @st.composite
 def assigners(draw: st.DrawFn) -> Any:
-    match draw(st.sampled_from(["tumbling", "sliding", "calendar", "session", "session", "dynamic"])):
+    match draw(st.sampled_from(["tumbling", "sliding", "cumulate", "calendar", "session", "session", "dynamic"])):
         case "calendar":
             return draw(st.sampled_from(CALENDARS))
         case "dynamic":
@@ -119,6 +120,9 @@ def assigners(draw: st.DrawFn) -> Any:
         case "sliding":
             slide = draw(st.integers(1, 15))
             return SlidingEventTimeWindows(draw(st.integers(1, 40)), slide, draw(st.integers(1 - slide, slide - 1)))
+        case "cumulate":
+            step, steps = draw(st.integers(1, 15)), draw(st.integers(1, 4))
+            return CumulateEventTimeWindows(steps * step, step, draw(st.integers(1 - steps * step, steps * step - 1)))
         case _:
             return EventTimeSessionWindows(draw(st.integers(1, 12)))
 

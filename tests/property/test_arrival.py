@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     CountTrigger,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     EventTimeTrigger,
     SlidingEventTimeWindows,
@@ -27,6 +28,7 @@ ASSIGNERS: list[WindowAssigner] = [
     TumblingEventTimeWindows.of(10, 4),
     SlidingEventTimeWindows.of(12, 5),
     SlidingEventTimeWindows.of(3, 8),
+    CumulateEventTimeWindows.of(12, 4, 3),
     EventTimeSessionWindows.with_gap(6),
     CalendarEventTimeWindows.days("Europe/Berlin"),
 ]

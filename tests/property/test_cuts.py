@@ -21,6 +21,7 @@ from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,
     Count,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     Sum,
@@ -39,7 +40,9 @@ STEPS = st.lists(st.tuples(st.integers(1, 12), ROWS), min_size=1, max_size=8)
 # Delta triggers and process functions compare whole rows here: a row is a dict.
 SHAPES = st.one_of(
     st.tuples(
-        st.sampled_from([TumblingEventTimeWindows.of(10), SlidingEventTimeWindows.of(12, 5)]),
+        st.sampled_from(
+            [TumblingEventTimeWindows.of(10), SlidingEventTimeWindows.of(12, 5), CumulateEventTimeWindows.of(12, 4)]
+        ),
         st.none() | OF_FIXED_WINDOWS.filter(lambda trigger: "DeltaTrigger" not in repr(trigger)),
     ),
     st.tuples(st.just(EventTimeSessionWindows.with_gap(6)), st.none() | OF_ALL_WINDOWS),

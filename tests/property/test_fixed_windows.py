@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows equal a direct computation over all elements."""
+"""Tumbling, sliding and cumulative windows equal a direct computation over all elements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.windowing import (
+    CumulateEventTimeWindows,
+    CumulateProcessingTimeWindows,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
@@ -63,8 +65,8 @@ def sums(run: OperatorHarness, time: Callable[[int], int]) -> Sums:
     return panes
 
 
-SHIFT = 2**4 * 3**2 * 5 * 7 * 11 * 13
-"""A multiple of every slide from 1 to 15: the clock begins at 0 and never goes back."""
+SHIFT = 2**5 * 3**3 * 5 * 7 * 11 * 13
+"""A multiple of every size up to 60 that a step makes: the clock begins at 0 and never goes back."""
 
 
 @given(ELEMENTS, st.integers(1, 15), st.data())
@@ -85,3 +87,17 @@ def test_sliding_windows_hold_what_falls_into_them(
     expected = direct(elements, size, slide, offset)
     assert by_watermark(SlidingEventTimeWindows.of(size, slide, offset), elements) == expected
     assert by_clock(SlidingProcessingTimeWindows.of(2 * size, 2 * slide, 2 * offset), elements) == expected
+
+
+@given(ELEMENTS, st.integers(1, 15), st.integers(1, 4), st.data())
+def test_cumulative_windows_hold_what_falls_into_them(
+    elements: list[tuple[str, int, int]], step: int, steps: int, data: st.DataObject
+) -> None:
+    size = step * steps
+    offset = data.draw(st.integers(-size + 1, size - 1))
+    expected: Sums = {}
+    for each in range(step, size + 1, step):
+        # Windows of one size are sliding windows of it, a maximum size apart.
+        expected |= direct(elements, each, size, offset)
+    assert by_watermark(CumulateEventTimeWindows.of(size, step, offset), elements) == expected
+    assert by_clock(CumulateProcessingTimeWindows.of(2 * size, 2 * step, 2 * offset), elements) == expected

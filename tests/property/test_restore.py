@@ -26,6 +26,7 @@ from tidegate.windowing import (
     ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
+    CumulateEventTimeWindows,
     DeltaTrigger,
     EndOfStreamTrigger,
     EventTimeSessionWindows,
@@ -134,6 +135,7 @@ SHAPES = st.one_of(
             [
                 TumblingEventTimeWindows.of(10),
                 SlidingEventTimeWindows.of(12, 5),
+                CumulateEventTimeWindows.of(12, 4),
                 TumblingProcessingTimeWindows.of(10, 3),
                 SlidingProcessingTimeWindows.of(12, 5),
             ]

@@ -17,6 +17,8 @@ from tidegate.windowing import (
     Count,
     CountEvictor,
     CountTrigger,
+    CumulateEventTimeWindows,
+    CumulateProcessingTimeWindows,
     DeltaTrigger,
     EventTimeSessionWindows,
     IntervalJoin,
@@ -86,6 +88,7 @@ def tumbling(**parts: Any) -> Windows:
 
 TUMBLING = [TumblingEventTimeWindows, TumblingProcessingTimeWindows]
 SLIDING = [SlidingEventTimeWindows, SlidingProcessingTimeWindows]
+CUMULATE = [CumulateEventTimeWindows, CumulateProcessingTimeWindows]
 SESSIONS = [EventTimeSessionWindows, ProcessingTimeSessionWindows]
 
 SETTINGS: list[tuple[Any, str, Any]] = [
@@ -94,6 +97,9 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     *[(lambda kind=kind, bad=bad: kind.of(bad, 5), "size", bad) for kind in SLIDING for bad in (0, -1)],
     *[(lambda kind=kind, bad=bad: kind.of(10, bad), "slide", bad) for kind in SLIDING for bad in (0, -5)],
     *[(lambda kind=kind, bad=bad: kind.of(10, 5, bad), "offset", bad) for kind in SLIDING for bad in (5, -5, 7)],
+    *[(lambda kind=kind, bad=bad: kind.of(bad, 5), "max_size", bad) for kind in CUMULATE for bad in (0, -1)],
+    *[(lambda kind=kind, bad=bad: kind.of(10, bad), "step", bad) for kind in CUMULATE for bad in (0, -5, 3, 20)],
+    *[(lambda kind=kind, bad=bad: kind.of(10, 5, bad), "offset", bad) for kind in CUMULATE for bad in (10, -10)],
     *[(lambda kind=kind, bad=bad: kind.with_gap(bad), "gap", bad) for kind in SESSIONS for bad in (0, -1)],
     (lambda: TumblingEventTimeWindows.of(1.5), "size", 1.5),  # type: ignore[arg-type]
     (lambda: TumblingEventTimeWindows.of(True), "size", True),

@@ -12,6 +12,11 @@ from tidegate.windowing.assigners.calendar import (
     CalendarProcessingTimeWindows,
     CalendarUnit,
 )
+from tidegate.windowing.assigners.cumulate import (
+    CumulateEventTimeWindows,
+    CumulateIngestionTimeWindows,
+    CumulateProcessingTimeWindows,
+)
 from tidegate.windowing.assigners.globals import GlobalWindows
 from tidegate.windowing.assigners.session import (
     DynamicEventTimeSessionWindows,
@@ -39,6 +44,9 @@ __all__ = [
     "CalendarEventTimeWindows",
     "CalendarProcessingTimeWindows",
     "CalendarUnit",
+    "CumulateEventTimeWindows",
+    "CumulateIngestionTimeWindows",
+    "CumulateProcessingTimeWindows",
     "DynamicEventTimeSessionWindows",
     "DynamicIngestionTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import TypeAlias
 
 import numpy as np
@@ -29,7 +30,7 @@ class Assigned(ParallelArrays):
 
 
 Assignment: TypeAlias = Callable[[Int64s], Assigned]
-"""Function from timestamps, int64 epoch milliseconds, to elements and windows."""
+"""Function from timestamps, int64 epoch milliseconds, to elements and windows. No two windows share their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +38,35 @@ class WindowGrid:
     """Grid of all windows of an assigner: `[n * slide + offset, n * slide + offset + size)`, in milliseconds.
 
     Args:
-        size: size of a window.
+        size: size of a window; of the longest one if windows grow.
         slide: distance between the starts of two windows.
         offset: shift of all windows.
+        step: None if all windows have the same size. Else windows with the same start end a `step` later each; `slide`
+            is `size`, and `step` divides it.
     """
 
     size: Millis
     slide: Millis
     offset: Millis
+    step: Millis | None = None
 
     @property
     def windows_of_an_element(self) -> int:
         """Largest number of windows of an element."""
-        return -(-self.size // self.slide)
+        return -(-self.size // (self.step or self.slide))
+
+    @property
+    def slot(self) -> Millis:
+        """Length of the slots of time, shifted by `offset`, whose times all lie in the same windows."""
+        return self.step or gcd(self.size, self.slide)
 
     def assign(self, timestamps: Int64s) -> Assigned:
         """Return the windows of the elements with these timestamps, int64 epoch milliseconds."""
         last = timestamps - (timestamps - self.offset) % self.slide
+        if self.step is not None:
+            ends = (last + self.size)[:, None] - np.arange(self.windows_of_an_element) * self.step
+            rows, places = np.nonzero(ends > timestamps[:, None])
+            return Assigned(rows=rows, starts=last[rows], ends=ends[rows, places])
         if self.size == self.slide:
             return Assigned(rows=np.arange(len(timestamps)), starts=last, ends=last + self.size)
         starts = last[:, None] - np.arange(self.windows_of_an_element) * self.slide

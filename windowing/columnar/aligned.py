@@ -79,7 +79,7 @@ class AlignedKernel:
         in_time = ON_TIME_STEP if rules.interval is None else ON_TIME_STEP + commits
         steps = np.where(ends - 1 > watermarks, in_time, late_step(self._timeline) + commits)
         row_codes = rearranged(codes, rows)
-        order, firsts = sort_groups(row_codes, starts, steps)
+        order, firsts = sort_groups(row_codes, ends, steps)
         groups = Groups.of_firsts(firsts)
         rows, first = rows[order], order[groups.starts]
         return Chains(
@@ -164,8 +164,9 @@ class AlignedKernel:
             earliest=np.zeros(len(in_flight), np.int64),
         )
         chains = Chains.concat([steps, before])
-        chains = chains.take(sort_order(chains.codes, chains.starts, chains.steps))
-        same = Groups.of_firsts(begins(chains.codes, chains.starts, chains.steps))
+        # Windows that an earlier assigner left may share their end with those of today.
+        chains = chains.take(sort_order(chains.codes, chains.ends, chains.starts, chains.steps))
+        same = Groups.of_firsts(begins(chains.codes, chains.ends, chains.starts, chains.steps))
         contents = self._rules.contents.merge(chains.contents, same)
         if len(same) == len(chains):
             return replace(chains, contents=contents)

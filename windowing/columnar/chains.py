@@ -57,7 +57,7 @@ class Chains(ParallelArrays):
     @cached_property
     def of(self) -> Groups:
         """Group the steps by window."""
-        return Groups.of_firsts(begins(self.codes, self.starts))
+        return Groups.of_firsts(begins(self.codes, self.ends, self.starts))
 
 
 @dataclass(frozen=True, kw_only=True)

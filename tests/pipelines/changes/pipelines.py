@@ -11,6 +11,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.windowing import (
     Accumulation,
     Count,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     GapColumn,
     Max,
@@ -47,6 +48,7 @@ PIPELINES = {
     "hours, retracting": windows(HOURS, allowed_lateness=HOUR, accumulation=Accumulation.RETRACTING),
     "sliding": windows(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE)),
     "sliding with gaps": windows(SlidingEventTimeWindows.of(20 * MINUTE, 30 * MINUTE), allowed_lateness=HOUR),
+    "cumulative": windows(CumulateEventTimeWindows.of(HOUR, 20 * MINUTE), allowed_lateness=25 * MINUTE),
     "sessions": session_pipeline(12 * MINUTE, **OPTIONS),
     "sessions with lateness": session_pipeline(12 * MINUTE, allowed_lateness=2 * HOUR, **OPTIONS),
     "sessions, retracting": windows(

@@ -41,6 +41,7 @@ from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,
+    CumulateEventTimeWindows,
     SlidingEventTimeWindows,
 )
 from tidegate.windowing.columnar import OperatorChoice
@@ -218,7 +219,7 @@ def waits_without_late_rows(pipeline: Pipeline) -> bool:
     A row may be late for some of its windows only, and a session may open beside one that has passed.
     """
     assigner: Any = pipeline.compute.assigner  # type: ignore[union-attr]
-    return assigner.merges or isinstance(assigner, SlidingEventTimeWindows)
+    return assigner.merges or isinstance(assigner, SlidingEventTimeWindows | CumulateEventTimeWindows)
 
 
 def derived(pipeline: Pipeline) -> Callable[[dict[str, Any]], dict[str, Any] | None]:

@@ -21,6 +21,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     GapColumn,
     Max,
@@ -43,6 +44,7 @@ END = DAY0 + 4 * DAY
 ASSIGNERS: dict[str, Callable[[random.Random], WindowAssigner]] = {
     "tumbling": lambda draw: TumblingEventTimeWindows.of(draw.choice([20, 60, 90]) * MINUTE),
     "sliding": lambda draw: SlidingEventTimeWindows.of(draw.choice([60, 90]) * MINUTE, draw.choice([20, 30]) * MINUTE),
+    "cumulative": lambda draw: CumulateEventTimeWindows.of(60 * MINUTE, draw.choice([20, 30]) * MINUTE),
     "sessions": lambda draw: EventTimeSessionWindows.with_gap(draw.choice([10, 25, 60]) * MINUTE),
     "gaps": lambda draw: EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")),
     "calendar": lambda draw: CalendarEventTimeWindows.days(draw.choice(["UTC", "Europe/Berlin"])),

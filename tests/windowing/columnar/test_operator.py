@@ -162,3 +162,11 @@ def test_times_near_the_ends_of_int64_go_through_the_row_operator() -> None:
     outcome = operator.run(elements(("a", 2**62)), empty, Timeline.of_commits(START, [(2**62 + 20, True)]))
     assert outcome.rows_by_row == 1
     assert len(outcome.panes) == 1
+
+
+def test_windows_that_an_earlier_assigner_left_stay_apart_from_those_of_today() -> None:
+    before, empty = operator_of(windows_of(TumblingEventTimeWindows(10)))
+    left = before.run(elements(("a", 1), ("a", 7)), empty, Timeline.of_commits(START, [(0, True)]))
+    operator, _ = operator_of(windows_of(TumblingEventTimeWindows(5)))
+    outcome = operator.run(elements(("a", 2), ("a", 8)), left.state, Timeline.of_commits(0, [(20, True)]))
+    assert panes(outcome) == [("a", 0, 5, 1, "+"), ("a", 0, 10, 2, "+"), ("a", 5, 10, 1, "+")]

@@ -9,7 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
-from tidegate.windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from tidegate.windowing.assigners import (
+    CumulateEventTimeWindows,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from tidegate.windowing.assigners.base import WindowAssigner
 from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.compute import Windows
@@ -39,6 +44,7 @@ HOT_KEY = Elements(
         (SlidingEventTimeWindows(60, 7), 9),
         (SlidingEventTimeWindows(60, 90), 1),
         (SlidingEventTimeWindows(150, 1), 150),
+        (CumulateEventTimeWindows(60, 6), 10),
     ],
     ids=str,
 )

@@ -23,6 +23,7 @@ from tidegate.windowing import (
     ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GapColumn,
@@ -143,6 +144,7 @@ BUILT_IN: dict[type, list[tuple[Any, str]]] = {
     WindowAssigner: [
         (TumblingEventTimeWindows.of(10), "assign_windows"),
         (SlidingEventTimeWindows.of(10, 5), "assign_windows"),
+        (CumulateEventTimeWindows.of(10, 5), "assign_windows"),
         (EventTimeSessionWindows.with_gap(5), "assign_windows"),
         (EventTimeSessionWindows.with_gap(5), "merge_windows"),
         (EventTimeSessionWindows.with_dynamic_gap(GapColumn("gap")), "assign_windows"),
