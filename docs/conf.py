@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -39,6 +40,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
+# Sphinx reads the sources of base classes, and Airflow then logs where its settings are.
+os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")
 # The pages need neither, and both take seconds to load; Great Expectations writes to stderr meanwhile.
 autodoc_mock_imports = ["airflow", "great_expectations"]
 

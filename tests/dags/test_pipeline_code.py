@@ -83,7 +83,7 @@ def test_airflows_processes_import_no_code_of_a_project(tmp_path: Path) -> None:
     for line in [line for line in text.splitlines() if line.startswith(("object", "suite"))]:
         text = text.replace(line, f'{line.partition("=")[0]}= "no_such_module:pipeline"')
     config.write_text(text)
-    assert len(project_dags(config)) == 5
+    assert len(project_dags(config)) == 6
     name = lake.pipeline.name
     assert ReadStatus(task_id="before", config=str(config), pipeline=name).execute({})["epoch"] == 2  # type: ignore[typeddict-item]
     assert StaleNote(str(config), name)({}) is None

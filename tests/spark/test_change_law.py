@@ -19,6 +19,7 @@ from tests.pipelines.changes.pipelines import PIPELINES
 from tests.pipelines.changes.walks import Walk, operator
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.pipelines.sources.test_change_feed import check
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing.time import to_millis
 
@@ -120,6 +121,7 @@ def walked(spark: SparkSession, folder: Path, name: str, seed: int, commits: int
     changing.create()
     kind = changing.draw.choice(["columnar", "row", "both"])
     with operator(kind), changing.lake.driver(LOCAL, PIPELINES[name]) as driver:
+        driver.windows = WindowsTable()
         walk = Walk(PIPELINES[name], changing, driver)
         for _ in range(commits):
             walk.happen()

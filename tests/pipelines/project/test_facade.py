@@ -148,7 +148,7 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
     assert project.lineage("sessions").inputs[0]["table"] == "events"
     assert project.forget("sessions", ("bob",)).rows["results"] >= 1
     assert project.vacuum("sessions", snapshots=1, days=0, dry_run=True).dry_run
-    assert set(project.optimize("sessions").files) == {"results", "late", "rejects", "epochs"}
+    assert set(project.optimize("sessions").files) == {"windows", "results", "late", "rejects", "epochs"}
     assert project.savepoint_delete("sessions", "before").deleted == "before"
     for name in ("by-hand", "nightly-1", "nightly-2", "nightly-3"):
         project.savepoint_create("sessions", name, keep=2 if name.startswith("nightly") else None)
