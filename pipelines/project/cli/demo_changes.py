@@ -156,7 +156,10 @@ def _ended_run(airflow: EmbeddedAirflow, dag: str) -> dict[str, Any]:
         runs = airflow.runs_of(dag)
         if any(run["state"] == "failed" for run in runs):
             raise TidegateError(f"run {runs[-1]['dag_run_id']} of {dag} failed; Airflow's page shows its log")
-        return next((run for run in runs if run["state"] == "success"), None)
+        # A run beside another one may be skipped, which is a success, too.
+        if any(run["state"] != "success" for run in runs):
+            return None
+        return next(iter(runs), None)
 
     run: dict[str, Any] = _wait_for(f"a run of {dag}", ended)
     return run
