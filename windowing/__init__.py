@@ -20,6 +20,7 @@ from tidegate.windowing.aggregates import (
     MinBy,
     StandardDeviation,
     Sum,
+    TopN,
     Variance,
     VectorisedAggregate,
 )
@@ -46,6 +47,7 @@ from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Wi
 from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
 from tidegate.windowing.functions import (
     AggregateFunction,
+    KeepFirst,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessWindowFunction,
@@ -115,6 +117,7 @@ __all__ = [
     "Groups",
     "IngestionTimeSessionWindows",
     "IntervalJoin",
+    "KeepFirst",
     "KeyedCoProcessFunction",
     "KeyedProcess",
     "KeyedProcessFunction",
@@ -140,6 +143,7 @@ __all__ = [
     "TimeDomain",
     "TimeEvictor",
     "TimeWindow",
+    "TopN",
     "TumblingEventTimeWindows",
     "TumblingIngestionTimeWindows",
     "TumblingProcessingTimeWindows",

@@ -224,7 +224,7 @@ def _contents(row: StateRow) -> str:
         return "empty"
     (held,) = row.contents
     if isinstance(held, list):
-        held = [each["value"] if isinstance(each, dict) else each for each in held]
+        held = [each.get("value", each) if isinstance(each, dict) else each for each in held]
     trigger = "".join(f" {name}={value}" for name, value in (row.trigger_state or {}).items())
     return f"{held}{trigger}"
 

@@ -17,6 +17,7 @@ CONCEPTS = [
     "evictors",
     "timers",
     "merging",
+    "top-n",
     "state-and-snapshots",
     "process-functions",
     "panes",

@@ -31,6 +31,7 @@ from tidegate.windowing.aggregates import (
     MinBy,
     StandardDeviation,
     Sum,
+    TopN,
     Variance,
 )
 from tidegate.windowing.assigners import (
@@ -66,6 +67,9 @@ AGGREGATES = {
     "max_by_int": MaxBy("raw", "an.int"),
     **{f"list_{name}": CollectList(name) for name in ("x", "é 日本", "Small", "day", "raw")},
     **{f"set_{name}": CollectSet(name) for name in ("x", "at time", "an.int", "wide", "wall")},
+    "top_x": TopN(2, by="x"),
+    "top_s": TopN(3, by="é 日本", ties=["f", "an.int"], also=["raw"]),
+    "top_N": TopN(2, by="N", ties=["cents[2]"], also=["at time", "x", "N"], largest=False),
     "any_b": AnyTrue("b"),
     "all_b": AllTrue("b"),
     **{f"var_{name}": Variance(name) for name in ("n", "N", "`mixed`")},

@@ -28,6 +28,7 @@ from tidegate.windowing import (
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TimeEvictor,
+    TopN,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WatermarkStrategy,
@@ -104,6 +105,9 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: TumblingEventTimeWindows.of(1.5), "size", 1.5),  # type: ignore[arg-type]
     (lambda: TumblingEventTimeWindows.of(True), "size", True),
     (lambda: TumblingEventTimeWindows.of(timedelta(microseconds=1)), "size", timedelta(microseconds=1)),
+    (lambda: TopN(0, by="x"), "TopN.n", 0),
+    (lambda: TopN(1, by="x", ties="id"), "TopN.ties", "id"),
+    (lambda: TopN(1, by="x", also=[1]), "TopN.also", [1]),  # type: ignore[list-item]
     (lambda: CountTrigger.of(0), "max_count", 0),
     (lambda: ContinuousEventTimeTrigger.of(0), "interval", 0),
     (lambda: ContinuousProcessingTimeTrigger.of(-1), "interval", -1),

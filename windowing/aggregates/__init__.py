@@ -8,6 +8,7 @@ from tidegate.windowing.aggregates.extremes import Max, Min
 from tidegate.windowing.aggregates.sketches import ApproxCountDistinct, ApproxQuantile
 from tidegate.windowing.aggregates.spread import StandardDeviation, Variance
 from tidegate.windowing.aggregates.sums import Mean, Sum
+from tidegate.windowing.aggregates.top import TopN
 from tidegate.windowing.aggregates.truth import AllTrue, AnyTrue
 from tidegate.windowing.aggregates.vectorised import Groups, VectorisedAggregate
 
@@ -32,6 +33,7 @@ __all__ = [
     "MinBy",
     "StandardDeviation",
     "Sum",
+    "TopN",
     "Variance",
     "VectorisedAggregate",
 ]

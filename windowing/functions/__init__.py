@@ -1,6 +1,7 @@
-"""Base classes for user code: aggregate, process window, keyed process and co-process functions."""
+"""Functions: base classes for user code (aggregate, process window, keyed process, co-process), and deduplication."""
 
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
+from tidegate.windowing.functions.keep_first import KeepFirst
 from tidegate.windowing.functions.process import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -18,6 +19,7 @@ from tidegate.windowing.time import TimeDomain
 __all__ = [
     "AggregateElements",
     "AggregateFunction",
+    "KeepFirst",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "OnTimerContext",

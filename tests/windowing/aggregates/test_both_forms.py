@@ -30,6 +30,7 @@ from tidegate.windowing.aggregates import (
     MinBy,
     StandardDeviation,
     Sum,
+    TopN,
     Variance,
     VectorisedAggregate,
 )
@@ -187,6 +188,30 @@ def test_min_by_and_max_by_leave_out_what_has_no_order_value() -> None:
 def test_collected_values_come_by_time_and_sets_by_value() -> None:
     assert of(CollectList("s"), "s", "b", None, "a", "b") == ["b", "a", "b"]
     assert of(CollectSet("s"), "s", "b", None, "a", "b") == ["a", "b"]
+
+
+def test_the_top_elements_come_best_first_and_declared_columns_decide_between_those_that_tie() -> None:
+    elements = [
+        {"x": 2.0, "n": 7, "s": "late"},
+        {"x": 9.0, "n": 5, "s": "b"},
+        {"x": None, "n": 0, "s": "none"},
+        {"x": 9.0, "n": 5, "s": "a"},
+        {"x": 9.0, "n": None, "s": "z"},
+        {"x": 1.0, "n": 1, "s": "one"},
+    ]
+    best = only(results(TopN(3, by="x", ties=["n"], also=["s"]), *elements))
+    assert best == [{"x": 9.0, "n": None, "s": "z"}, {"x": 9.0, "n": 5, "s": "a"}, {"x": 9.0, "n": 5, "s": "b"}]
+    least = only(results(TopN(2, by="x", also=["s"], largest=False), *elements))
+    assert least == [{"x": 1.0, "s": "one"}, {"x": 2.0, "s": "late"}]
+    assert only(results(TopN(9, by="n"), *elements)) == [{"n": n} for n in (7, 5, 5, 1, 0)]
+    assert only(results(TopN(2, by="x"), {"x": None}, {"x": None})) == []
+
+
+def test_top_elements_rank_nan_first_and_show_no_negative_zero() -> None:
+    best = of(TopN(3, by="x"), "x", 0.0, math.nan, -0.0, math.inf, math.nan)
+    assert [entry["x"] for entry in best[2:]] == [math.inf]
+    assert all(math.isnan(entry["x"]) for entry in best[:2])
+    assert repr(of(TopN(2, by="x", largest=False), "x", -0.0, 1.0)) == "[{'x': 0.0}, {'x': 1.0}]"
 
 
 def test_distinct_values_are_counted_exactly_up_to_the_size_of_the_sketch() -> None:
