@@ -30,6 +30,7 @@ _COMMANDS = {
     "explain": "tidegate.pipelines.project.cli.look:explain",
     "flights": "tidegate.pipelines.project.cli.flights:flights",
     "forget": "tidegate.pipelines.project.cli.keep:forget",
+    "init": "tidegate.pipelines.project.cli.init:init",
     "late": "tidegate.pipelines.project.cli.keep:late",
     "lineage": "tidegate.pipelines.project.cli.look:lineage",
     "optimize": "tidegate.pipelines.project.cli.keep:optimize",

@@ -34,6 +34,7 @@ from tidegate.pipelines.project.cli.demo_changes import (
     write_readers,
 )
 from tidegate.pipelines.project.cli.demo_summary import show_summary
+from tidegate.pipelines.project.cli.init import STARTER
 from tidegate.pipelines.project.cli.screen import Screen, with_screen
 
 PIPELINES = (PIPELINE, "airport_hours")
@@ -44,14 +45,6 @@ _ABOUT = (
 
 _MARKER = ".tidegate-demo"
 _POLL_SECONDS = 1.0
-_DAG_FILE = '''"""The DAGs of every pipeline in tidegate.toml."""
-
-from pathlib import Path
-
-from tidegate.pipelines.airflow import project_dags
-
-globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
-'''
 
 
 @click.command()
@@ -135,7 +128,7 @@ class _Project:
         except OSError as error:
             raise UsageError(f"--folder {folder}: it can't be made: {error.strerror}") from error
         (folder / _MARKER).touch()
-        (folder / "dags" / "tidegate_dags.py").write_text(_DAG_FILE)
+        shutil.copy(STARTER / "dags" / "tidegate_dags.py.txt", folder / "dags" / "tidegate_dags.py")
         write_readers(folder / "dags")
         shutil.copy(_template(), folder / FILE_NAME)
         return cls(folder, load_config(folder / FILE_NAME))

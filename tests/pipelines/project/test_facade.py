@@ -37,8 +37,8 @@ from tidegate.pipelines.project.progress import Progress, ProgressLine
 DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]
 
-NO_METHODS = {"demo", "flights", "setup"}
-"""Commands that prepare a machine or show an example."""
+NO_METHODS = {"demo", "flights", "init", "setup"}
+"""Commands that prepare a machine, make a project or show an example."""
 OF_THE_COMMAND_LINE = {
     "config_file",
     "as_json",

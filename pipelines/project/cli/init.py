@@ -1,0 +1,69 @@
+"""`tidegate init` makes a new project: settings, a pipeline with its test, sample data and a DAG file."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+from deltalake import write_deltalake
+
+from tidegate.pipelines import examples
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.examples.starter import DAYS, clicks_of
+from tidegate.pipelines.names import listed
+
+STARTER = Path(examples.__file__).parent / "starter"
+_TABLE = "warehouse/clicks"
+_ABOUT = {
+    "tidegate.toml": "the settings of the project and of each pipeline",
+    "visits.py": "the pipeline",
+    "test_visits.py": "its tests: python -m pytest",
+    "dags/tidegate_dags.py": "the DAGs of every pipeline, for Airflow",
+    _TABLE: f"sample data of {DAYS} days, a Delta table",
+}
+
+
+@click.command()
+@click.argument("name", required=False, type=click.Path(path_type=Path, file_okay=False))
+@with_screen
+def init(screen: Screen, name: Path | None) -> None:
+    """Make a new project in folder NAME, or in the current folder, and print the commands that give its first windows.
+
+    The project runs without Java, on the engine `local`. No file is replaced: if one exists, the command ends with
+    exit code 2 and writes nothing.
+    """
+    folder = name or Path()
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = today - timedelta(days=DAYS)
+    texts = {
+        file: (STARTER / f"{file}.txt").read_text().replace("@START@", f"{start:%Y-%m-%d}")
+        for file in _ABOUT
+        if "." in file
+    }
+    if there := [file for file in _ABOUT if (folder / file).exists()]:
+        raise UsageError(
+            f"{listed(there)} in {folder.absolute()}: nothing was written. Give a new folder: `tidegate init NAME`"
+        )
+    try:
+        for file, text in texts.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
+    except OSError as error:
+        raise UsageError(f"folder {folder.absolute()} can't be made: {error.strerror}") from error
+    for day in range(DAYS):
+        write_deltalake(str(folder / _TABLE), clicks_of((start + timedelta(days=day)).date()), mode="append")
+    run = ["tidegate", "backfill", "visits", "--start", f"{start:%Y-%m-%d}", "--end", f"{today:%Y-%m-%d}"]
+    commands = [
+        *([] if name is None else [shlex.join(["cd", str(name)])]),
+        shlex.join([*run, "--slice", "1d"]),
+        "tidegate results visits",
+    ]
+    screen.show(
+        {"folder": str(folder.absolute()), "files": [*_ABOUT], "commands": commands},
+        *(f"{file:23}{about}" for file, about in _ABOUT.items()),
+        "\nThe first windows, in seconds:\n",
+        *(f"  {command}" for command in commands),
+    )

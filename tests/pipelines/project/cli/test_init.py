@@ -1,0 +1,74 @@
+"""`tidegate init` makes a project that works as it is printed: its commands, its tests and its DAGs."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.pipelines.cli import run
+
+FILES = ["tidegate.toml", "visits.py", "test_visits.py", "dags/tidegate_dags.py", "warehouse/clicks"]
+
+
+def shell(folder: Path, *lines: str) -> str:
+    """Return what a shell prints that runs these lines, as a person would type them in a folder."""
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(lines)],
+        cwd=folder,
+        env={"PATH": path, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["my project", None])
+def test_the_printed_commands_give_windows_and_the_tests_of_the_project_pass(tmp_path: Path, name: str | None) -> None:
+    told = shell(tmp_path, shlex.join(["tidegate", "init", *([] if name is None else [name])]))
+    folder = tmp_path / (name or "")
+    assert [file for file in FILES if not (folder / file).exists()] == []
+    printed = [line.strip() for line in told.splitlines() if line.startswith("  ")]
+    assert printed[:-2] == ([] if name is None else ["cd 'my project'"])
+    windows = shell(tmp_path, *printed)
+    # Of each day the three visits that ended, and those that crossed midnight into a later one.
+    assert "final windows of visits (20 of 27)" in windows
+    assert "2 passed" in shell(folder, "python -m pytest -q -p no:cacheprovider")
+
+
+def test_the_dag_file_of_a_new_project_has_its_dags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("airflow")
+    assert run(["init", str(tmp_path / "new")]) == 0
+    dags = runpy.run_path(str(tmp_path / "new" / "dags" / "tidegate_dags.py"))
+    assert {"visits__backfill", "visits__stream", "visits__quality"} <= dags.keys()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_that_exists_is_not_replaced(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["init", str(tmp_path)]) == 2
+    assert f"{file} in {tmp_path}: nothing was written" in capsys.readouterr().err
+    assert (sorted(tmp_path.rglob("*")), (tmp_path / file).read_text()) == (before, "mine")
+
+
+def test_a_folder_that_can_not_be_made_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert run(["init", str(tmp_path / "file" / "new")]) == 2
+    assert "can't be made" in capsys.readouterr().err
+
+
+def test_programs_get_the_folder_the_files_and_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", str(tmp_path / "new"), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["folder"], made["files"]) == (str(tmp_path / "new"), FILES)
+    assert [command.split()[0] for command in made["commands"]] == ["cd", "tidegate", "tidegate"]
