@@ -10,10 +10,10 @@ import click
 from deltalake import write_deltalake
 
 from tidegate.pipelines import examples
-from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.examples.starter import DAYS, clicks_of
-from tidegate.pipelines.names import listed
+from tidegate.pipelines.project.cli.screen import Screen, with_screen
 
 STARTER = Path(examples.__file__).parent / "starter"
 _TABLE = "warehouse/clicks"

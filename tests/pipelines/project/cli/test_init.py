@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.cli import run
+from tidegate.pipelines.project.cli import run
 
 FILES = ["tidegate.toml", "visits.py", "test_visits.py", "dags/tidegate_dags.py", "warehouse/clicks"]
 
