@@ -21,7 +21,7 @@ test: checked
 test-long: checked
 	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE)
 
-# Lint, types, and what needs neither Spark nor Airflow nor minutes of drawing: for every change, in three minutes.
+# What needs neither Spark nor Airflow nor minutes of drawing: for every change.
 test-fast: lint
 	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)"
 

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,11 +69,20 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+_COUNTED: Counter[str] = Counter()
+"""Cases of a parametrized test that were collected so far, by the test."""
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A run has one Airflow, in one worker, one Spark session, in another, and one object store, in the third.
 
-    Who asks for the session is marked.
+    Who asks for the session is marked. The cases of a test after its `first` are the long form.
     """
+    if (first := item.get_closest_marker("first")) is not None:
+        test = item.nodeid.partition("[")[0]
+        _COUNTED[test] += 1
+        if _COUNTED[test] > first.args[0]:
+            item.add_marker(pytest.mark.long)
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     marks = {mark.name for mark in item.iter_markers()}

@@ -15,7 +15,7 @@ from tests.session_oracle import sessions
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 def test_every_day_is_a_run_that_ended_well_and_an_epoch_of_its_own(

@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.run.next_commits import EpochLimits
 
-pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.timeout(600)]
 
 FIRST: tuple[Row, ...] = (
     *(("ann", at("10:10", day), 10 ** (day + 1)) for day in range(-1, 4)),

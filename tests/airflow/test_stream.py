@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import stop_driver
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.spark]
 
 DAG = "live__restart"
 RESTING = "resting__stream"

@@ -96,6 +96,7 @@ def test_the_page_shows_the_true_numbers_of_the_tables(
     keep(page, "airflow-page")
 
 
+@pytest.mark.long
 def test_the_page_fits_a_phone(embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]) -> None:
     page.set_viewport_size({"width": 375, "height": 800})
     expect(embedded.locator("[data-pipeline=sessions] dl")).to_be_visible()
@@ -104,6 +105,7 @@ def test_the_page_fits_a_phone(embedded: FrameLocator, page: Page, keep: Callabl
     keep(page, "airflow-page-phone")
 
 
+@pytest.mark.long
 def test_savepoints_and_quality_appear_as_they_come(
     embedded: FrameLocator, page: Page, tables: PipelineTables, config: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_savepoints_and_quality_appear_as_they_come(
         delete_savepoint(tables, "before_upgrade")
 
 
+@pytest.mark.long
 def test_restart_opens_the_trigger_form_of_the_stream(
     embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]
 ) -> None:
@@ -138,6 +141,7 @@ def test_restart_opens_the_trigger_form_of_the_stream(
     assert re.search("/dags/sessions__restart$", page.url)
 
 
+@pytest.mark.long
 def test_restart_at_a_snapshot_fills_the_form_with_its_epoch(embedded: FrameLocator, page: Page) -> None:
     row = embedded.locator("[data-table=snapshots] tr").nth(1)
     epoch = row.locator("td").first.inner_text()
@@ -145,6 +149,7 @@ def test_restart_at_a_snapshot_fills_the_form_with_its_epoch(embedded: FrameLoca
     expect(page.locator("#element_restore")).to_have_value(epoch, timeout=20_000)
 
 
+@pytest.mark.long
 def test_links_lead_to_the_dags(embedded: FrameLocator, page: Page) -> None:
     embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Backfill").click()
     page.wait_for_url("**/dags/sessions__backfill")

@@ -52,6 +52,7 @@ def tables(airflow: EmbeddedAirflow) -> PipelineTables:
     return PipelineTables(warehouse_of(load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))), "sessions")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "caught"),
     [

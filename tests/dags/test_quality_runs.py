@@ -75,6 +75,7 @@ def test_a_param_that_can_not_be_makes_no_run(airflow: EmbeddedAirflow) -> None:
         airflow.call("POST", "dags/sessions__restart/dagRuns", json={"logical_date": None, "conf": {"restore": "../x"}})
 
 
+@pytest.mark.long
 def test_a_watch_tells_that_the_watermark_lies_behind(airflow: EmbeddedAirflow) -> None:
     assert run_of(airflow, "sessions__watch")["state"] == "failed"
 

@@ -84,6 +84,7 @@ def told_exactly(readers: Readers) -> None:
     readers.assert_up_to_date()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("happens", "name"),
     [

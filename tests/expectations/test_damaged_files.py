@@ -70,6 +70,7 @@ def test_an_old_file_that_was_cut_is_found_by_the_next_check(tmp_path: Path) -> 
     assert FILES in broken_by_rules(check(hand))
 
 
+@pytest.mark.long
 def test_bytes_that_flipped_in_an_old_file_are_found_by_a_full_check(tmp_path: Path) -> None:
     hand = lived(tmp_path)
     assert broken_by_rules(check(hand, everything=True)) == set()
@@ -80,6 +81,7 @@ def test_bytes_that_flipped_in_an_old_file_are_found_by_a_full_check(tmp_path: P
     assert oldest(hand).name in pinned.files[pinned.files["fault"] == "unreadable"]["file"].tolist()
 
 
+@pytest.mark.long
 def test_a_full_check_looks_at_every_window(tmp_path: Path) -> None:
     hand = lived(tmp_path)
     assert (check(hand).fresh_windows, check(hand).since) == (1, 8)

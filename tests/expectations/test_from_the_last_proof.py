@@ -70,6 +70,7 @@ def looked_at(pinned: Pinned) -> int:
     return sum(len(rows) for rows in pinned.panes())
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("epochs", [5, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_right_tables_pass_from_each_check_to_the_next(name: str, epochs: int, tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ def a_vacuum(by_hand: ByHand) -> None:
 TAKES_AWAY = (a_restore, a_restore_that_keeps_stale_rows, a_forgotten_key, pruned_late_rows, a_vacuum)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("happens", "name"),
     [

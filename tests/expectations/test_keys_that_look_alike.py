@@ -24,6 +24,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("kind", "keys"), KEYS, ids=repr)
 @pytest.mark.parametrize("make", [hourly_pipeline, session_pipeline])
 def test_no_rule_takes_one_key_for_another(tmp_path: Path, kind: pa.DataType, keys: list[Any], make: Any) -> None:

@@ -66,6 +66,7 @@ def test_a_restore_leaves_counts_that_add_up(by_hand: ByHand) -> None:
     assert len(broken(by_hand)) == 0
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("targets", [("1",), ("2",), ("1", "2"), ("2", "1", "3")], ids="-".join)
 def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targets: tuple[str, ...]) -> None:
     """Late rows of the second epoch went; whatever line the head is on, they are not missed."""

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.expectations.broken import broken_by_rules
@@ -238,12 +238,24 @@ EVERYTHING: list[Step] = [
 ]
 
 
-@settings(max_examples=3)
-@given(st.sampled_from(TWINS), st.sampled_from([HOURS, SESSIONS]), st.lists(STEP, min_size=3, max_size=6))
-@example(TWINS[0], HOURS, EVERYTHING)
-@example(TWINS[2], SESSIONS, EVERYTHING)
-@example(TWINS[3], SESSIONS, EVERYTHING[:8])
+@pytest.mark.first(1)
+@pytest.mark.parametrize(
+    ("twins", "shape", "steps"),
+    [(TWINS[0], HOURS, EVERYTHING), (TWINS[2], SESSIONS, EVERYTHING), (TWINS[3], SESSIONS, EVERYTHING[:8])],
+)
 def test_keys_that_look_alike_live_as_others_do(twins: list[Key], shape: str, steps: list[Step]) -> None:
+    check_lives(twins, shape, steps)
+
+
+@pytest.mark.long
+@settings(max_examples=5)
+@given(st.sampled_from(TWINS), st.sampled_from([HOURS, SESSIONS]), st.lists(STEP, min_size=3, max_size=6))
+def test_keys_that_look_alike_live_drawn_lives_as_others_do(twins: list[Key], shape: str, steps: list[Step]) -> None:
+    check_lives(twins, shape, steps)
+
+
+def check_lives(twins: list[Key], shape: str, steps: list[Step]) -> None:
+    """Check that two keys that look alike get what two plain keys get."""
     lives = []
     for of_life in (twins, PLAIN):
         with tempfile.TemporaryDirectory() as folder:
@@ -293,6 +305,7 @@ def test_commands_name_a_key_with_a_null(tmp_path: Path, capsys: pytest.CaptureF
     assert ("x", None) not in kept
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("shape", [HOURS, SESSIONS])
 def test_windows_of_a_key_with_one_id_harm_no_other_key_and_no_check(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch

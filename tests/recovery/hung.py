@@ -26,6 +26,7 @@ from deltalake.table import TableAlterer
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, commit_to, source_of
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger import host, lease
 from tidegate.pipelines.ledger.backups.backup import POOL, content_of, list_backups
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, require_snapshot
@@ -33,7 +34,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import broken_savepoints, lis
 from tidegate.pipelines.ledger.tables import commits
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.cli import run
-from tidegate.pipelines.run import driver, lease
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 
 NAME = PIPELINE.name
@@ -178,7 +178,7 @@ class Hung:
         shutil.copytree(source_of(folder.parent / "source", 2).folder / "warehouse", folder / "warehouse")
         hung = cls(folder, Shifted())
         with pytest.MonkeyPatch.context() as planted:
-            planted.setattr(driver, "time", hung.clock)
+            planted.setattr(host, "time", hung.clock)
             # Who hangs renews nothing.
             planted.setattr(Lease, "_renew_until_ended", lambda self: None)
             planted.setattr(lease, "_of_this_process", set[str]())

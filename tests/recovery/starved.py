@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 from tests.recovery.arrivals import PIPELINE
-from tidegate.pipelines import cli
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.project import cli
 from tidegate.pipelines.run.driver import Driver
 
 _BLOCK = 100_000_000

@@ -18,7 +18,6 @@ import pytest
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
 from tests.recovery.steps import STEPS
-from tidegate.pipelines import cli
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
 from tidegate.pipelines.ledger.lease import LeaseRow
@@ -27,6 +26,7 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.pipelines.ledger.tables.table_log import shorten_log
+from tidegate.pipelines.project import cli
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
 

@@ -12,6 +12,8 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.run.stream import Upkeep
 
+pytestmark = pytest.mark.long
+
 BOUND = 1.1
 
 

@@ -104,6 +104,7 @@ def test_a_crash_after_any_step_changes_nothing(lake: Lake, by_table: dict[str, 
     assert_as_by_table(lake, by_table)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", KILLED_AFTER)
 def test_a_process_killed_by_a_signal_loses_and_doubles_nothing(
     lake: Lake, by_table: dict[str, list[str]], step: str

@@ -18,10 +18,11 @@ from deltalake import DeltaTable
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, rows_of
 from tests.recovery.hung import CODE, COMMANDS, NAME, TOML, Hang, Hung
-from tidegate.pipelines import Pipeline, storage
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot, list_savepoints
+from tidegate.pipelines.storage import warehouse
 from tidegate.pipelines.storage.delta_log import actions_in, commit_info
 
 pytestmark = pytest.mark.recovery
@@ -147,7 +148,7 @@ def killed(made: Hung, folder: Path, operation: int, after: bool) -> list[str]:
     hang = Hang(operation, after, kill)
     with hang.planted(), pytest.MonkeyPatch.context() as planted:
         # Operations of other threads are only counted.
-        planted.setattr(storage, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
+        planted.setattr(warehouse, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
         code, told = project.tidegate(*RENAME)
     found = [] if code == 1 else [f"killed with {code}: {told[-400:]}"]
     code, told = project.tidegate(*RENAME)
@@ -159,6 +160,7 @@ def killed(made: Hung, folder: Path, operation: int, after: bool) -> list[str]:
     return [f"{hang.where}: {fault}" for fault in found]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(DRAWN))
 def test_a_rename_that_was_killed_is_continued_by_the_same_command(
     made: Hung, operations: int, tmp_path: Path, seed: int
@@ -192,7 +194,7 @@ def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> l
     hang = Hang(operation, after, meanwhile)
     with hang.planted(), pytest.MonkeyPatch.context() as planted:
         # A stream needs the main thread.
-        planted.setattr(storage, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
+        planted.setattr(warehouse, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
         code, told = project.tidegate(*RENAME)
     found = [] if code in (0, 2, 3, 4) else [f"hung with {code}: {told[-400:]}"]
     found += [f"meanwhile {code}: {told[-400:]}" for code, told in ended if code not in (0, 2)]
@@ -206,6 +208,7 @@ def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> l
     return [f"{hang.where}: {fault}" for fault in found]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(DRAWN))
 def test_a_rename_that_hangs_over_itself_and_a_stream_loses_nothing(
     made: Hung, kept: Hung, operations: int, tmp_path: Path, seed: int

@@ -96,6 +96,7 @@ def is_quick(where: str, act: Act, step: str) -> bool:
     return step == COMMITTED or step in STOPS.get((where, act), ())
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize(
     ("where", "act", "step"),
     [
@@ -161,6 +162,7 @@ def test_committing_files_without_a_look_at_them_is_noticed(
         rows_of(lake)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("statement", "refused"),

@@ -112,6 +112,7 @@ def test_one_that_hung_while_another_restored_and_is_at_work_finds_its_lease_gon
     assert differences(rows_of(lake), rows_of(undisturbed)) == {}
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("step", [OPERATED, COMMITTED, RESULTS, LATE, REJECTS])
 def test_one_that_hung_is_kept_out_by_epochs_that_only_grow_even_without_a_lease(
     lake: Lake, undisturbed: Lake, step: str, monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def test_an_epoch_that_was_not_published_is_published_and_all_rules_hold(lake: L
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("target", "goes_on_first"),
     [("1", True), ("3", False), (f"savepoint:{SAVEPOINT}", True)],
@@ -150,6 +151,7 @@ def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
     assert_good(lake, fresh, pipeline)
 
 
+@pytest.mark.first(1)
 @BOTH
 @pytest.mark.parametrize("name", ["first", "latest"])
 def test_a_backup_that_an_older_version_made_is_restored(

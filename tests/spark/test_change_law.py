@@ -26,7 +26,7 @@ from tidegate.windowing.time import to_millis
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 @dataclass

@@ -16,7 +16,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 CORRECTING = DeltaSource("events", timestamp="at", changes="correct")
 

@@ -252,6 +252,7 @@ def listens(port: int) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_a_stream_computes_windows_with_a_function_of_the_project(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect", remote=server)
     project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
@@ -285,7 +286,7 @@ def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None
         project.lake.append(*arrivals(2))
     in_place.do("stream", "hours", "--available-now", "--parallelism", "8")
     # The limit is for millions of rows.
-    script = "from tidegate.pipelines import cli\nfrom tidegate.pipelines.epoch import exchange\n"
+    script = "from tidegate.pipelines.project import cli\nfrom tidegate.pipelines.epoch import exchange\n"
     script += "exchange._ROWS_READ_AGAIN = -1\ncli.main()"
     exchanged.do("stream", "hours", "--available-now", "--parallelism", "8", python=("-c", script))
     assert_same_windows(exchanged.rows("hours", "results"), in_place.rows("hours", "results"))
@@ -347,6 +348,7 @@ def test_a_project_in_code_runs_in_a_session_of_connect_and_leaves_it_as_it_was(
     assert json.loads(done.stdout) == [4]
 
 
+@pytest.mark.long
 def test_an_error_in_a_task_is_told_in_one_line(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect", remote=server)
     project.lake.append(("ann", at("10:00"), 1), ("bob", at("23:00"), 1))

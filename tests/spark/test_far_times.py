@@ -16,7 +16,7 @@ from tidegate.pipelines.definition.far_times import MICROS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 @pytest.mark.parametrize(

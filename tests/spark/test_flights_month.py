@@ -25,7 +25,7 @@ from tidegate.pipelines.examples.flights.source import SCHEMA, load_flights, rea
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 ROOT = Path(__file__).parent.parent.parent
 DAYS, FEW_DAYS = 31, 4

@@ -67,6 +67,7 @@ def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) 
     assert collected(made.option("view", "final").load("visits")) == final_of(visits) != before
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_after_its_target_failed(spark: SparkSession, visits: ByHand, tmp_path: Path) -> None:
     """The batch that was not noted as done comes again, with the same rows, though the pipeline has gone on.
 

@@ -73,6 +73,7 @@ def test_the_session_is_as_it_was_and_the_windows_are_those_of_the_local_engine(
     assert project.snapshot_show("sessions").manifest.engine in (None, "spark")
 
 
+@pytest.mark.long
 def test_a_setting_of_the_session_counts_in_a_run(session: SparkSession, lake: Lake) -> None:
     """Notebooks set credentials of a store and the like in their session."""
     lake.append(("ann", at("00:10"), 1))
@@ -134,6 +135,7 @@ peaks = replace(hourly_pipeline("peaks"), compute=Windows(HOURS, process=Peak())
 """
 
 
+@pytest.mark.long
 def test_a_job_with_a_session_of_its_own_without_delta_runs_the_projects_code(lake: Lake) -> None:
     """As under `spark-submit`: the tasks get the modules of the project, which are in no place that they know."""
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 7))

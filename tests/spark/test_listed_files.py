@@ -17,7 +17,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 SQL = {"columns": {"value": "value * 2"}, "where": "value > 2"}
 

@@ -27,7 +27,7 @@ from tidegate.windowing.time import to_millis
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 WORDS = ("part", "sales 2024-01", "50%", "100%25", "ü", "日本", "a+b", "x=1", "it's", "(1)", "a;b", "a&b", "~", "a,b")
 

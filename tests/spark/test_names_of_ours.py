@@ -16,7 +16,7 @@ from tidegate.windowing import Max, Sum, TumblingEventTimeWindows, Windows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 NAMES = ["__time", "__status", "__commit", "__row", "__file", "__path", "__place", "__side", "__partition", "__kept"]
 NAMES += ["__shard", "__marker", "__pack"]

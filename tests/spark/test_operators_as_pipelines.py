@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 from tests.spark.days import END, USER, arrivals, cut, events, pipeline, restored_in_the_middle, results, state
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 QUIET = 1_800_000
 

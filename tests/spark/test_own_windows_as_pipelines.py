@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 from tests.spark.days import END, USER, arrivals, cut, pipeline, restored_in_the_middle, state
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from tidegate.windowing import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 Reader = Literal["auto", "spark"]
 

@@ -23,7 +23,7 @@ from tidegate.pipelines.sources.source_table import JudgedRows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 Make = Callable[["SparkSession", str], None]
 

@@ -23,7 +23,7 @@ from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, WatermarkStr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=20))
 

@@ -23,7 +23,7 @@ from tidegate.windowing.time import to_millis
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 ACCUMULATING, RETRACTING, DISCARDING = (
     pytest.param(accumulation, marks=marks, id=accumulation.name.lower())

@@ -22,7 +22,7 @@ import pytest
 from tests.lake import Lake, at
 from tests.recovery.test_listed_files import listed
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 ROOT = Path(__file__).parent.parent.parent
 

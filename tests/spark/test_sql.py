@@ -315,6 +315,7 @@ def test_each_operation_gives_sparks_values_and_types(comparison: Comparison) ->
     assert differing == []
 
 
+@pytest.mark.long
 def test_a_row_that_fails_for_us_fails_for_spark(comparison: Comparison) -> None:
     programs = {name: program for name, program in compiled(EXPRESSIONS).items() if can_fail(program)}
     failing = [text for name, program in programs.items() for text in comparison.lonely_failures(name, program)]

@@ -16,7 +16,7 @@ from tests.lake import Lake, at
 from tests.pipelines.project.cli.project import SPARK_TOML
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 240.0

@@ -16,6 +16,8 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.windowing.time import to_millis
 
+pytestmark = pytest.mark.long
+
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 
 

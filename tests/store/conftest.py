@@ -11,7 +11,7 @@ import pytest
 from tests.store.hosts import project
 from tests.store.proxy import Plan, Proxy, running_proxy
 from tests.store.server import S3Server, running_server
-from tidegate.pipelines.run import conditional_writes
+from tidegate.pipelines.ledger import conditional_writes
 
 _numbers = itertools.count(1)
 

@@ -100,6 +100,7 @@ print("ended far away", flush=True)
 """
 
 
+@pytest.mark.long
 def test_a_command_on_a_host_of_its_own_is_found_and_followed_after_its_worker_was_killed(
     here: Path, bucket: str, server: S3Server, tmp_path: Path, interpreter: str
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_second_look_is_one_request(warehouse: Warehouse, proxy: Proxy) -> Non
     assert proxy.counted() == {"LIST": 1}
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "change",
     [a_commit, a_checkpoint, an_entry_in_the_place_of_another, the_newest_entry_removed, a_reader_that_moved_it],

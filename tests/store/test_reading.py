@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.compute as pc
+import pytest
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
@@ -18,6 +19,7 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 
+@pytest.mark.long
 def test_a_query_follows_a_pipeline_over_a_bucket(here: Path, server: S3Server, bucket: str) -> None:
     warehouse = Warehouse(f"s3://{bucket}/wh", options_of(server.endpoint))
     visits = ByHand(here.parent, session_pipeline(name="visits"), parallelism=1, elsewhere=warehouse)

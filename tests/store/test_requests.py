@@ -51,6 +51,7 @@ def spent(counts: list[Counter[str]]) -> tuple[float, float]:
     return writes / len(counts), (total.total() - writes) / len(counts)
 
 
+@pytest.mark.long
 # Ten epochs are one cycle: every tenth commit of a table writes a checkpoint.
 @pytest.mark.parametrize("commits", [30, pytest.param(400, marks=pytest.mark.long)])
 def test_requests_of_an_epoch_do_not_grow_with_history_and_are_those_of_the_docs(

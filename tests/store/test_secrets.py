@@ -72,6 +72,7 @@ def with_the_secret(server: S3Server, bucket: str, folder: Path) -> Iterator[str
             yield name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("without", [("setup", *COMMANDS), pytest.param(("reopen",), marks=pytest.mark.long)])
 def test_a_secret_in_tidegate_toml_is_in_nothing_that_the_commands_leave_or_print(
     without: tuple[str, ...],

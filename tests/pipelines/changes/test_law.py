@@ -79,12 +79,14 @@ def walks(turn: int) -> list[Any]:
     ]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("name", "kind"), walks(0))
 def test_a_stream_with_its_late_rows_is_a_backfill_of_the_table_as_it_is(tmp_path: Path, name: str, kind: str) -> None:
     with operator(kind):
         streamed(tmp_path, name, f"stream {name} {kind}")
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("name", "kind"), walks(1))
 def test_a_backfill_by_intervals_is_a_backfill_of_the_table_as_it_is(tmp_path: Path, name: str, kind: str) -> None:
     with operator(kind):

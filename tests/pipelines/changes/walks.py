@@ -30,11 +30,11 @@ from tidegate.pipelines.definition.binding import has_windows
 from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.ledger import lease
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.observe.metrics.catalog import COUNTERS
-from tidegate.pipelines.run import lease
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import read_table

@@ -178,6 +178,7 @@ def nothing_counts_twice(folder: Path, kind: str, seed: int) -> bool:
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_a_stream_reopened_is_the_backfill_from_scratch(tmp_path: Path, kind: str, seed: int) -> None:

@@ -139,6 +139,7 @@ def where_is_held(folder: Path, kind: str, seed: int) -> bool:
     return found == told.expected()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_fields_that_move_no_window_may_change(tmp_path: Path, kind: str, seed: int) -> None:

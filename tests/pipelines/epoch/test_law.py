@@ -66,6 +66,7 @@ def arrive(arrivals: Arrivals, seed: int, commits: int = 8, begin: int = 0, user
         arrivals.commit(*rows, watermark=DAY0 + (now - 20) * MINUTE)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_stream_and_then_everything_reopened_is_the_backfill(tmp_path: Path, name: str) -> None:
     arrivals = Arrivals(ByHand(tmp_path, PIPELINES[name]))

@@ -177,6 +177,7 @@ def test_a_checkpoint_of_ours_has_no_tombstones_and_is_noted_with_its_size(thinn
         assert (noted["size"], noted["sizeInBytes"]) == (len(rows), file.stat().st_size)
 
 
+@pytest.mark.long
 def test_however_far_a_clean_up_came_what_is_listed_can_be_read(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def on_spark(project: Project) -> None:
     file.write_text(file.read_text().replace('engine = "local"', 'engine = "spark"'))
 
 
+@pytest.mark.first(10)
 @pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=list(PIPELINES))
 @pytest.mark.parametrize(
     ("first", "again"),
