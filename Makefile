@@ -7,6 +7,9 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 # Three at once, on two cores: one has Airflow and one the Spark session, which wait for other processes a third of the time, and one begins with
 # the rest (tests/conftest.py).
 THREE := --numprocesses=3 --dist=loadgroup
+# Imports, architecture, docstrings and pages: a step of lint.
+PAGES := tests/test_*.py
+NO_PAGES := --ignore-glob='tests/test_*.py'
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
 .PHONY: run test test-fast test-long test-matrix formal checked compiled lint docs picture bench bench-full env lock clean
@@ -16,14 +19,14 @@ run: .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
 test: checked
-	$(BIN)/pytest $(THREE) -m "not long" --durations=20
+	$(BIN)/pytest $(THREE) -m "not long" --durations=20 $(NO_PAGES)
 
 test-long: checked
-	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE)
+	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE) $(NO_PAGES)
 
 # What needs neither Spark nor Airflow nor minutes of drawing: for every change.
 test-fast: lint
-	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)"
+	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)" $(NO_PAGES)
 
 # The Spark tests with each pair of Spark and Delta, one after the other, each in an environment of its own: about ten minutes
 # and 1.7 GB for a pair. MATRIX="4.0.5 -- tests/spark/test_sql.py" chooses versions and tests.
@@ -47,6 +50,7 @@ lint: .venv/made
 	$(BIN)/ruff check .
 	$(BIN)/codespell
 	$(BIN)/mypy
+	$(BIN)/pytest -q $(PAGES)
 
 # A warning is an error: a link that leads nowhere, a docstring that can't be read. The first build needs npm and a network, for
 # Mermaid, which draws the diagrams.

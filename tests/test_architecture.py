@@ -14,7 +14,8 @@ from tests.test_import_rules import imports
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-ROOMS, EPOCH = re.findall(r"^```mermaid\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+LIFE = (ROOT / "docs" / "the-life-of-an-epoch.md").read_text()
+(ROOMS,), (EPOCH,) = (re.findall(r"^```mermaid\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) for page in (PAGE, LIFE))
 
 NODE = r"(\w+)(?:\[[^\]]*\])?"
 ARROW = re.compile(rf"^\s*{NODE} (-->|---)(?:\|([^|]*)\|)? {NODE}\s*$", re.MULTILINE)
@@ -120,10 +121,17 @@ def test_pipelines_has_few_packages_on_few_floors() -> None:
     assert max(floor(graph, room) for room in rooms) <= MOST_FLOORS
 
 
-def test_every_step_of_a_correction_names_files_and_what_they_define() -> None:
-    page = (ROOT / "docs" / "the-life-of-a-correction.md").read_text()
+@pytest.mark.parametrize(
+    ("life", "names"),
+    [
+        ("correction", ["ask", "compare", "plan", "read", "operate", "commit", "publish"]),
+        ("restore", ["ask", "compare", "recover", "plan", "commit", "publish"]),
+    ],
+)
+def test_every_step_of_a_life_names_files_and_what_they_define(life: str, names: list[str]) -> None:
+    page = (ROOT / "docs" / f"the-life-of-a-{life}.md").read_text()
     steps = dict(re.findall(r"^- \*\*(\w+)\*\*(.*?)(?=^- |^$)", page, re.MULTILINE | re.DOTALL))
-    assert list(steps) == ["ask", "compare", "plan", "read", "operate", "commit", "publish"]
+    assert list(steps) == names
     assert {step: wrong for step, row in steps.items() if (wrong := faults(row))} == {}
     assert [row for row in steps.values() if not any(names for _, names in named(row))] == []
     assert faults(page) == []
@@ -132,14 +140,14 @@ def test_every_step_of_a_correction_names_files_and_what_they_define() -> None:
 def test_every_arrow_of_an_epoch_has_a_row_with_the_file_that_does_it() -> None:
     arrows = drawn(EPOCH)
     assert len(arrows) == EPOCH.count("-->"), "each arrow stands as the test reads it"
-    steps = re.findall(r"^- \*\*(\d+ .+?)\*\*:(.*?)(?=^- |\n\n)", PAGE, re.DOTALL | re.MULTILINE)
+    steps = re.findall(r"^- \*\*(\d+ .+?)\*\*:(.*?)(?=^- |\n\n)", LIFE, re.DOTALL | re.MULTILINE)
     rows = {label: " ".join(text.split()) for label, text in steps}
     assert {label for _, label, _ in arrows} == set(rows)
     assert [step for step, row in rows.items() if not any(names for _, names in named(row))] == []
     assert {step: wrong for step, row in rows.items() if (wrong := faults(row))} == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:pipelines|windowing|tests)/[\w/]+\.py)`", PAGE))))
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:pipelines|windowing|tests)/[\w/]+\.py)`", PAGE + LIFE))))
 def test_every_file_that_the_page_names_exists(name: str) -> None:
     assert (ROOT / name).is_file()
 
