@@ -186,7 +186,7 @@ def test_a_link_for_humans_is_no_load() -> None:
 @needs_generator
 def test_only_pages_with_a_diagram_load_the_script_that_draws_it(site: Path, pages: dict[Path, Page]) -> None:
     drawing = {path.name for path, page in pages.items() if any("mermaid.js" in load for load in page.loads)}
-    assert drawing == {"architecture.html"}
+    assert drawing == {"architecture.html", "the-life-of-an-epoch.html"}
     assert (site / "_static" / "mermaid.js").is_file()
     assert (site / "_static" / "diagrams.js").is_file()
 

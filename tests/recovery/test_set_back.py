@@ -246,7 +246,7 @@ def test_without_the_look_rows_vanish(by_hand: ByHand, monkeypatch: pytest.Monke
     def nothing(tables: PipelineTables, table: str, newest: int | None = None) -> None:
         pass
 
-    for module in ("snapshots.recovery", "snapshots.publish"):
+    for module in ("ledger.snapshots.recovery", "ledger.snapshots.publish"):
         monkeypatch.setattr(f"tidegate.pipelines.{module}.check_unchanged", nothing)
     hours(by_hand, 12)
     assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [8, 11]
