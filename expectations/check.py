@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.run import QualityRun, run_suites
-from tidegate.expectations.suites import check_suite, suites
+from tidegate.expectations.side_rows import rows_since
+from tidegate.expectations.suites import TableSuite, check_suite, own_suite, suites
 from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines.definition.config import Config, PartitionUnit
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import QualityFailed, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.tables import quality as outcomes
@@ -82,6 +84,7 @@ class Quality(Answer):
                 {"epoch": number, "where": where, "reason": reason} for number, where, reason in pinned.acknowledged
             ],
             "docs": run.docs,
+            "validation_result": run.validation_result,
             "report": self.report,
         }
 
@@ -152,13 +155,14 @@ def check(
     """
     path = config.entry(pipeline).suite
     suite = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
-    tables = PipelineTables.of(config, pipeline)
+    tables, value = PipelineTables.of(config, pipeline), load_pipeline(config, pipeline)
     folder = config.work_folder / docs_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
-    pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder, everything=everything)
+    pinned = pin(tables, value, epoch, folder, everything=everything)
     if suite is not None:
         check_suite(suite, f"pipelines.{pipeline}.suite = {path!r}", pinned.no_rows)
-    run = run_suites(suites(pinned, suite), pinned, tables, artifacts_of(config))
+    beside = [*_beside_windows(config, pinned, value)]
+    run = run_suites([*beside, *suites(pinned, suite)], pinned, tables, artifacts_of(config))
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean(config, now)
@@ -198,6 +202,23 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
         )
     outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
     return Acknowledged(pipeline, pinned.manifest.epoch, where, reason, count)
+
+
+def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
+    """Yield the suites for rows beside the final windows that have new rows.
+
+    Raises:
+        UsageError: one of them is faulty.
+    """
+    for kind, path in config.entry(pipeline.name).suites:
+        if path is None:
+            continue
+        field, what = f"pipelines.{pipeline.name}.suites.{kind}", f"new {kind} rows"
+        suite = config.load(path, field)
+        rows = rows_since(pinned, pipeline, kind)
+        check_suite(suite, f"{field} = {path!r}", rows.head(0), what)
+        if len(rows):
+            yield own_suite(what, suite, rows)
 
 
 def _changed(

@@ -83,20 +83,36 @@ def write_page(
 
     artifacts.change(f"{folder}/{_LIST}", with_check)
     for old in outdated:
-        artifacts.delete(f"{folder}/{old['page']}")
+        _delete(artifacts, folder, old["page"])
     return _write_list(artifacts, manifest.pipeline)
 
 
+def write_result(artifacts: Artifacts, manifest: Manifest, check_id: str, content: bytes) -> str:
+    """Write the JSON of a check beside its page, which it goes with, and return its address."""
+    name = f"{docs_folder(manifest.pipeline)}/{_result_name(_page_name(manifest, check_id))}"
+    artifacts.write(name, content)
+    return artifacts.address(name)
+
+
 def remove_page(artifacts: Artifacts, manifest: Manifest, check_id: str) -> None:
-    """Remove the page of a check, and its line in the list of all checks."""
+    """Remove the page and the JSON of a check, and its line in the list of all checks."""
     name, folder = _page_name(manifest, check_id), docs_folder(manifest.pipeline)
-    artifacts.delete(f"{folder}/{name}")
+    _delete(artifacts, folder, name)
 
     def without_check(listed: bytes | None) -> bytes:
         return json.dumps([other for other in _parsed(listed) if other["page"] != name]).encode()
 
     artifacts.change(f"{folder}/{_LIST}", without_check)
     _write_list(artifacts, manifest.pipeline)
+
+
+def _delete(artifacts: Artifacts, folder: str, page: str) -> None:
+    for name in (page, _result_name(page)):
+        artifacts.delete(f"{folder}/{name}")
+
+
+def _result_name(page: str) -> str:
+    return page.replace(".html", ".json")
 
 
 def _page_name(manifest: Manifest, check_id: str) -> str:

@@ -130,7 +130,7 @@ class Pinned:
             )
             for rows in self.slices
         ]
-        windows = _frame(pa.concat_tables(parts), self.key)
+        windows = as_frame(pa.concat_tables(parts), self.key)
         for epoch, where, _ in self.acknowledged:
             if len(windows):
                 windows = windows[~(matches(where, windows) & (windows["epoch"] <= epoch))].reset_index(drop=True)
@@ -139,12 +139,12 @@ class Pinned:
     @property
     def no_rows(self) -> pd.DataFrame:
         """Return a frame with the columns of the final windows, and no row."""
-        return _frame(self.slices.schema.empty_table())
+        return as_frame(self.slices.schema.empty_table())
 
     def windows(self) -> Iterator[pd.DataFrame]:
         """Yield the final windows, a row each, in parts; all windows of a key are in one part."""
         for rows in self.slices:
-            yield _frame(final_windows(rows, self.manifest), self.key)
+            yield as_frame(final_windows(rows, self.manifest), self.key)
 
     def panes(self) -> Iterator[pd.DataFrame]:
         """Yield rows of table `results` in parts: all panes of windows with a new pane, and the retractions."""
@@ -154,7 +154,7 @@ class Pinned:
                 touched = rows.filter(pc.greater(rows["epoch"], self.scope.proof.epoch))["window_id"]
                 is_touched = pc.is_in(rows["window_id"], value_set=touched.combine_chunks())
                 chosen = rows.filter(pc.or_(is_touched, pc.equal(rows["op"], "-")))
-            yield _frame(_with_ids(chosen, self.manifest), self.key)
+            yield as_frame(_with_ids(chosen, self.manifest), self.key)
 
     def state(self) -> Iterator[pd.DataFrame]:
         """Yield the rows of the snapshot, in parts."""
@@ -163,10 +163,10 @@ class Pinned:
             rows = pa.Table.from_batches([batch])
             groups = key_groups(hashes_of(rows, tuple(self.key)), self.manifest.max_parallelism)
             empty = False
-            yield _frame(rows.append_column(COMPUTED_GROUP, pa.array(groups, pa.int32())), self.key)
+            yield as_frame(rows.append_column(COMPUTED_GROUP, pa.array(groups, pa.int32())), self.key)
         if empty:
             none = arrow_schema(self.scope.pinned.snapshot.handle).empty_table()
-            yield _frame(none.append_column(COMPUTED_GROUP, pa.array([], pa.int32())))
+            yield as_frame(none.append_column(COMPUTED_GROUP, pa.array([], pa.int32())))
 
 
 def pin(
@@ -218,7 +218,7 @@ def pin(
         interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,
         slices=slices,
-        epochs=_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
+        epochs=as_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
         lines=scope.lines,
         files=scope.files,
         ledger=frame_of([*entries, *of_snapshot]),
@@ -247,7 +247,7 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
     return rows.filter(pc.invert(are_in(rows, shared, shared.column_names))) if len(shared) else rows
 
 
-def _frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
+def as_frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
     """Return rows as a frame in which pandas tells the same keys apart as this code.
 
     Pandas compares texts up to a NUL character, and makes whole numbers with nulls to floats, which are not exact.

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
-from tidegate.expectations.docs import remove_page, write_page
+from tidegate.expectations.docs import remove_page, write_page, write_result
 from tidegate.expectations.outcome import Outcome
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
+from tidegate.expectations.validation import validation_result
 from tidegate.pipelines.definition import epochs, results, state
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -43,6 +44,7 @@ class QualityRun:
         epoch: the checked epoch.
         checks: a row for each expectation.
         docs: address of the page that lists all checks.
+        validation_result: address of the same result as Great Expectations' own JSON.
         failing: starts of the windows that fail critical expectations, as numpy's times; None if a rule of tidegate
             fails, or an expectation that does not name windows.
     """
@@ -51,6 +53,7 @@ class QualityRun:
     epoch: int
     checks: tuple[QualityRow, ...]
     docs: str
+    validation_result: str = ""
     failing: npt.NDArray[Any] | None = None
 
     @property
@@ -98,24 +101,26 @@ def run_suites(
     now = datetime.now(UTC)
     batch = any_rows()
     check = Check(uuid.uuid4().hex, now, manifest, (pinned.versions[results.NAME], pinned.versions[state.NAME]))
-    checks, failing = list[QualityRow](), list[npt.NDArray[Any] | None]()
+    checks, failing, judged = list[QualityRow](), list[npt.NDArray[Any] | None](), list[tuple[str, list[Outcome]]]()
     for suite in suites:
         outcomes = validate(batch, suite, pinned.key)
+        judged.append((suite.table, outcomes))
         checks += check.rows(suite.table, outcomes)
         broken = [outcome for outcome in outcomes if not outcome.success and outcome.severity == CRITICAL]
-        failing += [outcome.times(pinned.time_column) if suite.is_own else None for outcome in broken]
+        failing += [outcome.times(pinned.time_column) if suite.of_windows else None for outcome in broken]
     times = [each for each in failing if each is not None]
     run = QualityRun(
         manifest.pipeline,
         manifest.epoch,
         tuple(checks),
         "",
-        None if len(times) < len(failing) else np.concatenate([np.empty(0, "datetime64[ms]"), *times]),
+        failing=None if len(times) < len(failing) else np.concatenate([np.empty(0, "datetime64[ms]"), *times]),
     )
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
     # The page is written before the table, so that a reader of the table always finds the page.
     docs = write_page(artifacts, pinned, check.id, now, run.state, checks)
+    result = write_result(artifacts, manifest, check.id, validation_result(manifest, check.id, now, judged))
 
     def refuse_if_forgotten() -> None:
         if is_forgotten_since(tables.warehouse, tables.look(epochs.NAME), manifest.epoch):
@@ -126,7 +131,7 @@ def run_suites(
             )
 
     quality.append(tables, checks, refuse_if_forgotten)
-    return replace(run, checks=tuple(checks), docs=docs)
+    return replace(run, checks=tuple(checks), docs=docs, validation_result=result)
 
 
 @dataclass(frozen=True, slots=True)

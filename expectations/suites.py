@@ -41,13 +41,22 @@ class TableSuite:
         table: name of the rows: final windows, panes, epochs, lines, files, ledger or state.
         parts: the rows to check.
         expectations: expectations of Great Expectations.
-        is_own: True for the pipeline's own suite.
+        is_own: True for a suite of the pipeline's own.
+        of_windows: True if its rows are windows, so that one that fails belongs to a partition.
     """
 
     table: str
     parts: Parts
     expectations: tuple[Any, ...]
     is_own: bool = False
+    of_windows: bool = False
+
+
+def own_suite(rows: str, suite: Any, frame: pd.DataFrame, *, of_windows: bool = False) -> TableSuite:
+    """Return a suite of the pipeline's own over some rows, which the message calls `rows`."""
+    # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
+    copies = tuple(expectation.copy(deep=True) for expectation in suite.expectations)
+    return TableSuite(f"{rows}: {suite.name}", lambda: (frame,), copies, is_own=True, of_windows=of_windows)
 
 
 def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
@@ -70,9 +79,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     ]
     fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
     if fresh is not None and len(fresh):
-        # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
-        copies = tuple(expectation.copy(deep=True) for expectation in pipeline_suite.expectations)
-        new_windows = TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (fresh,), copies, is_own=True)
+        new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
         # It goes first, so that an error of the suite itself ends the check before anything is judged.
         checked.insert(0, new_windows)
     return [suite for suite in checked if suite.expectations]
@@ -202,16 +209,18 @@ def _restored(pinned: Pinned) -> Iterator[Any]:
 assert unexpected_rows.PROVIDERS, "the import registers them"
 
 _OF_ONE: Final = ("column", "column_A", "column_B")
+_OF_SEVERAL: Final = ("column_list", "key")
 _MAY_LACK: Final = "expect_column_to_exist"
 
 
-def check_suite(suite: Any, name: str, rows: pd.DataFrame) -> None:
+def check_suite(suite: Any, name: str, rows: pd.DataFrame, what: str = "final windows") -> None:
     """Check that every expectation of a pipeline's own suite can be evaluated.
 
     Args:
         suite: the ExpectationSuite.
         name: where tidegate.toml names it; messages begin with it.
-        rows: no rows, with the columns of final windows.
+        rows: rows with the columns that the suite is for, or no rows.
+        what: name of these rows in messages.
 
     Raises:
         UsageError: it is no suite, or one of its expectations lacks a parameter, names a column that is not there, or
@@ -220,11 +229,11 @@ def check_suite(suite: Any, name: str, rows: pd.DataFrame) -> None:
     if not hasattr(suite, "expectations"):
         raise UsageError(f"{name}: it is a {type(suite).__name__}, not an ExpectationSuite")
     for expectation in suite.expectations:
-        if fault := next(_faults(expectation, rows), None):
+        if fault := next(_faults(expectation, rows, what), None):
             raise UsageError(f"{name}: {expectation.expectation_type} (severity {_severity(expectation)}): {fault}")
 
 
-def _faults(expectation: Any, rows: pd.DataFrame) -> Iterator[str]:
+def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
     columns = list(rows.columns)
     given = {name: getattr(expectation, name) for name in expectation.__fields__}
     for name, value in given.items():
@@ -232,17 +241,17 @@ def _faults(expectation: Any, rows: pd.DataFrame) -> Iterator[str]:
             yield f"{name} = {value!r} is a parameter, and a check has none to give: write the value into the suite"
     query = given.get("unexpected_rows_query")
     if isinstance(query, str) and "{batch}" not in query:
-        yield f"its query {query!r} reads no windows: select FROM {{batch}}"
+        yield f"its query {query!r} reads no {what.split()[-1]}: select FROM {{batch}}"
     elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
         yield f"its query {query!r} has braces that are not {{batch}}: write other braces twice"
     if expectation.expectation_type != _MAY_LACK:
-        listed = given.get("column_list")
-        named = [given.get(name) for name in _OF_ONE] + (list(listed) if isinstance(listed, list | tuple) else [])
+        lists = (given.get(name) for name in _OF_SEVERAL)
+        named = [given.get(name) for name in _OF_ONE] + [each for few in lists for each in few or ()]
         for column in named:
             if isinstance(column, str) and column not in columns:
                 close = get_close_matches(column, columns, 1)
                 hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(columns)}"
-                yield f"final windows have no column {column!r}. {hint}"
+                yield f"{what} have no column {column!r}. {hint}"
     engine = PandasExecutionEngine(batch_data_dict={"rows": rows})
     for metric in expectation.get_validation_dependencies(execution_engine=engine).metric_configurations.values():
         try:

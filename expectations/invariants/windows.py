@@ -28,15 +28,19 @@ from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 
 class ExpectWindowsToBeAligned(Rule):
-    """Every window is `[n * slide + offset, n * slide + offset + size)`; milliseconds.
+    """Every window is `[n * slide + offset, n * slide + offset + size)`.
 
-    `by_epoch` has first epoch, size, slide and offset of each code.
+    Args:
+        size: milliseconds.
+        slide: milliseconds.
+        offset: milliseconds.
+        by_epoch: first epoch, size, slide and offset of each code; empty if they never changed.
     """
 
     size: int
     slide: int
-    offset: int
-    by_epoch: list[list[int]]
+    offset: int = 0
+    by_epoch: list[list[int]] = []  # noqa: RUF012 (a field of the model)
 
     success_keys: ClassVar[tuple[str, ...]] = ("size", "slide", "offset", "by_epoch")
     shown: ClassVar[tuple[str, ...] | None] = ()
@@ -45,19 +49,21 @@ class ExpectWindowsToBeAligned(Rule):
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         start, end = milliseconds(rows["window_start"]), milliseconds(rows["window_end"])
         fits = pd.Series(False, index=rows.index)
-        for epoch, size, slide, offset in self.by_epoch:
-            fits |= (rows["epoch"] >= epoch) & (end - start == size) & ((start - offset) % slide == 0)
+        for epoch, size, slide, offset in self.by_epoch or [[0, self.size, self.slide, self.offset]]:
+            fits |= _since(rows, epoch) & (end - start == size) & ((start - offset) % slide == 0)
         return ~fits
 
 
 class ExpectWindowsToBeAtLeast(Rule):
-    """Every window is at least so long, milliseconds: a session ends its gap after its last element.
+    """Every window is at least so long: a session ends its gap after its last element.
 
-    `by_epoch` has first epoch and least length of each code.
+    Args:
+        length: milliseconds.
+        by_epoch: first epoch and least length of each code; empty if it never changed.
     """
 
     length: int
-    by_epoch: list[list[int]]
+    by_epoch: list[list[int]] = []  # noqa: RUF012 (a field of the model)
 
     success_keys: ClassVar[tuple[str, ...]] = ("length", "by_epoch")
     shown: ClassVar[tuple[str, ...] | None] = ()
@@ -66,9 +72,14 @@ class ExpectWindowsToBeAtLeast(Rule):
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         lengths = milliseconds(rows["window_end"]) - milliseconds(rows["window_start"])
         fits = pd.Series(False, index=rows.index)
-        for epoch, length in self.by_epoch:
-            fits |= (rows["epoch"] >= epoch) & (lengths >= length)
+        for epoch, length in self.by_epoch or [[0, self.length]]:
+            fits |= _since(rows, epoch) & (lengths >= length)
         return ~fits
+
+
+def _since(rows: pd.DataFrame, epoch: int) -> pd.Series:
+    """Mark the rows of an epoch and of those after it; of epoch 0, all rows, which need no such column."""
+    return rows["epoch"] >= epoch if epoch else pd.Series(True, index=rows.index)
 
 
 _TIMINGS = {"early": 0, "on_time": 1, "late": 2}
@@ -137,7 +148,11 @@ def _by_start(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 class ExpectSessionsToLieApart(Rule):
-    """No two sessions of a key overlap or touch: their elements are further apart than the session gap."""
+    """No two sessions of a key overlap or touch: their elements are further apart than the session gap.
+
+    Args:
+        key: the key columns.
+    """
 
     key: list[str]
 

@@ -16,6 +16,7 @@ from tidegate.pipelines.definition.config.settings import (
     Notifier,
     PartitionUnit,
     PipelineEntry,
+    RowSuites,
     SourceAsset,
     WindowsTable,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Notifier",
     "PartitionUnit",
     "PipelineEntry",
+    "RowSuites",
     "SourceAsset",
     "WindowsTable",
     "config_of",

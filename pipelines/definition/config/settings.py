@@ -145,6 +145,22 @@ class WindowsTable(BaseModel):
     """True has speculative panes too: a window stands once it fired."""
 
 
+class RowSuites(BaseModel):
+    """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites for rows beside the final windows.
+
+    Each is the place of an ExpectationSuite, `package.module:name`, for rows that came since the check before.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    late: Annotated[str, AfterValidator(_function)] | None = None
+    """For new rows of table `late`."""
+    rejects: Annotated[str, AfterValidator(_function)] | None = None
+    """For new rows of table `rejects`."""
+    source: Annotated[str, AfterValidator(_function)] | None = None
+    """For the rows of the source that the epochs read."""
+
+
 class PipelineEntry(BaseModel):
     """One `[pipelines.NAME]` of tidegate.toml."""
 
@@ -196,6 +212,8 @@ class PipelineEntry(BaseModel):
     """Airflow pool in which its Spark runs take a slot."""
     suite: str | None = None
     """Place of the expectation suite: `package.module:name`."""
+    suites: RowSuites = RowSuites()
+    """Expectation suites for rows beside the final windows."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
     """Partitions that the events of the final windows name, by the start of the windows in UTC."""
     hold: Literal["asset", "partitions"] = "asset"

@@ -366,6 +366,12 @@ def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None
     return None
 
 
+def newest_of_checked(tables: PipelineTables, epochs: Collection[int]) -> int | None:
+    """Return the newest of these epochs that was ever checked; None if there is none."""
+    checked = read(tables, ["epoch", "checked_at"])["epoch"].to_pylist()
+    return max({*checked} & {*epochs}, default=None)
+
+
 def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
     """Return the proof that the newest check of an epoch left, from which the next check continues; None if none."""
     rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()

@@ -1,0 +1,107 @@
+"""Expectations about windows, for suites of your own: of a pipeline, or of Great Expectations alone over its results.
+
+Each works on rows in memory with columns `window_start` and `window_end`, one row a window. Lengths are milliseconds.
+A check of a pipeline gives its suite the windows that became final since the check before, so "the window before" is
+the one before among these.
+
+>>> import great_expectations as gx
+>>> from tidegate.expectations.library import ExpectWindowsToFollowEachOther
+>>> hours = gx.ExpectationSuite(name="hours")
+>>> hours.expectations.append(ExpectWindowsToFollowEachOther(key=["origin"], length=0, severity="warning"))
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pandas as pd
+
+from tidegate.expectations.invariants.rule import Rule, milliseconds
+from tidegate.expectations.invariants.windows import (
+    ExpectSessionsToLieApart,
+    ExpectWindowsToBeAligned,
+    ExpectWindowsToBeAtLeast,
+)
+
+__all__ = [
+    "ExpectColumnToChangeByAtMost",
+    "ExpectSessionsToLieApart",
+    "ExpectWindowsToBeAligned",
+    "ExpectWindowsToBeAtLeast",
+    "ExpectWindowsToBeAtMost",
+    "ExpectWindowsToFollowEachOther",
+    "Rule",
+]
+
+
+class ExpectWindowsToBeAtMost(Rule):
+    """No window is longer: a session that never ends is often a device that sends the same event again and again.
+
+    Args:
+        length: milliseconds.
+    """
+
+    length: int
+
+    success_keys: ClassVar[tuple[str, ...]] = ("length",)
+    shown: ClassVar[tuple[str, ...] | None] = ()
+    text: ClassVar[str] = "Windows are at most $length ms long."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        return milliseconds(rows["window_end"]) - milliseconds(rows["window_start"]) > self.length
+
+
+def _before(rows: pd.DataFrame, key: list[str], values: pd.Series) -> pd.Series:
+    """Return for each row the value of the window before it of its key; null for the first."""
+    ordered = rows.sort_values("window_start", kind="stable").index
+    values = values[ordered]
+    if not key:
+        return values.shift().reindex(rows.index)
+    return values.groupby([rows.loc[ordered, name] for name in key], dropna=False).shift().reindex(rows.index)
+
+
+class ExpectWindowsToFollowEachOther(Rule):
+    """Between the end of a window and the start of the next one of its key lies at most so much time.
+
+    A window without elements has no row, so a gap is a time in which the source had nothing for the key.
+
+    Args:
+        key: the key columns; empty takes all windows together.
+        length: milliseconds; 0 wants a window in every span.
+    """
+
+    key: list[str]
+    length: int
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key", "length")
+    shown: ClassVar[tuple[str, ...] | None] = ()
+    text: ClassVar[str] = "At most $length ms lie between two windows of one $key."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        before = _before(rows, self.key, milliseconds(rows["window_end"]))
+        return milliseconds(rows["window_start"]) - before > self.length
+
+
+class ExpectColumnToChangeByAtMost(Rule):
+    """A value is at most so many times larger or smaller than in the window before of its key.
+
+    Windows where either value is null or not positive are left out.
+
+    Args:
+        column: a column of numbers.
+        key: the key columns; empty takes all windows together.
+        factor: at least 1; 3 allows a third to three times the value before.
+    """
+
+    column: str
+    key: list[str]
+    factor: float
+
+    success_keys: ClassVar[tuple[str, ...]] = ("column", "key", "factor")
+    text: ClassVar[str] = "$column of one $key changes at most by factor $factor from window to window."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        values = pd.to_numeric(rows[self.column]).astype("float64")
+        positive = values.where(values > 0)
+        ratio = positive / _before(rows, self.key, positive)
+        return (ratio > self.factor) | (ratio < 1 / self.factor)
