@@ -22,7 +22,8 @@ _MEMORY = {
 """Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory."""
 
 _LOOKS_EVERY = 1.0
-"""Seconds between two looks for the driver. The system's own signal would come when the thread that made us ends."""
+"""Seconds between two checks that the driver is alive. The system's own signal would come when the thread that made us
+ends."""
 
 
 class Pool:
@@ -66,7 +67,7 @@ class Pool:
 
 
 def _begin(driver: int, path: list[str]) -> None:
-    """Make a process ready: it imports what the driver can, and ends with the driver. Ctrl-C is the driver's."""
+    """Prepare a worker: it imports what the driver can import, ends with the driver, and ignores Ctrl-C."""
     sys.path[:] = path
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()

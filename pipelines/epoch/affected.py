@@ -292,7 +292,7 @@ class _Planner:
             wanted = more
 
     def _counted(self, windows: Windows, changed: ChangedRows) -> dict[str, tuple[int, ...]]:
-        """Return the numbers of changed rows that windows took, gave back and did not take, for each shard."""
+        """Return for each shard how many changed rows windows accepted, lost and did not accept."""
         gone, came = (_keyed(side, self.key) for side in (changed.gone, changed.came))
         before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, self.key)
         has_window, had_window = (pa.array(_has_window(windows, side)) for side in (came, gone))

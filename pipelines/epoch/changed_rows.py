@@ -1,4 +1,4 @@
-"""Rows that went and came between two versions of a source: the multiset difference of the files in which they differ.
+"""Rows that were deleted and added between two versions of a source: the multiset difference of the changed files.
 
 Rows are compared by all that a pipeline reads of them: event time, key, the columns that the computation uses, and the
 source partition. A row that was only rewritten, or changed in other columns, is in neither part.
@@ -54,7 +54,7 @@ InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
 
 @dataclass(frozen=True)
 class GoneRows:
-    """Rows that went from the source.
+    """Rows that were deleted from the source.
 
     Args:
         usable: usable rows that windows may hold.
@@ -68,7 +68,7 @@ class GoneRows:
 
     @classmethod
     def of_no_tables(cls, gone: pa.Table) -> GoneRows:
-        """Return rows that went, none of which is in table late or rejects."""
+        """Return deleted rows, none of which is in table late or rejects."""
         usable = gone.filter(pc.equal(gone[STATUS], USABLE))
         return cls(usable, usable.slice(0, 0), {})
 
@@ -88,7 +88,7 @@ class HeldRows:
     manifest: Manifest
 
     def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> GoneRows:
-        """Separate rows that went by what holds them.
+        """Separate deleted rows by the table that holds them.
 
         Of equal rows, those go first that no window holds: rejected ones, then late ones. Nothing that the pipeline
         reads distinguishes them.
@@ -119,7 +119,7 @@ class HeldRows:
         return GoneRows(usable, was_late, {table: rows for table, rows in departed.items() if len(rows)})
 
     def _late_near(self, gone: pa.Table) -> pa.Table:
-        """Return the late rows whose windows may hold rows that went. Row groups of other windows are not read."""
+        """Return the late rows whose windows may hold deleted rows. Row groups of other windows are not read."""
         bounds = pc.min_max(gone[TIME])
         first, last = (pa.scalar((bounds[name].as_py() or 0) * 1000, TIMESTAMP) for name in ("min", "max"))
         start, end = pc.field("window_start"), pc.field("window_end")
@@ -143,7 +143,7 @@ class HeldRows:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Rows that were deleted from the source, and rows that came to it.
+    """Rows that were deleted from the source, and rows that were added to it.
 
     Args:
         gone: usable rows that went, and that windows may hold: event time, key and used columns, named as those of
@@ -173,7 +173,7 @@ class ChangedRows:
     departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
-        """Return the same rows, of which those before a time touch no window: the first interval began there."""
+        """Return the same rows, marking those before a time as touching no window: the first interval began there."""
         gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
         return replace(
             self,
@@ -185,23 +185,23 @@ class ChangedRows:
 
     @property
     def all_gone(self) -> pa.Table:
-        """All usable rows that went, also those that were late."""
+        """All usable rows that were deleted, including late ones."""
         return self.gone if self.gone_late is None else pa.concat_tables([self.gone, self.gone_late])
 
     @property
     def number_gone(self) -> int:
-        """Number of rows that went."""
+        """Number of deleted rows."""
         return len(self.all_gone) + self.gone_unusable
 
     @property
     def number_came(self) -> int:
-        """Number of rows that came."""
+        """Number of added rows."""
         before = 0 if self.before is None else len(self.before)
         return len(self.came) + len(self.rejected) + self.dropped + before
 
     @property
     def any(self) -> bool:
-        """True if any row went or came."""
+        """True if any row was deleted or added."""
         return bool(self.number_gone or self.number_came)
 
     def rejected_rows(self) -> pa.Table:
@@ -341,7 +341,7 @@ def _before(rows: pa.Table, until: Millis) -> pa.Table:
 
 
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
-    """Return rows that came, of which those are rejected whose time is ahead of the writing of their file."""
+    """Return added rows, rejecting those whose time is ahead of the writing of their file."""
     if not len(came):
         return came
     numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))

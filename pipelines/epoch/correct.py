@@ -218,7 +218,7 @@ class _Spans:
 
 
 def _parts(span: _Span) -> Iterator[_Span]:
-    """Yield the parts of a span, one for each computed window, and one for published windows without a computed one.
+    """Yield the parts of a span: one for each computed window, and one for published windows that were not computed.
 
     A span is one session, unless the code has a shorter gap now: then it may be several.
     """
@@ -317,7 +317,7 @@ def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tu
 
 
 def _emptied(row: StateRow, pane: int) -> StateRow:
-    """Return a window that has fired and lost all its elements: it stays in the state with the number of its next pane.
+    """Return a window that fired and then lost all its elements: it stays in the state with its next pane number.
 
     Otherwise an element within the allowed lateness would start it again with pane 0, older than the retraction.
     """

@@ -51,7 +51,7 @@ def numbers_of_new(job: ShardJob, rows: pa.Table) -> Numbers:
 
 
 def still_needed(items: Iterable[NextPane], watermark: Millis) -> tuple[NextPane, ...]:
-    """Return the numbers of windows that an element may still bring back at a watermark."""
+    """Return the pane numbers of windows that an element may still make reappear at a watermark."""
     return tuple(item for item in items if item.until > watermark)
 
 

@@ -1,1 +1,1 @@
-"""What a pipeline has written down: its manifests, its tables, the lease, snapshots, savepoints and retention."""
+"""The durable record of a pipeline: manifests, tables, the lease, snapshots, savepoints and retention."""

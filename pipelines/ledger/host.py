@@ -52,11 +52,11 @@ def after_boot(process: psutil.Process) -> float:
 
 
 _SINCE_1970 = 1e9
-"""A start of a process above it is in seconds since 1970: no host runs for 30 years."""
+"""Process starts above this value are seconds since 1970, not since boot: no host runs for 30 years."""
 
 
 def is_running(number: int, started: float) -> bool:
-    """Return True if a process of this host runs. After its end its number may be another's, so its start counts.
+    """Return True if a process of this host is running. Process ids are reused, so its start time is compared too.
 
     Args:
         number: number of the process.

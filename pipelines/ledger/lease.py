@@ -1,4 +1,4 @@
-"""The lease of a pipeline: it admits one driver at a time, and tells a second driver who the first one is.
+"""The lease of a pipeline: it admits one driver at a time, and names the holder to a second one.
 
 A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
 immediately; on another host it runs out. If the clock of its host was wrong that may take long, so a lease can be
@@ -191,7 +191,7 @@ class Lease:
                 raise lost from error
 
     def _note(self, until: Millis | None) -> None:
-        """Note for the process that started this one when the lease was held; `until` is None while it is held."""
+        """Record for the parent process when the lease was held; `until` is None while it is held."""
         if file := os.environ.get(LEASE_NOTE):
             note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
             # No driver may end because nobody can read about it.
@@ -205,7 +205,7 @@ class Lease:
         self.check_lost()
 
     def check_lost(self) -> None:
-        """Raise LeaseHeld if an earlier look showed that the lease went to another driver.
+        """Raise LeaseHeld if an earlier check showed that another driver took the lease.
 
         Raises:
             LeaseHeld: it did, even if the other driver has ended since.
@@ -278,7 +278,7 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
 
 
 def unlock(tables: PipelineTables, now: Millis) -> str | None:
-    """Take the lease away from a driver that is dead, and return its description; None if nobody holds the lease.
+    """Release the lease of a dead driver and return the driver's description, or None if nobody holds the lease.
 
     A driver that is alive after all takes the lease back at its next heartbeat, within 20 seconds, unless another
     driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged

@@ -25,7 +25,7 @@ QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "res
 """Kinds of epochs that read nothing new: they lie between two other epochs and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]
-"""The line of a snapshot: the epochs that led to it, itself included, as ranges `(first, last)` in order."""
+"""The lineage of a snapshot: the epochs that led to it, itself included, as ranges `(first, last)` in order."""
 
 
 _UNSET: tuple[object, ...] = (None, (), [], {})
@@ -82,12 +82,12 @@ class Reopening(_Grown):
 
     @property
     def by_key(self) -> bool:
-        """Return True if it takes the key of a row to tell if it was reopened."""
+        """Return True if the key of a row is needed to decide whether it was reopened."""
         return bool(self.key is not None or self.also or self.digest is not None or self.spans)
 
 
 class Departed(_Value):
-    """Rows that leave table late or rejects, because they went from the source.
+    """Rows that leave table late or rejects because they were deleted from the source.
 
     `file` has these rows with all columns of the table; equal rows leave. It stays in the table's folder, and a restore
     to before the epoch brings its rows back. `by_epoch` counts the rows by the epoch that put them into the table, and
@@ -100,7 +100,7 @@ class Departed(_Value):
 
 
 class NextPane(_Grown):
-    """The number of the next pane of a session that a correction took away, and that may come again.
+    """The next pane number of a session that a correction retracted and that may reappear.
 
     `digest` names its key; older manifests have only `key`, its hash. From the watermark `until` on, no element can
     bring it back.
@@ -141,7 +141,7 @@ class Publish(_Grown):
 
     @property
     def rewrites(self) -> bool:
-        """Return True if rows that the table has may change."""
+        """Return True if existing rows of the table may change."""
         return bool(self.remove_epochs or self.stale_epochs or self.forgets_keys or self.reopened or self.departed)
 
     @property
@@ -329,7 +329,7 @@ class Manifest(_Grown):
 
 
 def line_after(parent: Manifest | None, epoch: int) -> Line:
-    """Return the line of an epoch that continues from a snapshot."""
+    """Return the lineage of an epoch that continues from a snapshot."""
     before = () if parent is None else parent.line
     if before and before[-1][1] == epoch - 1:
         return (*before[:-1], (before[-1][0], epoch))
@@ -337,12 +337,12 @@ def line_after(parent: Manifest | None, epoch: int) -> Line:
 
 
 def is_on(line: Line, epoch: int) -> bool:
-    """Return True if an epoch is on a line."""
+    """Return True if an epoch is on a lineage."""
     return any(first <= epoch <= last for first, last in line)
 
 
 def fork_of(line: Line, other: Line) -> int:
-    """Return the newest epoch that two lines share; 0 if they share none."""
+    """Return the newest epoch that two lineages share, or 0 if they share none."""
     shared = [
         min(last, other_last)
         for first, last in line
@@ -353,7 +353,7 @@ def fork_of(line: Line, other: Line) -> int:
 
 
 def _unreadable(text: str, error: ValidationError) -> str:
-    """Return the reason why a manifest can't be read, with the way out."""
+    """Return the reason why a manifest can't be read, with the remedy."""
     try:
         raw = json.loads(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""What a pipeline shows: views of its tables, explanations, status, the run report, metrics and lineage."""
+"""Everything that shows a pipeline: views of its tables, explanations, status, run reports, metrics and lineage."""

@@ -1,4 +1,4 @@
-"""Reading of a Delta table's files by Spark, through its public API: rows of a version, told apart by file and place.
+"""Reading of a Delta table's files by Spark, through its public API: rows of a version, identified by file and place.
 
 Delta reads what our reader doesn't know yet, and applies deletion vectors and column mapping itself. A commit's rows
 are read in the newest version in which all its files are still listed, so an OPTIMIZE later removes none of them.
@@ -136,12 +136,12 @@ class DeltaFiles:
 
 
 def _has_row_index(frame: DataFrame, metadata: Column) -> bool:
-    """Return True if Delta tells the places of rows in their files, as it does for tables with deletion vectors."""
+    """Return True if Delta reports the places of rows in their files, as it does for tables with deletion vectors."""
     (described,) = frame.select(metadata.alias("metadata")).schema
     kind = described.dataType
     return isinstance(kind, StructType) and "row_index" in kind.names
 
 
 def _place(frame: DataFrame, metadata: Column) -> Column:
-    """Return the place of each row in its file; 0 if Delta does not tell it."""
+    """Return the place of each row in its file, or 0 if Delta does not report it."""
     return metadata.getField("row_index").cast("long") if _has_row_index(frame, metadata) else F.lit(0).cast("long")

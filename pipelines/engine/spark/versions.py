@@ -80,7 +80,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
 
 
 def ends_with_what_is_there(reader: type[Reader]) -> type[Reader]:
-    """Tell Spark that a reader of a stream has `prepareForTriggerAvailableNow`.
+    """Declare to Spark that a stream reader has `prepareForTriggerAvailableNow`.
 
     Before Spark 4.2, a query of what is there is one batch; after a failure that is the batch that failed.
     """

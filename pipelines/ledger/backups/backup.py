@@ -36,7 +36,7 @@ CONTENT = pa.schema(
 
 _FORMAT = 1
 _TRIES = 5
-"""Cuts that are made if clean-ups remove parts of them. Each copies only files that the one before did not."""
+"""Attempts to take a consistent cut while clean-ups remove files. Each copies only what the previous one did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
 
 
 def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: str) -> None:
-    """Take a backup back if its files are gone: another command removed them before it knew of the backup.
+    """Withdraw a backup whose files are missing: another command removed them before the backup was visible.
 
     From now on none does, because the backup is described.
     """
@@ -289,7 +289,7 @@ def _pool_folders(place: PipelineTables) -> Iterator[str]:
 
 
 def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup) -> int:
-    """Make the tables of a pipeline again as a backup has them; return the number of bytes that were copied.
+    """Restore the tables of a pipeline from a backup; return the number of bytes that were copied.
 
     The caller holds the lease of the pipeline.
 

@@ -134,7 +134,7 @@ def digest_of(key: Key) -> str:
 
 
 def mark_of_forgotten(key: Key) -> str:
-    """Return a text by which a forgotten key is told, with a salt of its own: it is never the same for a key."""
+    """Return a salted text that identifies a forgotten key; each call returns a different text."""
     salt = secrets.token_bytes(_SALT_BYTES)
     return f"{salt.hex()}:{_digest(key, salt)}"
 

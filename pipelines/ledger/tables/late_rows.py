@@ -146,7 +146,7 @@ def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departe
 
 
 class Departing:
-    """Rows that leave a table, as its files are looked through one after the other.
+    """Rows to remove from a table while its files are read one after the other.
 
     Args:
         table: name of the table.

@@ -76,7 +76,7 @@ def newest(warehouse: Warehouse, path: str) -> DeltaTable:
 
 
 class _Log(Protocol):
-    """A log that is looked at."""
+    """A log whose newest version is followed."""
 
     def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
         """Return the identity of the files from which a version is opened; None if a newer version exists."""

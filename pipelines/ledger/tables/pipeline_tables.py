@@ -28,7 +28,7 @@ ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 
 LEASE = "lease"
-"""Name of the table that names the driver at work."""
+"""Name of the lease table, which names the running driver."""
 
 QUALITY = "quality"
 """Name of the table of the outcomes of checks, which no epoch depends on."""
@@ -94,7 +94,7 @@ class PipelineTables:
         return [table for table in ALL if not self.warehouse.exists(self.path(table))]
 
     def with_windows(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return names of tables, and that of table `windows` if the pipeline has it."""
+        """Return the given table names, followed by `windows` if the pipeline has that table."""
         return (*names, windows.NAME) if self.warehouse.exists(self.path(windows.NAME)) else tuple(names)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:

@@ -169,7 +169,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
 
 
 def mend(tables: PipelineTables) -> None:
-    """Set damaged entries of the log aside. No epoch depends on this table, so nobody has to be asked."""
+    """Set damaged entries of the log aside. No epoch depends on this table, so no confirmation is needed."""
     if (warning := set_aside(tables, NAME)) is not None:
         _log.warning("%s", warning)
 
@@ -238,7 +238,7 @@ def _without_old(rows: pa.Table, oldest: Millis) -> pa.Table:
 def acknowledge(
     tables: PipelineTables, manifest: Manifest, where: str, reason: str, windows: int, now: datetime
 ) -> None:
-    """Keep that somebody acknowledged the windows that fulfil a condition, as they are in the epoch of a manifest."""
+    """Record that a user acknowledged the windows that satisfy a condition, as of a manifest's epoch."""
     observed = json.dumps({"where": where, "reason": reason}, ensure_ascii=False)
     row = QualityRow(
         check_id=uuid.uuid4().hex,

@@ -65,7 +65,7 @@ class LogEntry:
 
 @dataclass
 class LogMemory:
-    """Entries that were read before, which never change. A stream keeps them from one upkeep to the next.
+    """Entries that were read before, which never change. A stream keeps them from one maintenance run to the next.
 
     Args:
         entries: entries by table and version.
@@ -76,7 +76,7 @@ class LogMemory:
     files: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
     def forget(self, table: str, kept: Collection[int]) -> None:
-        """Drop the versions of a table that its log does not have any more."""
+        """Drop the versions of a table that its log no longer has."""
         for memory in (self.entries, self.files):
             for key in [key for key in memory if key[0] == table and key[1] not in kept]:
                 del memory[key]
@@ -136,7 +136,7 @@ class TableLog:
         return self.memory.entries[key]
 
     def version_at(self, moment: Millis, now: Millis) -> int:
-        """Return the newest version at a moment, or the oldest one if all are younger.
+        """Return the newest version at a time, or the oldest one if all are younger.
 
         Args:
             moment: int64 epoch milliseconds.
@@ -171,7 +171,7 @@ class TableLog:
         return self.memory.files[key]
 
     def keep(self, versions: Collection[int], since: int) -> None:
-        """Keep some versions and all versions from `since` on. No other version can be opened any more.
+        """Keep some versions and all versions from `since` on. Other versions can no longer be opened.
 
         This writes the checkpoints first and then deletes entries, the newest first. So each listed version can be
         opened even if this stops halfway. Nothing goes that belongs to a version which stays: a clean-up that hangs
