@@ -1,1 +1,1 @@
-"""Engines: what runs the tasks of an epoch. `base` says what an epoch asks; `spark` and `local` answer it."""
+"""Engines: what runs the tasks of an epoch. `base` has the protocol; `spark` and `local` implement it."""

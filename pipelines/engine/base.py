@@ -75,7 +75,7 @@ class Engine(Protocol):
         """
 
     def tasks(self, pieces: int, rows: int) -> int:
-        """Return the number of tasks in which that many pieces of work are done.
+        """Return the number of tasks for a number of pieces of work.
 
         Args:
             pieces: number of pieces, at least one.

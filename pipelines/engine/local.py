@@ -76,7 +76,7 @@ class LocalEngine:
         return cls(work=config.work_folder, setting=settings_of(config))
 
     def start(self) -> None:
-        """Do nothing: whether processes pay is seen by the first epoch."""
+        """Do nothing: the first epoch decides whether processes are worth starting."""
 
     def setting(self, name: str) -> str | None:
         """Return the value of a setting of Spark in tidegate.toml; None if it is not set."""

@@ -21,7 +21,7 @@ class Observer:
     is_on = False
 
     def began(self, manifest: Manifest) -> None:
-        """Take the newest snapshot at the start of a run; it counts nothing."""
+        """Receive the newest snapshot at the start of a run; nothing is counted."""
 
     def published(self, manifest: Manifest, seconds: Mapping[str, float]) -> None:
         """Count an epoch whose last table this process has just published.
@@ -32,10 +32,10 @@ class Observer:
         """
 
     def visible(self, commits: Iterable[Millis]) -> None:
-        """Take the times of source commits whose results have just been published."""
+        """Receive the times of source commits whose results have just been published."""
 
     def state(self, files: Collection[Mapping[str, Any]]) -> None:
-        """Take the state files of the newest snapshot, as deltalake lists them."""
+        """Receive the state files of the newest snapshot, as deltalake lists them."""
 
     def looked(self) -> None:
         """Note a poll of the source."""

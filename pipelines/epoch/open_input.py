@@ -51,7 +51,7 @@ _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", 
 def rejected_ahead(
     tables: PipelineTables, manifest: Manifest, source: pa.Schema, renamed: Mapping[str, str]
 ) -> pa.Table | None:
-    """Return the rows that the line of a snapshot rejected because their time was ahead; None if there are none.
+    """Return the rows that the lineage of a snapshot rejected because their time was ahead, or None.
 
     Args:
         tables: the pipeline's tables.
@@ -217,7 +217,7 @@ class OpenInput:
         return measure_files(files, with_rejects, self.engine, with_times)
 
     def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
-        """Return rows of this input, with those that the line of a snapshot rejected because their time was ahead."""
+        """Return rows of this input with those that a snapshot's lineage rejected because their time was ahead."""
         rejected = self.rejected_ahead(after)
         return files if rejected is None else rejecting_again(files, rejected, self.engine)
 
@@ -267,7 +267,7 @@ class OpenInput:
         return pa.types.is_timestamp(kind) and kind.tz is not None
 
     def rejected_ahead(self, manifest: Manifest) -> pa.Table | None:
-        """Return the rows of this input that the line of a snapshot rejected because their time was ahead, or None."""
+        """Return the rows of this input that a snapshot's lineage rejected because their time was ahead, or None."""
         bound, tables = self.bound, PipelineTables(self.warehouse, self.bound.pipeline.name)
         rows = rejected_ahead(tables, manifest, bound.source, bound.renamed.get(rejects.NAME, {}))
         side = self.input.side

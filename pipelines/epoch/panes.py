@@ -116,7 +116,7 @@ def are_among(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
 
 
 def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
-    """Return those rows whose key other rows have."""
+    """Return the rows whose key occurs among other rows."""
     return rows.filter(are_in(rows, owners, key.names))
 
 
@@ -246,7 +246,7 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Ta
 def may_reappear(
     published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
 ) -> pa.Table:
-    """Return key, id and end of lateness of published sessions of some keys that late elements may bring back.
+    """Return key, id and end of lateness of published sessions of some keys that late elements may make reappear.
 
     Windows that don't merge don't need it: such a window stays in the state without its elements.
 

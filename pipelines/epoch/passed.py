@@ -1,4 +1,4 @@
-"""Windows that an element missed although it was not late, because a later one of its windows accepted it.
+"""Windows that an element missed although it was not late, because a later window accepted it.
 
 This happens only with overlapping windows. No table records it for a row, but it follows from the watermark against
 which the row's source version was judged. If that version is unknown (the log was cleaned up, or files were compacted),

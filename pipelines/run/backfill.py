@@ -165,7 +165,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
 
 
 def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[SourceCommit] | None:
-    """Return what came since the parent of an interval, if all rows that changed since lie in it or behind it.
+    """Return the changes since the parent of an interval, if all of them lie in the interval or after it.
 
     Then the parent's snapshot holds no row that changed, so that the interval and all after it can be computed again
     from the source as it is, whichever files are gone. None if rows before it may have changed, or none has.
@@ -183,7 +183,7 @@ def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[So
 
 
 def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
-    """Describe how a backfill computes the windows again that a change may have touched whose files are gone."""
+    """Describe how a backfill can recompute windows that a change may have touched if the changed files are missing."""
     changed = first_changed(source, source.position_of(head.manifest))
     first = None if changed is None else changed[0]
     for run in history.ran:
@@ -229,7 +229,7 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
 
 
 def _streams(driver: Driver, head: Snapshot) -> str:
-    """Explain why a pipeline that is a stream takes no interval, and how to backfill it after all."""
+    """Explain why a pipeline that runs as a stream accepts no interval, and how to backfill it anyway."""
     name = driver.pipeline.name
     before = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch) if entry.manifest["interval"])
     newest = next(before, None)

@@ -1,4 +1,4 @@
-"""Corrections: a driver lets windows be computed again because late rows are reopened, or rows of the source changed.
+"""Corrections: a driver has windows computed again because late rows are reopened or rows of the source changed.
 
     late rows       `reopen`: a command, or a stream by its `reopen_schedule`; from the version that was read
     changed rows    `correct_commit`: a stream, one epoch for each version that changed rows; a further epoch moves the
@@ -142,7 +142,7 @@ def has_changes(source: OpenInput, position: Position) -> bool:
 
 
 def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
-    """Return a time before which no row changed after a position, and what came since as one commit.
+    """Return a time before which no row changed after a position, and the changes since then as one commit.
 
     The time is known by the statistics of the files in which the versions differ, also of files that are gone. None if
     a file lacks them.
@@ -175,7 +175,7 @@ def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedInterval:
-    """The numbers of usable rows of an interval that went from the source, and that came.
+    """The numbers of usable rows of an interval that were deleted from the source and added to it.
 
     Args:
         interval: an interval that was run.

@@ -112,12 +112,12 @@ class Driver:
                 self.metrics.state((*snapshot.files, *snapshot.manifest_files))
 
     def step(self, done: str) -> None:
-        """Note that a step of an epoch is done, and tell it."""
+        """Record that a step of an epoch is done, and report it."""
         self.times.note(done)
         self.tell(done)
 
     def heed_stop(self) -> None:
-        """End a backfill between two epochs if `tidegate stop` asked for it.
+        """End a backfill between two epochs if `tidegate stop` requested it.
 
         Raises:
             Stopped: `tidegate stop` asked for it.
@@ -262,7 +262,7 @@ _WAIT_SECONDS = 1.0
 
 @dataclass
 class Patience:
-    """Decides whether a command waits for the holder of the lease, which calls it again and again.
+    """Decides whether a command keeps waiting for the lease; called at each attempt to take it.
 
     Args:
         seconds: longest time to wait, from now on.

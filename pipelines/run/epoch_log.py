@@ -1,4 +1,4 @@
-"""What an epoch's steps took, and the log of epochs: a file with a line of JSON for each epoch of a stream.
+"""Durations of an epoch's steps, and the log of epochs: a file with a line of JSON for each epoch of a stream.
 
 A line is written as soon as its epoch is published, for tools that collect logs. In addition to the fields of table
 `epochs` it has the seconds of each step, publishing included.
@@ -98,7 +98,7 @@ def _iso(time: Millis) -> str | None:
 
 
 _STEPS = {"planned": "plan", "operated": "operate", "committed": "commit"}
-"""Steps by what the driver says when they are done; everything else is a part of `publish`."""
+"""Steps by the message of the driver when they are done; any other message belongs to `publish`."""
 
 
 @dataclass
@@ -119,7 +119,7 @@ class StepTimes:
         self._since = self.clock()
 
     def begin(self) -> None:
-        """Begin the plan of an epoch; what came before belongs to none."""
+        """Begin the plan of an epoch; earlier time belongs to no epoch."""
         self._seconds, self._since = {}, self.clock()
 
     def note(self, done: str) -> None:

@@ -24,7 +24,7 @@ from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
 @dataclass(frozen=True, slots=True)
 class RanInterval:
-    """One run of a backfill on the line of the head.
+    """One run of a backfill on the lineage of the head.
 
     Args:
         interval: the span of event time.
@@ -135,7 +135,7 @@ class History:
         return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
 
     def unknown(self, run: RanInterval) -> Refused:
-        """Return the refusal of a run whose snapshot is gone, so that nothing shows if its rows changed since."""
+        """Return the refusal of a run whose snapshot no longer exists, so later changes of its rows are unknown."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
             "is no longer retained, so tidegate can't see if its rows or the code changed. "
@@ -158,7 +158,7 @@ class History:
                 )
 
     def _ways(self, start: Millis) -> str:
-        """Describe the ways to compute the windows from a time on again, although the snapshot before it is gone."""
+        """Describe how to recompute the windows from a time on although the snapshot before it no longer exists."""
         name, ways = self.tables.pipeline, []
         if (savepoint := self._savepoint(start)) is not None:
             saved, frontier = savepoint
@@ -179,7 +179,7 @@ class History:
         )
 
     def _savepoint(self, start: Millis) -> tuple[str, Millis] | None:
-        """Return name and event time of the savepoint on this line that lies nearest before a time, if any."""
+        """Return name and event time of the newest savepoint on this lineage before a time, if any."""
         line = {run.epoch for run in self.ran} | {run.parent for run in self.ran}
         candidates = []
         for entry in list_savepoints(self.tables):
@@ -230,7 +230,7 @@ def _epochs(tables: PipelineTables) -> dict[int, _Epoch]:
 
 
 def _line(recorded: dict[int, _Epoch], epoch: int | None) -> Iterator[_Epoch]:
-    """Yield an epoch, and the epochs before it on its line, as far as they are recorded."""
+    """Yield an epoch and the epochs before it on its lineage, as far as they are recorded."""
     while epoch is not None and epoch in recorded:
         yield recorded[epoch]
         epoch = recorded[epoch].parent

@@ -1,4 +1,4 @@
-"""A pipeline continues with a source that was created again: its positions are set, and nothing else is touched.
+"""A pipeline continues with a source that was created again: its positions are set, and nothing else changes.
 
 It is a quiet epoch. State, watermark and results stay, so rows that the new source has behind the watermark are late.
 """

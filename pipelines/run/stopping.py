@@ -118,7 +118,7 @@ class StopRequest:
         return self._is_made
 
     def wait(self, seconds: float) -> None:
-        """Wait for the request, at most so many seconds."""
+        """Wait for the request, at most the given number of seconds."""
         if not self._is_made:
             with suppress(Empty):
                 self._wake.get(timeout=seconds)

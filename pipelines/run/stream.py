@@ -44,7 +44,7 @@ ENDS_BY_ITSELF = "stream --available-now"
 OnEpoch = Callable[[Manifest], None]
 
 Pause = Callable[[float], object]
-"""Waits for so many seconds, or less if there is a reason to look."""
+"""Waits for a number of seconds, or less if there is a reason to poll."""
 
 _SECOND = 1.0
 """Longest time in seconds between two calls of `should_stop`, and shortest time between two beats of the clock."""
@@ -217,7 +217,7 @@ class Stream:
         return True
 
     def _beat(self, source: OpenInput, now: Millis) -> None:
-        """Advance the clock, at most to the oldest unread commit; mostly nothing is due, and no epoch is made."""
+        """Advance the clock, at most to the oldest unread commit; usually nothing is due and no epoch is made."""
         driver, head, timer = self.driver, self._parent(), self.timer()
         if head is None or head.manifest.position_in(self._table).files or timer - self._last_beat < _SECOND:
             return

@@ -234,7 +234,7 @@ class FilesOfRuns:
         return len(names) + len(files) + self._erase_alarms(artifacts)
 
     def remove(self, now: float | None = None) -> int:
-        """Remove all files that are the pipeline's alone, and return their number; lines about it in journals stay.
+        """Remove all files that belong to the pipeline alone, and return their number; its lines in journals stay.
 
         Args:
             now: seconds since 1970; None takes the present.

@@ -126,7 +126,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
 
 
 def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
-    """Refuse if table late or rejects holds rows without the key columns: nobody can tell whose rows these are."""
+    """Refuse if table late or rejects holds rows without the key columns: their key can't be determined."""
     # Late and rejected rows of two inputs have the key columns of the pipeline beside the columns of the source.
     derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
     for table in (late.NAME, rejects.NAME):
@@ -201,7 +201,7 @@ def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key,
 
 
 def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
-    """Return the changes of a table without what names a key: its late rows that were reopened are gone."""
+    """Return the changes of a table without entries that name a key: its reopened late rows are already deleted."""
     # Only an older tidegate named keys by their hashes.
     digest, hashed = digest_of(key), hash_of(schema, key)
     reopened = tuple(

@@ -1,4 +1,4 @@
-"""Snapshots in table `state`: read the newest or an older one, list them all, and follow their line back."""
+"""Snapshots in table `state`: read the newest or an older one, list them all, and follow their lineage back."""
 
 from __future__ import annotations
 

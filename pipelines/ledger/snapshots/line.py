@@ -1,4 +1,4 @@
-"""Lines of epochs: the epochs that a snapshot and the published tables share, and the fork after which they differ.
+"""Lineages: the epochs that a snapshot and the published tables share, and the fork after which they differ.
 
 A manifest names its ancestors. If the newest manifest can't be read, or its commit is lost, the logs and table `epochs`
 name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids don't suffice,
@@ -105,7 +105,7 @@ def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -
 
 
 def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int, losses: Losses) -> list[Manifest]:
-    """Return the manifests of the epochs after the fork up to a snapshot, whose published rows come back with it."""
+    """Return the manifests of the epochs after the fork up to a snapshot, whose published rows reappear with it."""
     then = target.manifest
     if not is_made_here(tables, head, target):
         return []
@@ -131,7 +131,7 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
 
 
 def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile]:
-    """Return the files that the epochs of a line published to a table after the fork, each once.
+    """Return the files that the epochs of a lineage published to a table after the fork, each once.
 
     A restore also lists files of other epochs of the line. Such a file is taken from the restore only if the manifest
     of its own epoch is not retained.
@@ -149,7 +149,7 @@ def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile
 
 
 def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
-    """Return the prunes of a pipeline on any line: by epoch of the prune, the epochs whose rows each table lost.
+    """Return the prunes of a pipeline on any lineage: by epoch of the prune, the epochs whose rows each table lost.
 
     A prune whose snapshot is no longer retained has an empty value: nothing records the rows that it removed.
     """
@@ -164,7 +164,7 @@ def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
 
 
 def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
-    """Return True if a file that comes back is newer than the newest pruned epoch, or if a prune spares its rows."""
+    """Return True if a file that reappears is newer than the newest pruned epoch, or if a prune spares its rows."""
     epoch = epoch_of(file.path)
     return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
 
@@ -180,7 +180,7 @@ def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
 
 
 def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
-    """Return the epochs whose rows a line removed from a table: the replaced epochs, and its own pruned epochs."""
+    """Return the epochs whose rows a lineage removed from a table: the replaced epochs, and its own pruned epochs."""
     return {
         epoch
         for manifest in left
@@ -195,7 +195,7 @@ def erasing_epochs(tables: PipelineTables) -> set[int]:
 
 
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
-    """Write the rows of table epochs for a line that comes back; return the file that the restore publishes."""
+    """Write the rows of table epochs for a lineage that is restored; return the file that the restore publishes."""
     erasures = erasing_epochs(tables)
     left = [manifest for manifest in left if manifest.epoch not in erasures]
     if not left:
@@ -207,7 +207,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
 
 
 def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
-    """Return the manifests of the epochs of kind `change` that a restore takes back: those of the head's line.
+    """Return the manifests of the `change` epochs that a restore undoes: those of the head's lineage.
 
     The rows that left tables late and rejects in them come back.
     """
@@ -237,7 +237,7 @@ def rows_of_departed(
     losses: Losses,
     epoch: int,
 ) -> tuple[DataFile, ...]:
-    """Write the rows that come back into a table, because a restore takes back that they left; return the file.
+    """Write the rows that return to a table because a restore undoes their deletion; return the file.
 
     Args:
         tables: the pipeline's tables.
@@ -264,7 +264,7 @@ def rows_of_departed(
 
 
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
-    """Return for each listed epoch whether a restore to it brings back all that was published up to it.
+    """Return for each listed epoch whether restoring it recovers everything published up to it.
 
     It does if every epoch from it back to the line of the head is retained.
     """

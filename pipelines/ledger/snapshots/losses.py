@@ -31,7 +31,7 @@ class Losses:
 
     @property
     def accepted(self) -> bool:
-        """True if the user gives losses up."""
+        """True if the user accepts losses."""
         return self._give_up is not None
 
     def add(self, text: str) -> None:
@@ -60,7 +60,7 @@ class Losses:
         return f"savepoint:{self._target.path.rpartition('/')[2]}"
 
     def readable(self, table: str, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Return the readable files of a line that comes back. Record the rows of the other files as lost."""
+        """Return the readable files of a lineage that is restored. Record the rows of the other files as lost."""
         path = self._tables.path(table)
         sizes = self._tables.warehouse.sizes(path, [file.path for file in files])
         kept = []

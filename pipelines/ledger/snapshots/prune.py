@@ -20,7 +20,7 @@ PRUNED = (late.NAME, rejects.NAME)
 
 
 def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
-    """Remove the late and rejected rows of epochs that began before a moment; return their number by table.
+    """Remove the late and rejected rows of epochs that began before a time; return their number by table.
 
     The caller holds the lease. The counters of these epochs stay and still count the removed rows. If an epoch rejected
     a row because its time was ahead, its rejected rows stay: without them, the row would be accepted once OPTIMIZE has
@@ -57,14 +57,14 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
 
 
 def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
-    """Return the epochs on any line that rejected a row because its time was ahead."""
+    """Return the epochs on any lineage that rejected a row because its time was ahead."""
     handle = tables.look(rejects.NAME)
     rows = read_table(tables.warehouse, handle, ["epoch"], where=pc.field("reason") == rejects.AHEAD)
     return frozenset(rows["epoch"].to_pylist())
 
 
 def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
-    """Return three things about the epochs that began before a moment.
+    """Return three things about the epochs that began before a time.
 
     They are the numbers of these epochs; a number such that all epochs below it are old too, even if table epochs no
     longer has their rows (0 for none); and the newest old number on any line (0 for none).

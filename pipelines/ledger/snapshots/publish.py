@@ -174,7 +174,7 @@ def _rewritten(
     work: Publish,
     departing: Departing | None,
 ) -> tuple[list[Any], list[DataFile]]:
-    """Return the removals of files with rows that go away, become stale or are reopened, and the files instead.
+    """Return the removals of files whose rows are deleted, become stale or are reopened, and the replacing files.
 
     Args:
         tables: the pipeline's tables.
@@ -226,7 +226,7 @@ def _returning(
     work: Publish,
     departing: Departing | None,
 ) -> list[DataFile]:
-    """Return the files that a manifest lists. Late rows that an epoch of the line reopened come back as reopened.
+    """Return the files that a manifest lists. Late rows that an epoch of the lineage reopened return as reopened.
 
     Rows that went from the source stay away; see `_rewritten`.
     """
@@ -259,7 +259,7 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
 
 
 def _goes_whole(file: dict[str, Any], work: Publish) -> bool:
-    """Return True if the statistics show that every row of a file goes away. Such a file is not read."""
+    """Return True if the statistics show that every row of a file is deleted. Such a file is not read."""
     if file["path"] in work.given_up:
         return True
     first, last = file.get("min.epoch"), file.get("max.epoch")

@@ -81,7 +81,7 @@ def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
 
 
 def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
-    """Return the same as `newest_published`, for callers that need a snapshot.
+    """Return the result of `newest_published`, for callers that need a snapshot.
 
     Raises:
         Refused: there is none yet.

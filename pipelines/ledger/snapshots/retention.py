@@ -289,11 +289,11 @@ class Retention:
         return cls(newest, age, readers, timedelta(days=entry.retain_epochs_days))
 
     def oldest_snapshot(self, now: Millis) -> Millis:
-        """Return the commit time before which snapshots go, unless they are among the newest."""
+        """Return the commit time before which snapshots are removed, unless they are among the newest."""
         return now - non_negative_millis(self.age, "age")
 
     def oldest_read(self, now: Millis) -> Millis:
-        """Return the time before which replaced versions of published tables go."""
+        """Return the time before which replaced versions of published tables are removed."""
         return now - non_negative_millis(self.age if self.readers is None else self.readers, "readers")
 
 

@@ -258,7 +258,7 @@ def delete_savepoint(tables: PipelineTables, name: str) -> None:
 
 
 def remove_rests(tables: PipelineTables) -> None:
-    """Remove what interrupted commands left of savepoints. A command that is copying one at this moment is refused."""
+    """Remove what interrupted commands left of savepoints. Refused while another command copies one."""
     folder = tables.warehouse.path(tables.pipeline, FOLDER)
     listed = {entry.name for entry in _entries(tables)}
     for name in tables.warehouse.folders(folder):

@@ -132,7 +132,7 @@ def create(
 
 
 def is_whole(actions: Sequence[Action]) -> bool:
-    """Return True if an entry of a log holds all actions of its commit, as far as its metadata tells.
+    """Return True if an entry of a log holds all actions of its commit, as far as its metadata shows.
 
     Older versions did not count the actions of a commit, but each commit of an epoch ended with its transaction.
     """

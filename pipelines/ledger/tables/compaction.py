@@ -68,7 +68,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
 
 
 def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Millis) -> int:
-    """Remove the files of table epochs whose epochs all began before a moment; return the number of these epochs.
+    """Remove the files of table epochs whose epochs all began before a time; return the number of these epochs.
 
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
     holds the lease.
