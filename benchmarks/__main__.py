@@ -84,6 +84,12 @@ PROGRAMS = {
         ("--events=1000000", "--rounds=1"),
         (),
     ),
+    "windows_table": Program(
+        "Table windows: an epoch with it beside one without it",
+        "windows_table",
+        ("--commits=8", "--sizes", "1000", "100000"),
+        (),
+    ),
     "large_local": Program("50 million events in one epoch of the local engine", "scaling", full=("large_local",)),
     "changed_rows": Program(
         "Changed rows of the source, beside appended rows and a full backfill",

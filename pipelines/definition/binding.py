@@ -22,6 +22,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import WINDOWS, Schemas
 from tidegate.pipelines.definition.result_types import result_columns
 from tidegate.pipelines.definition.user_code import is_own
+from tidegate.pipelines.definition.windows import Wanted, check_partitions
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument
@@ -163,6 +164,27 @@ class BoundPipeline:
 def has_windows(compute: Compute) -> bool:
     """Return True if results are windows of which each pane replaces the one before, so that one of them stands."""
     return isinstance(compute, Windows) and compute.accumulation is not Accumulation.DISCARDING
+
+
+def no_windows(compute: Compute) -> str | None:
+    """Return the reason why results have no table `windows`; None if they have."""
+    if has_windows(compute):
+        return None
+    what = "panes that hold a part of their window" if isinstance(compute, Windows) else "results that are no windows"
+    return f"no table windows: it emits {what}"
+
+
+def check_windows(pipeline: Pipeline, wanted: Wanted) -> None:
+    """Check that the key and the results of a pipeline fit into table `windows`, if it has one.
+
+    Raises:
+        Refused: one has the name of the column of the partitions.
+    """
+    compute = pipeline.compute
+    if isinstance(compute, Windows) and has_windows(compute):
+        given = compute.aggregate if isinstance(compute.aggregate, Mapping) else compute.result_type
+        names = list(given) if isinstance(given, Mapping) else _names(given) if isinstance(given, pa.StructType) else []
+        check_partitions(pipeline.name, [*pipeline.key, *names], wanted)
 
 
 def panes_of(windows: Windows) -> PanePolicy:

@@ -6,10 +6,10 @@ the table has speculative panes too, did not fire early. So the table can always
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.columns import TIMESTAMP, column
 from tidegate.pipelines.definition.row_sets import one_of_each
+from tidegate.pipelines.errors import Refused
 from tidegate.windowing.time import to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
@@ -28,6 +29,37 @@ EARLY = "tidegate.early"
 
 PARTITIONS = {"day": "window_day", "month": "window_month"}
 """Column by which the table is partitioned: the first day of the day or month, in UTC, in which a window starts."""
+
+
+class Wanted(Protocol):
+    """How a project wants the table: `[pipelines.NAME.windows]` of tidegate.toml."""
+
+    @property
+    def enabled(self) -> bool:
+        """True if the pipeline has the table."""
+
+    @property
+    def partition_by(self) -> str:
+        """`day`, `month` or `none`."""
+
+    @property
+    def early(self) -> bool:
+        """True if speculative panes stand too."""
+
+
+def check_partitions(pipeline: str, names: Collection[str], wanted: Wanted) -> None:
+    """Refuse a key or result with the name of the column by which the table is partitioned.
+
+    Raises:
+        Refused: there is one; the message names it.
+    """
+    column = PARTITIONS.get(wanted.partition_by)
+    if wanted.enabled and column is not None and column in {name.casefold() for name in names}:
+        raise Refused(
+            f"pipelines.{pipeline}.windows.partition_by = {wanted.partition_by!r} makes a column {column!r}, and the "
+            'pipeline has one of that name: rename that, or set partition_by = "none"'
+        )
+
 
 _BOUNDS = ("window_start", "window_end")
 _TRAILING = ("final_at", "epoch")
@@ -54,6 +86,26 @@ def standing(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
     """Return the newest pane of each window that stands, of rows of table results."""
     newest = results.latest(rows, tuple(key))
     return newest if early else newest.filter(pc.not_equal(newest["timing"], "early"))
+
+
+def are_first_panes(file: dict[str, Any], early: bool) -> bool:
+    """Return True if each row of a file of results is the first pane of a window that stands, by its statistics."""
+    return (
+        file.get("max.pane") == 0
+        and file.get("max.op") == "+"
+        and (early or file.get("min.timing") in ("late", "on_time"))
+    )
+
+
+def partition_of_all(file: dict[str, Any], unit: str) -> dict[str, str | None] | None:
+    """Return the partition of all windows of a file, by its statistics; None if they may lie in several."""
+    if unit not in PARTITIONS:
+        return {}
+    bounds = [file.get(f"{kind}.window_start") for kind in ("min", "max")]
+    if None in bounds or file.get("null_count.window_start") != 0:
+        return None
+    first, last = _days(pa.array(bounds, TIMESTAMP), unit).to_pylist()
+    return {PARTITIONS[unit]: first.isoformat()} if first == last else None
 
 
 def identities(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -1,16 +1,21 @@
-"""Calls that keep the tables small: vacuum and optimize. They start no JVM."""
+"""Calls about the files of the tables: vacuum, optimize, and table windows again. They start no JVM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from tidegate.pipelines.definition import windows
+from tidegate.pipelines.definition.binding import check_windows, no_windows
 from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
-from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
+from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet, required
+from tidegate.pipelines.ledger.snapshots.publish_windows import build_windows, drop_unreadable
+from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.ledger.snapshots.retention import Clearing, Retention
 from tidegate.pipelines.ledger.snapshots.retention import vacuum as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
@@ -113,3 +118,40 @@ def optimize(config: Config, pipeline: str) -> Optimized:
     with Lease(tables, "optimize", system_clock):
         trusted_head(tables)
         return Optimized(pipeline, {name: compact(tables, name) for name in tables.with_windows(PUBLISHED)})
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsBuilt(Answer):
+    """Table `windows` after it was built again.
+
+    Args:
+        pipeline: name of the pipeline.
+        table: path of the table.
+        epoch: the newest epoch that it shows.
+        windows: number of its windows.
+    """
+
+    pipeline: str
+    table: str
+    epoch: int
+    windows: int
+
+    says: ClassVar[str] = "{table} has {windows} windows, as of epoch {epoch}"
+
+
+def windows_build(config: Config, pipeline: str) -> WindowsBuilt:
+    """Build table `windows` again from table `results`."""
+    wanted, value = config.entry(pipeline).windows, load_pipeline(config, pipeline)
+    if (reason := no_windows(value.compute)) is not None:
+        raise UsageError(f"pipeline {pipeline!r} has {reason}")
+    if not wanted.enabled:
+        raise UsageError(f"pipelines.{pipeline}.windows.enabled = False: set it to true, then run the command again")
+    check_windows(value, wanted)
+    tables = PipelineTables.of(config, pipeline)
+    if not tables.exist:
+        raise no_snapshot_yet(tables)
+    with Lease(tables, "windows build", system_clock):
+        drop_unreadable(tables)
+        manifest = required(tables, recover(tables)).manifest
+        count = build_windows(tables, manifest, wanted)
+    return WindowsBuilt(pipeline, tables.path(windows.NAME), manifest.epoch, count)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.pipelines.definition.binding import check_windows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
@@ -67,6 +68,7 @@ class Explained(Answer):
 def explain(config: Config, pipeline: str) -> Explained:
     """Check a pipeline, and return how it is run."""
     value = load_pipeline(config, pipeline)
+    check_windows(value, config.entry(pipeline).windows)
     explanation = explained(value, look_at_source(config, value))
     warehouse = warehouse_of(config)
     notes = (_CATCHUP.format(name=pipeline),) if config.entry(pipeline).catchup and not config.values else ()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine.spark.given import Session
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
     from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
-    from tidegate.pipelines.project.clean import Optimized, Vacuumed
+    from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.explain import Explained
     from tidegate.pipelines.project.forget import Erased
@@ -702,6 +702,18 @@ class Project:
         from tidegate.pipelines.project.clean import optimize
 
         return optimize(self._config, pipeline)
+
+    def windows_build(self, pipeline: str) -> WindowsBuilt:
+        """Build table `windows` again from table `results`, with the settings of `[pipelines.NAME.windows]`.
+
+        Raises:
+            UsageError: the pipeline has no such table.
+            Refused: the pipeline has no snapshot yet, or a key or result has the name of the column of the partitions.
+            LeaseHeld: a driver is at work on the pipeline.
+        """
+        from tidegate.pipelines.project.clean import windows_build
+
+        return windows_build(self._config, pipeline)
 
     def backup_create(
         self, pipeline: str, *, name: str | None = None, keep: int | None = None, place: str | None = None

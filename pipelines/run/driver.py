@@ -71,6 +71,7 @@ class Driver:
     times: StepTimes = field(default_factory=StepTimes)
     windows: WindowsTable | None = None
     _handles: Handles | None = field(default=None, init=False, repr=False)
+    _made: WindowsTable | None = field(default=None, init=False, repr=False)
 
     @property
     def recorded_engine(self) -> str | None:
@@ -189,10 +190,11 @@ class Driver:
             f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(windows.NAME)}",
             "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
         ):
-            if (wanted := self.windows) is not None:
+            if (wanted := self.windows) is not None and wanted is not self._made:
                 can = has_windows(self.pipeline.compute)
-                wanted = wanted if can else wanted.model_copy(update={"enabled": False})
-                make_windows(self.tables, tuple(manifest.schemas.key), wanted)
+                can_have = wanted if can else wanted.model_copy(update={"enabled": False})
+                make_windows(self.tables, tuple(manifest.schemas.key), can_have)
+                self._made = wanted
             published = publish_windows(self.tables, manifest)
         if published:
             self.times.note(f"published {windows.NAME}")
@@ -227,6 +229,12 @@ def drive(
         UsageError: a folder that tidegate.toml names can't be made, or a library that its metrics need is not
             installed.
     """
+    from tidegate.pipelines.definition.binding import check_windows
+
+    entry = config.pipelines.get(pipeline.name)
+    wanted = None if entry is None else entry.windows
+    if wanted is not None:
+        check_windows(pipeline, wanted)
     config.make_folders()
     observing = observe(config, pipeline.name, pipeline.compute, clock)
     clean_work(config.work_folder, config.retain_work_days, clock())
@@ -243,8 +251,6 @@ def drive(
             running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
         else:
             running = engine
-        entry = config.pipelines.get(pipeline.name)
-        wanted = None if entry is None else entry.windows
         driver = Driver(running, tables, pipeline, lease, clock, tell, metrics, windows=wanted)
         try:
             yield driver

@@ -3,14 +3,16 @@
 A commit names the version of `results` that the table shows from then on. So whoever publishes next knows what is
 missing, also after a crash, and a driver that hung can't add anything twice. If epochs only added rows to `results`
 since that version, the new windows are added, and only files with windows that these rows retract or replace are
-rewritten. After anything else (a restore, `forget`, a replaced interval, a lost log) all windows are selected again.
+rewritten. Files with only first panes are copied as they are: readers leave out the columns of panes. After anything
+else (a restore, `forget`, a replaced interval, a lost log) all windows are selected again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +21,17 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.pipelines.definition import results, windows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest
 from tidegate.pipelines.ledger.snapshots.foreign_changes import moves_rows
 from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, partition_of, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import (
+    add_action,
+    check_written,
+    copied,
+    partition_of,
+    remove_action,
+    write_file,
+)
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
@@ -36,23 +45,7 @@ _ROWS_AT_ONCE = 4_000_000
 """Approximate number of rows of `results` that are held in memory to select the newest pane of each window."""
 
 
-class Wanted(Protocol):
-    """How a project wants the table: `[pipelines.NAME.windows]` of tidegate.toml."""
-
-    @property
-    def enabled(self) -> bool:
-        """True if the pipeline has the table."""
-
-    @property
-    def partition_by(self) -> str:
-        """`day`, `month` or `none`."""
-
-    @property
-    def early(self) -> bool:
-        """True if speculative panes stand too."""
-
-
-def make_windows(tables: PipelineTables, key: Sequence[str], wanted: Wanted) -> None:
+def make_windows(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted) -> None:
     """Create the table if the project wants it and it does not exist.
 
     Raises:
@@ -66,32 +59,59 @@ def make_windows(tables: PipelineTables, key: Sequence[str], wanted: Wanted) -> 
             if value != getattr(wanted, name):
                 raise Refused(
                     f"{field}.{name} = {getattr(wanted, name)!r}, but table {path} was made with {value!r}. Change the "
-                    "setting back, or remove the folder of the table: the next run builds it again from table results"
+                    f"setting back, or {_remedy(tables, wanted)}"
                 )
         return
     if not wanted.enabled:
         return
-    rows = arrow_schema(tables.look(results.NAME))
-    check_partitions(tables.pipeline, rows.names, wanted)
-    tables.create_windows(windows.schema(rows, key, wanted.partition_by), wanted.partition_by, wanted.early)
+    _create(tables, key, wanted)
 
 
-def check_partitions(pipeline: str, names: Collection[str], wanted: Wanted) -> None:
-    """Refuse a key or result with the name of the column by which the table is partitioned.
+def _remedy(tables: PipelineTables, wanted: windows.Wanted) -> str:
+    if wanted.enabled:
+        return f"run `tidegate windows build {tables.pipeline}`, which builds the table again from table results"
+    return "remove the folder of the table"
 
-    Raises:
-        Refused: there is one; the message names it.
+
+def build_windows(tables: PipelineTables, manifest: Manifest, wanted: windows.Wanted) -> int:
+    """Build the table as the project wants it, with all windows of the published epochs; return their number.
+
+    A table with other settings is replaced in its log, so that a driver which hung can't commit to it any more; until
+    the windows are there, readers see an empty table. The caller holds the lease.
     """
-    column = windows.PARTITIONS.get(wanted.partition_by)
-    if wanted.enabled and column is not None and column in {name.casefold() for name in names}:
-        raise Refused(
-            f"pipelines.{pipeline}.windows.partition_by = {wanted.partition_by!r} makes a column {column!r}, and the "
-            'pipeline has one of that name: rename that, or set partition_by = "none"'
-        )
+    if tables.warehouse.exists(tables.path(windows.NAME)):
+        handle = _opened(tables)
+        if (_unit(handle), _early(handle)) != (wanted.partition_by, wanted.early):
+            _create(tables, tuple(manifest.schemas.key), wanted, replace=True)
+    else:
+        _create(tables, tuple(manifest.schemas.key), wanted)
+    publish_windows(tables, manifest, again=True)
+    return sum(file["num_records"] for file in active_files(_opened(tables)))
 
 
-def publish_windows(tables: PipelineTables, manifest: Manifest) -> bool:
+def drop_unreadable(tables: PipelineTables) -> None:
+    """Remove the table if it can't be opened: it says nothing that table results does not say."""
+    if tables.warehouse.exists(tables.path(windows.NAME)):
+        try:
+            _opened(tables)
+        except Refused:
+            tables.warehouse.delete_folder(tables.path(windows.NAME))
+
+
+def _create(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted, replace: bool = False) -> None:
+    rows = arrow_schema(tables.look(results.NAME))
+    windows.check_partitions(tables.pipeline, rows.names, wanted)
+    schema = windows.schema(rows, key, wanted.partition_by)
+    tables.create_windows(schema, wanted.partition_by, wanted.early, replace=replace)
+
+
+def publish_windows(tables: PipelineTables, manifest: Manifest, again: bool = False) -> bool:
     """Bring the table to the newest version of `results`; return False if it is there, or if there is no such table.
+
+    Args:
+        tables: the pipeline's tables.
+        manifest: manifest of the newest snapshot.
+        again: True to select all windows again.
 
     Raises:
         Refused: the table can't be opened, or its commits keep failing.
@@ -102,7 +122,7 @@ def publish_windows(tables: PipelineTables, manifest: Manifest) -> bool:
     key = tuple(manifest.schemas.key)
     for _ in range(_ATTEMPTS):
         handle, source = _opened(tables), tables.look(results.NAME)
-        since = shown(tables, handle)
+        since = None if again else shown(tables, handle)
         added = None if since is None else _added(tables, since, source)
         if added is not None and not added and since is not None and since.results == source.version():
             return False
@@ -178,8 +198,8 @@ def _opened(tables: PipelineTables) -> DeltaTable:
         return tables.look(windows.NAME)
     except Refused as error:
         raise Refused(
-            f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error}. Remove its folder: the next "
-            "run builds it again from table results"
+            f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error}. `tidegate windows build "
+            f"{tables.pipeline}` builds it again from table results"
         ) from error
 
 
@@ -244,6 +264,8 @@ class _Step:
         if len(files) != len(added):
             # Compacted since.
             return None
+        if all(windows.are_first_panes(file, _early(self.handle)) for file in files):
+            return self._copies(files), []
         adds, removes, replaced = list[AddAction](), list[RemoveAction](), list[pa.Table]()
         for rows in self._read(files):
             adds += self._written(rows)
@@ -263,6 +285,23 @@ class _Step:
                 adds += self._file(left, partition_of(file))
         return adds, removes
 
+    def _copies(self, files: Sequence[dict[str, Any]]) -> list[AddAction]:
+        """Return copies of files whose rows are a window each; files with windows of several partitions are divided."""
+        warehouse, path, unit = self.tables.warehouse, self.tables.path(windows.NAME), _unit(self.handle)
+        source, columns = self.tables.path(results.NAME), stored_schema(self.handle).names
+        adds, copies = list[AddAction](), dict[str, DataFile]()
+        for file in files:
+            if (partition := windows.partition_of_all(file, unit)) is None:
+                for rows in self._read([file]):
+                    adds += self._divided(rows)
+                continue
+            copy = copied(file, f"{windows.NAME}-{uuid.uuid4().hex}.parquet", columns)
+            copies[file["path"]] = copy
+            adds.append(add_action(copy, partition=partition))
+        warehouse.copy_files((source, name, path, copy.path) for name, copy in copies.items())
+        check_written(warehouse, path, list(copies.values()))
+        return adds
+
     def _read(self, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
         """Yield the rows of files of `results`, all panes of a window together, in parts that fit into memory."""
         schema, path = arrow_schema(self.source), self.tables.path(results.NAME)
@@ -274,9 +313,11 @@ class _Step:
 
     def _written(self, rows: pa.Table) -> Iterator[AddAction]:
         """Write the windows that stand by rows of `results`, and return the files."""
-        standing = windows.standing(rows, self.key, _early(self.handle))
+        yield from self._divided(windows.standing(rows, self.key, _early(self.handle)))
+
+    def _divided(self, rows: pa.Table) -> Iterator[AddAction]:
         columns = stored_schema(self.handle)
-        for partition, part in windows.by_partition(standing, _unit(self.handle)):
+        for partition, part in windows.by_partition(rows, _unit(self.handle)):
             yield from self._file(part.select(columns.names).cast(columns), partition)
 
     def _file(self, rows: pa.Table, partition: dict[str, str | None]) -> list[AddAction]:

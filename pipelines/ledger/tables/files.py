@@ -1,7 +1,7 @@
 """Data files of our tables: write them with statistics that readers can trust, add them and remove them.
 
 Wrong or partial statistics make readers lose rows. So a file has few: the number of rows, and bounds only for key
-groups, epochs and window bounds. Times are ISO text, and the upper bound is rounded up.
+groups, epochs, window bounds and kinds of panes. Times are ISO text, and the upper bound is rounded up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,10 @@ from tidegate.pipelines.ledger.manifest import DataFile
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
-_DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
+_DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end", "pane", "timing", "op")
+
+_WORDS = ("+", "-", "early", "late", "on_time")
+"""Texts of columns `op` and `timing`. The bounds of these columns say if a file has only first panes."""
 
 _PARTITION = "partition."
 
@@ -101,13 +104,16 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
         if name not in table.schema.names:
             continue
         column = table[name]
-        if not pa.types.is_integer(column.type) and column.type != TIMESTAMP:
+        is_text = name in ("timing", "op") and pa.types.is_string(column.type)
+        if not pa.types.is_integer(column.type) and column.type != TIMESTAMP and not is_text:
             # It is a user's column of that name, and not every type has bounds that all readers order alike.
+            continue
+        bounds = pc.min_max(column)
+        if is_text and not {bounds["min"].as_py(), bounds["max"].as_py()} <= {*_WORDS}:
             continue
         nulls[name] = column.null_count
         if column.null_count == len(column):
             continue
-        bounds = pc.min_max(column)
         if pa.types.is_timestamp(column.type):
             first, last = bounds["min"].value // 1000, -(-bounds["max"].value // 1000)
             if first >= _FIRST_MILLI and last <= _LAST_MILLI:
@@ -115,6 +121,28 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
         else:
             low[name], high[name] = bounds["min"].as_py(), bounds["max"].as_py()
     return {"numRecords": len(table), "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def copied(file: dict[str, Any], name: str, columns: Collection[str]) -> DataFile:
+    """Return a copy of an active file in another table with some of its columns, with their statistics.
+
+    Args:
+        file: the file, as `active_files` lists it.
+        name: name of the copy.
+        columns: columns of the other table; readers leave out what else the file has.
+    """
+    bounds: dict[str, dict[str, Any]] = {"min": {}, "max": {}, "null_count": {}}
+    for column in (column for column in _DESCRIBED if column in columns):
+        for kind, values in bounds.items():
+            if (value := file.get(f"{kind}.{column}")) is not None:
+                values[column] = _iso(to_millis(value)) if isinstance(value, datetime) else value
+    stats = {
+        "numRecords": file["num_records"],
+        "minValues": bounds["min"],
+        "maxValues": bounds["max"],
+        "nullCount": bounds["null_count"],
+    }
+    return DataFile(path=name, size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(stats))
 
 
 def _iso(millis: Millis) -> str:

@@ -156,23 +156,30 @@ class PipelineTables:
             ours = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
             self.create_one(table, schema, {**_PROPERTIES, **ours})
 
-    def create_windows(self, schema: pa.Schema, unit: str, early: bool) -> None:
-        """Create table `windows`, unless it exists; its properties keep how it is filled."""
+    def create_windows(self, schema: pa.Schema, unit: str, early: bool, *, replace: bool = False) -> None:
+        """Create table `windows`; its properties keep how it is filled. One that exists stays, or is replaced."""
         partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
-        self.create_one(windows.NAME, schema, {**_PROPERTIES, windows.EARLY: str(early).lower()}, partitions)
+        properties = {**_PROPERTIES, windows.EARLY: str(early).lower()}
+        self.create_one(windows.NAME, schema, properties, partitions, replace=replace)
 
     def create_one(
-        self, table: str, schema: pa.Schema, properties: Mapping[str, str], partitions: Sequence[str] = ()
+        self,
+        table: str,
+        schema: pa.Schema,
+        properties: Mapping[str, str],
+        partitions: Sequence[str] = (),
+        *,
+        replace: bool = False,
     ) -> None:
-        """Create a table with these properties of Delta, unless it exists."""
+        """Create a table with these properties of Delta. One that exists stays, or loses its rows if it is replaced."""
         path = self.path(table)
-        if self.warehouse.exists(path):
+        if self.warehouse.exists(path) and not replace:
             return
         try:
             DeltaTable.create(
                 path,
                 Schema.from_arrow(schema),
-                mode="ignore",
+                mode="overwrite" if replace else "ignore",
                 partition_by=list(partitions) or None,
                 name=f"{self.pipeline}.{table}",
                 configuration=properties,

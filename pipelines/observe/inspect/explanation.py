@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.pipelines.definition.binding import has_windows
+from tidegate.pipelines.definition.binding import no_windows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
@@ -99,12 +99,9 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice]
 
 def _plain_table(compute: Compute) -> str:
     """Return the step that fills table windows, or the reason why the pipeline has no such table."""
-    if has_windows(compute):
-        return (
-            "before epochs, bring table windows to what results has, unless tidegate.toml has windows.enabled = false"
-        )
-    what = "panes that hold a part of their window" if isinstance(compute, Windows) else "results that are no windows"
-    return f"no table windows: the pipeline emits {what}"
+    return no_windows(compute) or (
+        "before epochs, bring table windows to what results has, unless tidegate.toml has windows.enabled = false"
+    )
 
 
 def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]:

@@ -48,6 +48,7 @@ _COMMANDS = {
     "stream": "tidegate.pipelines.project.cli.drive:stream",
     "unlock": "tidegate.pipelines.project.cli.drive:unlock",
     "vacuum": "tidegate.pipelines.project.cli.keep:vacuum",
+    "windows": "tidegate.pipelines.project.cli.keep:windows",
     "why": "tidegate.pipelines.project.cli.look:why",
 }
 

@@ -164,3 +164,21 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
 def optimize(screen: Screen, pipeline: str) -> None:
     """Merge the small files of PIPELINE's tables. No row changes; `vacuum` removes the old files later."""
     screen.show_answer(screen.project().optimize(pipeline))
+
+
+@click.group()
+def windows() -> None:
+    """Table windows, which has one row for each window that stands."""
+
+
+@windows.command("build")
+@click.argument("pipeline")
+@with_screen
+def build_windows(screen: Screen, pipeline: str) -> None:
+    """Build table windows of PIPELINE again from table results.
+
+    It gets the settings that [pipelines.PIPELINE.windows] in tidegate.toml has now. Runs fill the table by themselves;
+    use this for a pipeline that is not run any more, and after a setting of the table was changed. While the table gets
+    other settings, readers see no windows in it.
+    """
+    screen.show_answer(screen.project().windows_build(pipeline))

@@ -19,16 +19,18 @@ from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
 from tests.recovery.arrivals import FILE_BY_FILE, Crash
 from tests.recovery.steps import STEPS
+from tidegate import Project
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, windows
 from tidegate.pipelines.definition.config import WindowsTable
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.backups.renamed import copy_tables
 from tidegate.pipelines.ledger.snapshots import publish_windows as step
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.commits import Outrun, commit
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
@@ -144,6 +146,34 @@ def test_an_epoch_with_a_late_pane_rewrites_only_the_files_that_may_have_its_win
     check_windows(tables)
 
 
+def bytes_of(path: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in Path(path).glob("*.parquet")}
+
+
+@pytest.mark.parametrize("unit", ["none", "day"])
+def test_an_epoch_with_only_first_panes_copies_files_that_lie_in_one_partition(tmp_path: Path, unit: str) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline(parallelism=1)
+    for hours in (0, 5, 30, 60):
+        lake.append(("ann", DAY0 + timedelta(hours=hours), 1), ("bob", DAY0 + timedelta(hours=hours + 3), 1))
+    stream(lake, WindowsTable(partition_by=unit), pipeline)  # type: ignore[arg-type]
+    tables = lake.tables(pipeline)
+    check_windows(tables)
+    of_results = bytes_of(tables.path(results.NAME))
+    copied = [content in of_results.values() for content in bytes_of(tables.path(windows.NAME)).values()]
+    # The table is made by the first epoch with results, which selects all windows. A file that spans days is divided.
+    assert sum(copied) == (3 if unit == "none" else 1), copied
+    rows = DeltaTable(tables.path(windows.NAME)).to_pyarrow_dataset()
+    assert "pane" not in rows.schema.names
+
+
+def test_files_with_other_panes_are_not_copied(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: every file counts as one with first panes."""
+    monkeypatch.setattr(windows, "are_first_panes", lambda file, early: True)
+    stream(lake)
+    with pytest.raises(AssertionError, match="too many Counter"):
+        check_windows(lake.tables(PIPELINE))
+
+
 def test_a_restore_takes_windows_back(lake: Lake, tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = require_snapshot(tables).manifest.epoch
     restore(tables, find_snapshot(tables, str(newest - 2)), lake.clock())
@@ -237,33 +267,93 @@ def test_a_pipeline_that_has_run_gets_the_table_in_its_next_run(lake: Lake) -> N
     check_windows(tables)
 
 
-def test_other_settings_are_refused_until_the_folder_is_removed(lake: Lake, tables: PipelineTables) -> None:
+def project(lake: Lake, wanted: WindowsTable, pipeline: Pipeline = PIPELINE) -> Project:
+    settings = {pipeline.name: {"windows": wanted.model_dump()}}
+    warehouse = lake.folder / "warehouse"
+    return Project(warehouse=warehouse, work=lake.folder, pipelines=[pipeline], settings=settings, engine="local")
+
+
+def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, tables: PipelineTables) -> None:
     for wanted in (WindowsTable(partition_by="month"), WindowsTable(partition_by="day", early=True)):
-        with pytest.raises(Refused, match=r"pipelines\.hours\.windows\..* remove the folder of the table"):
+        commit_to(lake, 6)
+        with pytest.raises(Refused, match=r"pipelines\.hours\.windows\..* run `tidegate windows build hours`"):
             stream(lake, wanted)
-    with pytest.raises(Refused, match=r"windows\.enabled = False"):
+        handle = tables.open(windows.NAME)
+        built = project(lake, wanted).windows_build("hours")
+        assert built.windows == len(rows_of(tables))
+        stream(lake, wanted)
+        check_windows(tables)
+        with pytest.raises(Outrun):
+            # A driver that hung since before the table was built again.
+            commit(tables.warehouse, handle, [], {})
+        shutil.rmtree(tables.path(windows.NAME))
+        stream(lake)
+    with pytest.raises(Refused, match=r"windows\.enabled = False.* remove the folder of the table"):
         stream(lake, WindowsTable(enabled=False))
     shutil.rmtree(tables.path(windows.NAME))
     stream(lake, WindowsTable(enabled=False))
     assert not tables.warehouse.exists(tables.path(windows.NAME))
-    stream(lake, WindowsTable(partition_by="month"))
+    with pytest.raises(UsageError, match=r"pipelines\.hours\.windows\.enabled = False: set it to true"):
+        project(lake, WindowsTable(enabled=False)).windows_build("hours")
+    project(lake, WindowsTable(partition_by="month")).windows_build("hours")
     check_windows(tables)
 
 
 def test_a_log_that_is_damaged_says_what_to_do(lake: Lake, tables: PipelineTables) -> None:
     newest = max(Path(tables.path(windows.NAME), "_delta_log").glob("*.json"))
     newest.write_text("{")
-    with pytest.raises(Refused, match="Remove its folder"):
+    with pytest.raises(Refused, match="`tidegate windows build hours` builds it again"):
         stream(lake)
-    shutil.rmtree(tables.path(windows.NAME))
+    project(lake, BY_DAY).windows_build("hours")
     stream(lake)
     check_windows(tables)
 
 
-def test_a_result_with_the_name_of_the_partitions_is_refused() -> None:
-    with pytest.raises(Refused, match='set partition_by = "none"'):
-        step.check_partitions("hours", ["user", "Window_Day"], BY_DAY)
-    step.check_partitions("hours", ["user", "window_day"], WindowsTable())
+def test_a_table_that_is_built_again_half_is_filled_by_the_next_run(
+    lake: Lake, tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = WindowsTable(partition_by="month")
+
+    def dies(*given: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as killed:
+        killed.setattr(step._Step, "commit", dies)
+        with pytest.raises(Crash):
+            project(lake, wanted).windows_build("hours")
+    assert not len(rows_of(tables))
+    stream(lake, wanted)
+    check_windows(tables)
+
+
+def test_a_result_with_the_name_of_the_partitions_is_refused_before_anything_runs(lake: Lake) -> None:
+    compute = replace(PIPELINE.compute, aggregate={"Window_Day": Count()})  # type: ignore[arg-type]
+    pipeline = replace(PIPELINE, compute=compute)
+    named = project(lake, BY_DAY, pipeline)
+    for call in (named.explain, named.stream, named.windows_build):
+        with pytest.raises(Refused, match='set partition_by = "none"'):
+            call("hours")
+    assert not lake.tables(pipeline).exist
+    free = project(lake, WindowsTable(), pipeline)
+    free.explain("hours")
+    free.stream("hours")
+    check_windows(lake.tables(pipeline))
+
+
+def test_a_pipeline_without_windows_to_build_says_why(lake: Lake) -> None:
+    compute = replace(PIPELINE.compute, accumulation=Accumulation.DISCARDING)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no table windows: it emits panes that hold a part of their window"):
+        project(lake, BY_DAY, replace(PIPELINE, compute=compute)).windows_build("hours")
+    with pytest.raises(Refused, match="has no snapshot yet"):
+        project(lake, BY_DAY).windows_build("hours")
+
+
+def test_the_table_has_no_feature_that_a_plain_reader_lacks(tables: PipelineTables) -> None:
+    handle = DeltaTable(tables.path(windows.NAME))
+    assert not {*(handle.protocol().reader_features or ())} - {"timestampNtz"}
+    assert handle.protocol().min_reader_version <= 3
+    assert "delta.columnMapping.mode" not in handle.metadata().configuration
+    assert "delta.enableDeletionVectors" not in handle.metadata().configuration
 
 
 def test_new_aggregates_are_added_to_the_table(lake: Lake, tables: PipelineTables) -> None:
