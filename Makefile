@@ -12,7 +12,7 @@ PAGES := tests/test_*.py
 NO_PAGES := --ignore-glob='tests/test_*.py'
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-fast test-long test-matrix formal checked compiled lint docs picture bench bench-full env lock clean
+.PHONY: run test test-fast test-long test-matrix prove checked compiled lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: .venv/ready
@@ -33,9 +33,9 @@ test-fast: lint
 test-matrix: .venv/made
 	@$(BIN)/python -m tests.matrix $(MATRIX)
 
-# The model of the protocol in the wide bounds (docs/proof.md).
-formal: .venv/made
-	@$(BIN)/python -m formal wide
+# The model of the protocol (docs/proof.md), in the small bounds or with BOUNDS=wide. `make test` and `make test-long` do the same.
+prove: .venv/made
+	@$(BIN)/python -m formal $(BOUNDS)
 
 # Each takes one core a minute.
 checked: .venv/made

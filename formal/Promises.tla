@@ -63,10 +63,17 @@ ForgottenKeysAreInNoFile ==
     LET files == UNION {tables[t].files : t \in Names} \cup UNION {StateFiles(HeadAt(v)) : v \in retained}
     IN  \A f \in files \cup (forgotten.listed \cap folder) : f.rows \cap forgotten.rows = {}
 
+(* A rerun publishes what was committed, and ends. This is not of one state, but of what comes to be (FairSpec).       *)
+EverythingIsPublished ==
+    <>[]((\A d \in Drivers : driver[d].pc = "idle") /\ (IsSnapshot(TheHead) => AreAllPublished))
+
 (* ---- Dangerous states ---- *)
 
 (* What an action did is no part of a state, so states that differ in it only are one. TLC still looks at each step.  *)
 View == <<source, state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased>>
+
+(* Drivers differ only by name. *)
+Exchanged == Permutations(Drivers)
 
 ASSUME TLCSet(1, {})
 

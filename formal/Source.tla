@@ -13,6 +13,7 @@ CONSTANT Times
 (* The commit <<3, 1>> read in two halves has its watermark from the half that was read first.                        *)
 SmallTimes == << << <<3, 1>>, <<2, 4>> >>, << <<5>>, <<2>> >> >>
 TinyTimes == << << <<1>>, <<4>> >> >>
+NewTimes == << << <<3>> >>, << <<5>>, <<2>> >> >>
 WideTimes == << << <<3, 1>>, <<2, 4>>, <<6>> >>, << <<5, 7>>, <<2>> >> >>
 
 Generations == DOMAIN Times

@@ -22,6 +22,11 @@ INVARIANTS = (
     "ForgottenKeysAreInNoFile",
 )
 
+"""Promises of each state."""
+
+IN_TIME = ("EverythingIsPublished",)
+"""Promises of what comes to be: of a command that is started again and that no other one disturbs."""
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -135,6 +140,7 @@ SCOPES = (
         ("set back",),
         starts=3,
         epochs=3,
+        times="TinyTimes",
     ),
     Scope(
         "source created again",
@@ -142,6 +148,7 @@ SCOPES = (
         ("stream", "reset"),
         starts=3,
         epochs=3,
+        times="NewTimes",
     ),
     Scope(
         "forget",
@@ -193,6 +200,9 @@ SCOPES = (
         epochs=2,
     ),
 )
+
+LIVE = ("kills", "forget, killed")
+"""Names of the scopes in which TLC checks what comes to be; only in the first of them in the small bounds."""
 
 WIDE: dict[str, dict[str, Any]] = {
     "kills": {"starts": 3, "epochs": 5, "times": "WideTimes"},

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from formal.scopes import INVARIANTS, SCOPES, Scope
+from formal.scopes import IN_TIME, INVARIANTS, SCOPES, Scope
 
 FOLDER = Path(__file__).parent
 
@@ -22,7 +22,7 @@ class Outcome:
     """What TLC found.
 
     Args:
-        states: number of distinct states; 0 if it did not come to an end.
+        states: number of distinct states; where a promise fails, those before.
         broken: the invariant that does not hold, or "".
         reached: the dangerous states that were reached.
         text: all that TLC printed.
@@ -48,11 +48,14 @@ def jar() -> Path:
     return Path(spec.origin).parent / "tla2tools.jar"
 
 
-def settings(scope: Scope, bug: str = "none", invariants: tuple[str, ...] = INVARIANTS) -> str:
+def settings(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANTS) -> str:
     """Return TLC's configuration for a scope."""
-    drivers = _texts(f"d{number}" for number in range(1, scope.drivers + 1))
+    in_time = set(promises) & set(IN_TIME)
+    # What comes to be can't be told from states that were taken for the same.
+    folded = "" if in_time else "VIEW View\nSYMMETRY Exchanged" if scope.drivers > 1 else "VIEW View"
+    drivers = "{" + ", ".join(f"d{number}" for number in range(1, scope.drivers + 1)) + "}"
     return f"""\
-SPECIFICATION Spec
+SPECIFICATION {"FairSpec" if in_time else "Spec"}
 CONSTANTS
   Times <- {scope.times}
   Drivers = {drivers}
@@ -62,19 +65,19 @@ CONSTANTS
   MaxEpochs = {scope.epochs}
   Stale = {str(scope.stale).upper()}
   Bug = "{bug}"
-VIEW View
+{folded}
 ACTION_CONSTRAINT Note
-INVARIANTS {" ".join(invariants)}
+{"PROPERTIES" if in_time else "INVARIANTS"} {" ".join(promises)}
 """
 
 
-def check(scope: Scope, bug: str = "none", invariants: tuple[str, ...] = INVARIANTS, heap: str = "1g") -> Outcome:
+def check(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANTS, heap: str = "1g") -> Outcome:
     """Run TLC on a scope.
 
     Args:
         scope: what is exhausted.
         bug: the protection that is taken out.
-        invariants: what must hold.
+        promises: what must hold; either of states, or in time.
         heap: memory of TLC's process.
 
     Raises:
@@ -84,7 +87,7 @@ def check(scope: Scope, bug: str = "none", invariants: tuple[str, ...] = INVARIA
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "Promises.cfg")
-        file.write_text(settings(scope, bug, invariants))
+        file.write_text(settings(scope, bug, promises))
         arguments = [
             "-workers",
             "1",
@@ -107,13 +110,13 @@ def check(scope: Scope, bug: str = "none", invariants: tuple[str, ...] = INVARIA
             check=False,
         )
     text = done.stdout + done.stderr
-    broken = re.search(r"Invariant (\w+) is violated", text)
-    ended = re.search(r"(\d+) distinct states found, 0 states left on queue", text)
-    if broken is None and (ended is None or "No error has been found" not in text):
+    broken = re.search(r"Invariant (\w+) is violated", text) or re.search(r"Temporal (properties) were violated", text)
+    states = re.findall(r"(\d+) distinct states found, (\d+) states? left on queue", text)
+    if broken is None and (not states or states[-1][1] != "0" or "No error has been found" not in text):
         raise RuntimeError(f"TLC did not come to an end in scope {scope.name!r}, bug {bug!r}:\n{text}")
     return Outcome(
-        int(ended[1]) if ended and not broken else 0,
-        broken[1] if broken else "",
+        int(states[-1][0]) if states else 0,
+        promises[0] if broken and broken[1] == "properties" else broken[1] if broken else "",
         frozenset(re.findall(r'<<"reached", "(.*)">>', text)),
         text,
         time.monotonic() - began,

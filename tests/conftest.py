@@ -38,7 +38,7 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 AIRFLOW = {"airflow", "browser"}
 """Marks of what looks at the one Airflow of a run."""
 
-SLOW = {"benchmarks", "deployment", "expectations", "recovery"}
+SLOW = {"benchmarks", "deployment", "expectations", "interleavings", "recovery"}
 """Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from formal.scopes import BUGS, INVARIANTS, SCOPES, Bug, Scope, wide
+from formal.scopes import BUGS, IN_TIME, INVARIANTS, LIVE, SCOPES, Bug, Scope, wide
 from formal.tlc import FOLDER, check
 from tests.recovery.bugs import BUGS as PLANTED
 
@@ -27,9 +27,19 @@ def test_every_promise_holds_and_every_danger_is_met(scope: Scope) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("scope", [wide(scope) for scope in SCOPES], ids=lambda scope: scope.name)
 def test_every_promise_holds_in_the_wide_bounds(scope: Scope) -> None:
-    found = check(scope, heap="4g")
+    found = check(scope, heap="3g")
     assert not found.broken, found.text
     assert found.reached >= set(scope.reaches)
+
+
+@pytest.mark.parametrize("name", [LIVE[0], *(pytest.param(name, marks=pytest.mark.long) for name in LIVE[1:])])
+def test_a_rerun_publishes_everything(name: str) -> None:
+    found = check(SCOPE[name], promises=IN_TIME)
+    assert not found.broken, found.text
+
+
+def test_a_rerun_that_does_not_roll_forward_does_not() -> None:
+    assert check(SCOPE[LIVE[0]], "recovery rolls forward", IN_TIME).broken == IN_TIME[0]
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.protection)
@@ -65,7 +75,7 @@ def test_each_promise_is_what_some_bug_breaks() -> None:
 
 def test_the_page_has_every_promise_and_every_protection_with_its_test() -> None:
     rows = [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if "| `" in line]
-    assert [row[1] for row in rows if len(row) == 2] == list(INVARIANTS)
+    assert [row[1] for row in rows if len(row) == 2] == [*INVARIANTS, *IN_TIME]
     protections = [row for row in rows if len(row) == 3]
     assert [(row[0], row[1]) for row in protections] == [(bug.protection, bug.refutes) for bug in BUGS]
     files = {file.stem for file in (ROOT / "tests").rglob("test_*.py")}

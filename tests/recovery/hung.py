@@ -265,18 +265,22 @@ class Hung:
         with hang.planted():
             code, told = self.tidegate(*COMMANDS[first])
         found = [f"{first} hung at {hang.where}"]
-        found += [] if _is_told(code, told) else [f"{first} ended with {code}: {told[-400:]}"]
-        found += [f"{second} ended with {code}: {told[-400:]}" for code, told in ended if not _is_told(code, told)]
+        found += [] if is_told(code, told) else [f"{first} ended with {code}: {told[-400:]}"]
+        found += [f"{second} ended with {code}: {told[-400:]}" for code, told in ended if not is_told(code, told)]
         code, told = self.tidegate(*COMMANDS[first])
-        found += [] if _is_told(code, told) else [f"{first} again ended with {code}: {told[-400:]}"]
-        try:
-            found += self.unreadable()
-            names = (first, second, third and third[0])
-            if "reset" not in names:
-                found += self.wrong("forget" in names, "prune" in names)
-        except Refused as error:
-            found.append(f"can't be read: {error}")
+        found += [] if is_told(code, told) else [f"{first} again ended with {code}: {told[-400:]}"]
+        found += self.harm(first, second, *([third[0]] if third else []))
         return found if len(found) > 1 else []
+
+    def harm(self, *commands: str) -> list[str]:
+        """Return all that is wrong in the tables after these commands; the project is of no use any more."""
+        try:
+            found = self.unreadable()
+            if "reset" not in commands:
+                found += self.wrong("forget" in commands, "prune" in commands)
+        except Refused as error:
+            return [f"can't be read: {error}"]
+        return found
 
     def unreadable(self) -> list[str]:
         """Return a text for each thing that can't be read: snapshots, savepoints, backups."""
@@ -330,7 +334,7 @@ _NOTHING_TO_DO = ("exists", "no savepoint", "no backup", "is not a snapshot")
 """Words of commands that find that another one did their work, or took away what they need."""
 
 
-def _is_told(code: int, told: str) -> bool:
+def is_told(code: int, told: str) -> bool:
     """Return True if a command did its work, or says by its code and words why not."""
     if "Give --debug" in told or "Traceback" in told:
         return False

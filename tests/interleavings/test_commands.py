@@ -1,0 +1,83 @@
+"""Pairs and triples of commands that take turns before each operation that changes something.
+
+Nothing is lost or doubled, everything that is listed can be read, and exit codes and words say what happened. A
+failure prints its schedule; `pytest tests/interleavings --schedule TEXT` plays it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interleavings.commands import ENDS, NAMES, Commands, drawn
+from tests.recovery.hung import Hung
+
+pytestmark = pytest.mark.recovery
+
+FAILED: tuple[str, ...] = ()
+"""Schedules that ever failed, with their commands: `stream, vacuum: ~abba`."""
+
+DRAWN = 8
+
+LONG = 400
+"""Drawn pairs of the long form, and as many triples by half."""
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    folder = tmp_path_factory.mktemp("commands")
+    with Hung.make(folder / "made") as made:
+        yield Commands(made, folder)
+
+
+def played(commands: Commands, text: str) -> list[str]:
+    names, _, schedule = text.partition(":")
+    return commands.faults(dict(zip("abc", map(str.strip, names.split(",")), strict=False)), schedule.strip())
+
+
+def test_schedules_that_ever_failed(commands: Commands, pytestconfig: pytest.Config) -> None:
+    """And the one of `--schedule`."""
+    given = pytestconfig.getoption("--schedule", None)
+    texts = [*FAILED, *([given] if given and ":" in given else [])]
+    assert {text: found for text in texts if (found := played(commands, text))} == {}
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(DRAWN), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(DRAWN, LONG))]
+)
+def test_two_commands_in_an_order_that_is_drawn_lose_and_double_nothing(commands: Commands, seed: int) -> None:
+    assert commands.faults(*drawn(seed, commands.gates, 2)) == []
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, LONG // 2))])
+def test_three_commands_in_an_order_that_is_drawn_lose_and_double_nothing(commands: Commands, seed: int) -> None:
+    assert commands.faults(*drawn(10_000 + seed, commands.gates, 3)) == []
+
+
+SHORT = ("optimize", "restore", "reopen", "prune", "quality", "savepoint", "savepoint delete", "backup", "reset")
+"""Commands with so few operations that all pairs of places are tried."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("second", SHORT)
+@pytest.mark.parametrize("first", SHORT)
+def test_two_commands_at_each_operation_of_the_one_and_the_other(commands: Commands, first: str, second: str) -> None:
+    """One hangs, then the other; then both, one or none go on."""
+    places = [
+        (one, two, end)
+        for one in range(1, commands.gates(first) + 1)
+        for two in range(1, commands.gates(second) + 1)
+        for end in ENDS
+    ]
+    found = {
+        f"{first}, {second}: ~{'a' * one}{'b' * two}{end}": faults
+        for one, two, end in places
+        if (faults := commands.faults({"a": first, "b": second}, f"~{'a' * one}{'b' * two}{end}"))
+    }
+    assert found == {}
+
+
+def test_short_commands_are_commands() -> None:
+    assert {*SHORT} <= {*NAMES}
