@@ -142,7 +142,7 @@ class BoundPipeline:
 
     @property
     def _format(self) -> dict[str, Any]:
-        """Columns of the state for the fingerprint, without rests: they follow from the aggregates, and are newer."""
+        """Columns of the state for the fingerprint, without remainder columns, which follow from the aggregates."""
         schemas = self.schemas.model_dump(exclude={"result", "version"})
         contents = {name: kind for name, kind in schemas["contents"].items() if not name.startswith(REST)}
         return {**schemas, "contents": contents}

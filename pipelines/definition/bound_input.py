@@ -158,7 +158,7 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
 
 
 def _time_from(kind: pa.DataType, column: str) -> str:
-    """Return advice how to derive a time from a column of another type."""
+    """Return advice on deriving a time from a column of another type."""
     if pa.types.is_nested(kind):
         return "derive one in columns= from a value in it, such as a field of the struct or an element of the array"
     name = quoted(column)

@@ -1,4 +1,4 @@
-"""Column names of our tables: what keeps names of ours and of users apart, in each place where they meet.
+"""Column names of our tables: how our names and users' names are kept apart wherever they meet.
 
 Names that differ only in case are the same to Delta and Spark, so they are the same here.
 
@@ -37,7 +37,7 @@ def free_name(name: str, taken: Collection[str], other: Callable[[str], str]) ->
 
 
 def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:
-    """Return the columns of the input as tables late and rejects keep them beside their own columns.
+    """Return the columns of the input as tables late and rejects store them in addition to their own columns.
 
     A source adds new columns at the end, so earlier columns keep their names.
 

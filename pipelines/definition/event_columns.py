@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 OURS = "tidegate:"
-"""Start of the names that stand beside the columns of a source, and that none of these may have."""
+"""Prefix of names added to the columns of a source; no column of a source may start with it."""
 
 TIME = f"{OURS}time"
 """Event time, int64 epoch milliseconds."""
@@ -24,7 +24,7 @@ PLACE = f"{OURS}place"
 PACK = "__pack"
 """Events of one shard as an Arrow stream."""
 MARKER = "__marker"
-"""JSON that tells a task its shard and state files; null on packs."""
+"""JSON that names the shard and state files of a task; null on packs."""
 SIDE = f"{OURS}side"
 """Input of the row if there are two: `left` or `right`."""
 PARTITION = f"{OURS}partition"

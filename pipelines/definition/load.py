@@ -1,4 +1,4 @@
-"""Import of the Pipeline value that an entry in tidegate.toml names."""
+"""Import of the Pipeline value that an entry of tidegate.toml names."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Pipeline:
 
 
 def _check_source(field: str, source: SourceDescription) -> None:
-    """Refuse a value that describes no source; one that nearly does is told what it lacks."""
+    """Refuse a value that does not describe a source; the message for a near miss says what is missing."""
     missing = missing_in(source)
     if missing:
         lacks = "" if len(missing) == len(MEMBERS) else f"; a source of your own kind also needs {', '.join(missing)}"
@@ -305,6 +305,6 @@ def _checked_columns(field: str, names: object) -> tuple[str, ...]:
 
 
 def _wrapped(compute: object) -> str:
-    """Return advice how to wrap a function that was given instead of a computation; empty for other values."""
+    """Return advice on wrapping a function that was given instead of a computation; empty for other values."""
     kinds = ((KeyedProcessFunction, "KeyedProcess"), (KeyedCoProcessFunction, "CoProcess"))
     return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")

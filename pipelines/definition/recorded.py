@@ -1,4 +1,4 @@
-"""Values of a pipeline's definition and sources that the manifest of each epoch records."""
+"""Values of a pipeline's definition and sources that each manifest records."""
 
 from __future__ import annotations
 

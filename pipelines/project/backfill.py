@@ -207,7 +207,7 @@ def read(pipeline: Pipeline, counters: dict[str, int]) -> str:
 
 
 def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
-    """Describe the output of an epoch: the windows that fired, or the rows of a process function or join."""
+    """Describe the output of an epoch: windows that fired, or rows of a process function or join."""
     if isinstance(pipeline.compute, Windows):
         return f"{fired(counters)} fired"
     return f"{counters.get(ROWS_OUT, '-')} rows out"

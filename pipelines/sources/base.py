@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class MissingSource(Refused):
-    """A source does not exist yet. A source raises it when it is opened; `tidegate explain` goes on without it."""
+    """A source does not exist yet. A source raises it when it is opened; `tidegate explain` continues without it."""
 
 
 class ReplacedSource(Refused):
@@ -41,7 +41,7 @@ class ReplacedSource(Refused):
 
 
 class ChangeGone(Refused):
-    """Files that a version removed are gone, so its changed rows can't be told. `ChangingSource.changed` raises it."""
+    """Files that a version removed are gone: its changed rows are unknown. `ChangingSource.changed` raises it."""
 
 
 class OpenPart(Protocol):
@@ -139,7 +139,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> str:
-        """Text that stays while this is the same source, and differs for another one at the same place."""
+        """Text that identifies this source: it differs for another source at the same place."""
 
     @property
     def columns(self) -> str:
@@ -150,7 +150,7 @@ class Source(Protocol):
         """Columns in Arrow's types, in those that Delta can store."""
 
     def now(self) -> Source:
-        """Return the source at its newest version. A stream calls it at every look, so it must be cheap."""
+        """Return the source at its newest version. A stream calls it at every poll, so it must be cheap."""
 
     def of_position(self, version: int) -> Mapping[str, Any]:
         """Return the source's own fields of a position at a version: plain JSON, written into the manifest."""
@@ -206,11 +206,11 @@ class Source(Protocol):
 
 @runtime_checkable
 class SparkSource(Protocol):
-    """A source that Spark can read, too. A source need not be one: then what the tasks can't read is refused."""
+    """A source that Spark can also read. Optional: of other sources, files that the tasks can't read are refused."""
 
     @property
     def unusual(self) -> Mapping[str, str]:
-        """Columns that only Spark reads or compares right, with the reasons; mostly none."""
+        """Columns that only Spark reads or compares correctly, with the reasons; usually none."""
 
     def left_to_spark(self) -> str | None:
         """Return the reason why the tasks can't read the files; None if they can."""
@@ -232,14 +232,14 @@ class SparkSource(Protocol):
 
 @runtime_checkable
 class ChangingSource(Protocol):
-    """A source that can tell what changed between two versions. A source need not be one: then its changes are refused.
+    """A source that reports what changed between two versions. This is optional: changes of other sources are refused.
 
     `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` that says `changes`, or
     passes over it if the source says so.
     """
 
     def skipped(self, after: int, until: int) -> int:
-        """Return the number of versions after `after` up to `until` that were passed over; mostly 0."""
+        """Return the number of versions after `after` up to `until` that were skipped; usually 0."""
 
     def changing(self, after: int) -> Iterator[int]:
         """Yield the versions after `after` that removed or changed rows. Their files may be gone.

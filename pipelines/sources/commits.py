@@ -57,7 +57,7 @@ class SourceCommit:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """The files in which two versions of a source differ. Their rows may be the same all the same.
+    """The files in which two versions of a source differ. Their rows may still be the same.
 
     Args:
         gone: files of the older version alone, or of a change feed.

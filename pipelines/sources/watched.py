@@ -57,7 +57,7 @@ class WatchedSource:
 
 @runtime_checkable
 class WatchableDescription(Protocol):
-    """A description of a source that can be watched. A description need not be one: `DeltaSource` is."""
+    """A description of a source that can be watched, such as `DeltaSource`. Descriptions need not support this."""
 
     def watched(self) -> WatchedSource:
         """Return the source as plain values."""

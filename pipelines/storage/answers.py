@@ -1,4 +1,4 @@
-"""Answers of an object store that did not do a request, as errors of this package with the way out."""
+"""Failed requests to an object store, as errors of this package with a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MISSING_BUCKET = re.compile(r"(?s)NoSuchBucket|performing list request.*404 Not
 
 
 def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
-    """Return the error of a request that a store did not do.
+    """Return the error for a request that a store did not carry out.
 
     Args:
         doing: the request, such as `list`.
@@ -25,12 +25,12 @@ def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
 
 
 def with_way_out(error: BaseException) -> str:
-    """Return an error of an object store in words, with the way out if there is one."""
+    """Return an error of an object store in words, with the remedy if there is one."""
     return ". ".join(filter(None, (in_words(error), way_out(error))))
 
 
 def is_without_bucket(error: BaseException) -> bool:
-    """Return True if a store answered that there is no such bucket: a list is refused for no other missing thing."""
+    """Return True if the bucket does not exist: a list request fails this way only for a missing bucket."""
     return _MISSING_BUCKET.search(str(error)) is not None
 
 

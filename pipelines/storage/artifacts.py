@@ -1,4 +1,4 @@
-"""Artifacts: what several hosts must see of runs, beside the tables: reports, Data Docs, alarms, runs of commands.
+"""Artifacts: files of runs that all hosts must see besides the tables: reports, Data Docs, alarms, runs of commands.
 
 They lie in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
 Importing this module loads no library of a store.
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from tidegate.pipelines.storage.object_files import ObjectFiles
 
 _TRIES = 20
-"""Times that a change of an object is tried again because another host changed it first."""
+"""Retries of a change to an object that another host changed first."""
 
 ALARMS = "alarms"
 """Journal of the tasks that failed: in a folder file `alarms.jsonl`, in an object store an object for each line."""
 
 _LARGEST_JOURNAL = 8 << 20
-"""Bytes from which on a journal in a folder is set aside; one older file is kept."""
+"""Size in bytes above which a journal in a folder is rotated; one older file is kept."""
 
 Change = Callable[[bytes | None], bytes]
 """Makes the new content of a file from the old one, None if there is none; it may be called several times."""
 
 
 class Artifacts(Protocol):
-    """Small files that all hosts see, each written at once: a reader sees the old content or the new."""
+    """Small files that all hosts see, each replaced atomically: a reader sees the old content or the new."""
 
     @property
     def uri(self) -> str:
@@ -58,7 +58,7 @@ class Artifacts(Protocol):
         """Write a file, or replace it."""
 
     def change(self, name: str, change: Change) -> None:
-        """Change a file that several hosts may change at the same moment: each change is made to the newest content."""
+        """Change a file that several hosts may change concurrently: each change is applied to the newest content."""
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
         """Add a line to a journal, and return the address of the file that has it."""
@@ -70,7 +70,7 @@ class Artifacts(Protocol):
         """Return the names of all files below a folder, with the times of their last write."""
 
     def delete(self, name: str) -> None:
-        """Remove a file; a missing file is no error."""
+        """Remove a file; a missing file is not an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Credentials of an object store: where they come from, and how they stay out of everything that people read.
+"""Credentials of an object store: where they come from, and how they are kept out of all output.
 
 The first of these that has a key gives it: `storage_options` of tidegate.toml, also by `aws_profile`, the Airflow
 connection that the file names, the environment (`AWS_*`), the profile in `AWS_PROFILE` or, for a bucket of S3, the
@@ -61,17 +61,17 @@ _connections: list[Callable[[str], Mapping[str, str]]] = []
 
 
 def read_connections_by(options_of: Callable[[str], Mapping[str, str]]) -> None:
-    """Let a function return the storage options of an Airflow connection; processes of Airflow call this."""
+    """Register a function that returns the storage options of an Airflow connection; processes of Airflow call this."""
     _connections[:] = [options_of]
 
 
 def mask_secrets_by(mask: Callable[[str], None]) -> None:
-    """Let a function mask each secret that this process gets to know; processes of Airflow call this."""
+    """Register a function that masks each secret that this process learns; processes of Airflow call this."""
     _maskers[:] = [mask]
 
 
 def complete(given: Mapping[str, str], connection: str | None = None, uri: str = "") -> dict[str, str]:
-    """Return storage options, with the credentials and the place of the store that they leave to others.
+    """Return storage options completed with credentials and the location of the store from the environment.
 
     Options come back as they were given, so that tasks on other machines get the driver's credentials with them.
 
@@ -165,7 +165,7 @@ def _in_variable() -> dict[str, str]:
 
 
 def remember(options: Mapping[str, object]) -> None:
-    """Mask the secrets among storage options, or settings of Spark, from now on."""
+    """Mask the secrets among these storage options or Spark settings from now on."""
     for name, value in options.items():
         for secret in _secrets_of(name.lower(), str(value)):
             if len(secret) >= _SHORTEST and secret not in _secrets:

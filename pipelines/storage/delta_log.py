@@ -46,7 +46,7 @@ def version_of(name: str) -> int | None:
 
 
 def is_entry(name: str) -> bool:
-    """Return True if a file of the log is an entry."""
+    """Return True if a file name of the log is that of an entry."""
     return version_of(name) is not None and name[_DIGITS:] == _ENTRY
 
 

@@ -1,4 +1,4 @@
-"""Symbolic links in a warehouse: nothing is deleted or copied through one, because whoever made it chose its target."""
+"""Symbolic links in a warehouse: nothing is deleted or copied through one, because its target is not ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_no_link(root: str, path: str) -> None:
 
 
 def delete_below(folder: str, last: str) -> None:
-    """Remove a folder with all that is in it; of a link, only the link is removed. A missing folder is no error.
+    """Remove a folder with its content; only the link is removed for a symbolic link. A missing folder is not an error.
 
     Args:
         folder: the folder, or a link in its place.

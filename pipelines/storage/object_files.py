@@ -34,7 +34,7 @@ _CHUNK = 32 << 20
 """Bytes from which on a file is uploaded in parts; each is a request."""
 
 _LOOKS = 3
-"""Times that a list is asked for."""
+"""Attempts to list a folder."""
 
 _CUT = "response body"
 """Part of the message if an answer was cut."""
@@ -44,12 +44,12 @@ _WRITE = "write"
 Answer = TypeVar("Answer")
 
 _opening = threading.Lock()
-"""Held while a store is opened: the library reads the environment then."""
+"""Lock that is held while a store is opened, because the library then reads the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The content of an object at one moment.
+    """The content of an object at one time.
 
     Args:
         content: its bytes.
@@ -81,7 +81,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return hash(self.address)
 
     def put(self, path: str, content: bytes | pa.Buffer) -> None:
-        """Write a file; one that exists is replaced at once, so readers see the old content or the new."""
+        """Write a file; an existing one is replaced atomically, so readers see the old content or the new."""
         with self._told(_WRITE, path):
             self.store.put(path, bytes(content), chunk_size=_CHUNK)
 
@@ -147,7 +147,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             return _repeated(listed)
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing file is no error."""
+        """Remove a file; a missing file is not an error."""
         try:
             self.delete_file(path)
         except FileNotFoundError:
@@ -248,7 +248,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     @contextmanager
     def _told(self, doing: str, path: str) -> Iterator[None]:
-        """Turn a failure of the store into an error that is worth a retry; a missing file stays FileNotFoundError."""
+        """Convert a failure of the store to an error that is worth a retry; a missing file stays FileNotFoundError."""
         from obstore.exceptions import BaseError
 
         place = f"{self.address}/{path}"
@@ -301,7 +301,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _repeated(look: Callable[[], Answer]) -> Answer:
-    """Repeat a look into a store a few times: the library repeats requests, but not one whose answer was cut."""
+    """Repeat a read from a store a few times: the library repeats requests, but not one whose response was cut off."""
     from obstore.exceptions import BaseError
 
     for _ in range(_LOOKS - 1):

@@ -165,7 +165,7 @@ class Warehouse:
         return int(filesystem.get_file_info(target).size)
 
     def replace_file(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
-        """Write a file of a folder at once: a reader sees the old content or the new, and never a part."""
+        """Write a file of a folder atomically: a reader sees the old content or the new, never a part."""
         filesystem, root = self.filesystem(path)
         if not isinstance(filesystem, fs.LocalFileSystem):
             self._put(path, name, content)
@@ -237,7 +237,7 @@ class Warehouse:
         return {name for name in os.listdir(root) if os.path.islink(f"{root}/{name}")} if os.path.isdir(root) else set()
 
     def copy_files(self, files: Iterable[tuple[str, str, str, str]]) -> None:
-        """Copy files, some at a time.
+        """Copy files concurrently.
 
         Args:
             files: arguments of `copy_file` for each file.
@@ -299,7 +299,7 @@ class Warehouse:
         return True
 
     def delete_file(self, path: str, name: str) -> None:
-        """Remove a file from a table's folder; no version of the table may list it any more.
+        """Remove a file from a table's folder; no version of the table may still list it.
 
         A missing file is no error: a clean-up that hung may find that another one did its work.
 
@@ -314,7 +314,7 @@ class Warehouse:
             filesystem.delete_file(f"{root}/{name}" if root else name)
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder with its content; a missing folder is no error, and of a symbolic link only the link goes.
+        """Remove a folder with its content; of a symbolic link, only the link. A missing folder is not an error.
 
         Raises:
             Refused: a symbolic link in the path leads to another folder.

@@ -1,1 +1,1 @@
-"""Answers about a pipeline that is or is not at work: status, overview, explanation."""
+"""Information about a pipeline, whether or not it is running: status, overview, explanation."""

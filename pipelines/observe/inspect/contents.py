@@ -28,7 +28,7 @@ _INTERNAL = {
 }
 
 _SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}}
-"""Internal columns that people look at nevertheless, by namespace: a function's state, and the side of an element."""
+"""Internal columns that are shown to people, by namespace: a function's state, and the side of an element."""
 
 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The steps of a pipeline's epoch, with reasons, read from the pipeline and its source's log without Spark."""
+"""The steps of an epoch with reasons, derived from the pipeline and its source's log without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The way in which a pipeline is run.
+    """How a pipeline is run.
 
     Args:
         pipeline: its name.

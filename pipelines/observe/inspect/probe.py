@@ -1,4 +1,4 @@
-"""The probe of a warehouse: can a driver read it and write to it, and is its store safe for two of them?
+"""The probe of a warehouse: whether a driver can read and write it, and whether its store is safe for two drivers.
 
 Importing this module loads no library for tables.
 """

@@ -50,11 +50,11 @@ class PipelineStatus:
         return self.epoch > epoch and self.kind != "restore"
 
     def lag(self, now: datetime) -> float | None:
-        """Return the seconds by which final windows lie behind a moment; None while there is no watermark."""
+        """Return the seconds by which final windows lag behind a time; None while there is no watermark."""
         return None if self.final_through is None else now.timestamp() - self.final_through / 1000
 
     def is_past(self, moment: datetime) -> bool:
-        """Return True if windows that end by a moment are final: no element of theirs is on time any more."""
+        """Return True if windows that end by a time are final: no further element of theirs can be on time."""
         return self.final_through is not None and self.final_through >= int(moment.timestamp() * 1000) - 1
 
 

@@ -1,4 +1,4 @@
-"""Reasons for which windows have not fired yet, and the source partitions that hold event time back."""
+"""Reasons why windows have not fired yet, and the source partitions that hold event time back."""
 
 from __future__ import annotations
 

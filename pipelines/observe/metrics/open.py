@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _FOR_PROMETHEUS = ("opentelemetry.exporter.prometheus", "prometheus_client")
 
 _LAST_WORDS = 3.0
-"""Longest time in seconds that a run waits at its end for its last metrics to be sent."""
+"""Maximum seconds that a run waits at its end for its last metrics to be sent."""
 
 
 def check_metrics(config: Config) -> None:

@@ -78,7 +78,7 @@ def serve(host: str, port: int, registry: CollectorRegistry, pipeline: str) -> C
 
 _Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 _SUMS = {metric.in_prometheus.removesuffix("_total"): metric for metric in (*COUNTERS, *HISTOGRAMS)}
-"""Metrics that go on from the runs before, by the name of their family in Prometheus."""
+"""Metrics that continue the counts of earlier runs, by the name of their family in Prometheus."""
 
 
 class Textfile:

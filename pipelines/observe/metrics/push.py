@@ -44,7 +44,7 @@ def pushing(collector: str, every: float) -> MetricReader:
 
 
 class FirstLine(logging.Filter):
-    """A filter that keeps the first line of a logger since `text` was emptied, and lets none of its lines pass."""
+    """A filter that records a logger's first line since `text` was emptied, and drops all its lines."""
 
     text = ""
 
@@ -57,7 +57,7 @@ _failure = FirstLine()
 
 
 class Unshown(logging.Filter):
-    """A filter that lets no value of a header pass, also of one that can't be read."""
+    """A filter that masks header values, including malformed ones."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.args:

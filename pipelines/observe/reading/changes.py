@@ -1,4 +1,4 @@
-"""Changes of the views between two moments, as rows of files: what a stream reads in a batch.
+"""Changes of the views between two offsets, as rows of files: what a stream reads in a batch.
 
 A batch between two moments has the same rows whenever it is read, because a query that dies in a batch gets it again.
 Within a timeline epochs only add rows, so the files of today tell both moments. A restore, or an interval that is run
@@ -31,7 +31,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP
 
 
 def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool) -> View:
-    """Return what changed in view `final` or `latest` between two moments of the timeline of the files.
+    """Return what changed in view `final` or `latest` between two offsets of the timeline of the files.
 
     A row that came has `+` in column `op`; a row that left has `-`.
     """
@@ -61,7 +61,7 @@ def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: R
 def changes_of_versions(
     before: Files, after: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool
 ) -> View:
-    """Return the same between two moments of any timelines, by the files of each.
+    """Return the same between two offsets of any timelines, by the files of each.
 
     The earlier moment may be before the first epoch.
     """
@@ -81,7 +81,7 @@ def changes_of_versions(
 
 
 def appended(files: Files, start: Reached, end: Reached) -> View:
-    """Return the rows of a table that epochs put out after one moment and up to another, in one timeline."""
+    """Return the rows of a table that epochs emitted after one offset and up to another, in one timeline."""
     number = pc.field("epoch")
     where = (number > start.epoch) & (number <= end.epoch)
     return all_rows(files.some(files.of_epochs(start.epoch, end.epoch)), where)
@@ -97,7 +97,7 @@ def _shown(rows: pa.Table, key: Sequence[str], at: Reached, only_final: bool) ->
 
 
 def _may_change(rows: pa.Table, start: Reached, end: Reached, only_final: bool) -> pa.Array:
-    """Return True for each row that alone may be in the view at one of two moments and not at the other."""
+    """Return True for each row that may be in the view at one of two offsets but not at the other."""
     numbers = np.asarray(rows["epoch"].to_numpy())
     may = numbers > start.epoch
     if only_final:

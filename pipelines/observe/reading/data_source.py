@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OPTIONS = ("path", "view", "where", "config", "forgottenThrough")
 
 _BYTES = 64 << 20
-"""Bytes of files from which on a task is full."""
+"""Size of files in bytes at which a task is full."""
 
 
 @dataclass
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader):
         return self._offset(Reached.nothing())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note how far the view is published: a query of what is there ends at this moment."""
+        """Record how far the view is published: an available-now query ends at this offset."""
         self._until = self._offset(self._target.now())
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader):
         return at.as_offset() | self._read
 
     def _moment(self, offset: dict[str, Any]) -> Reached:
-        """Return the moment of an offset of this query; an older one does not say what was read."""
+        """Return the position of an offset of this query; an older offset does not say what was read."""
         at = Reached.from_offset({name: value for name, value in offset.items() if name not in self._read})
         for option, now in self._read.items():
             before = offset.get(option, now)

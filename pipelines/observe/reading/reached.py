@@ -1,4 +1,4 @@
-"""Moments of the published tables of a pipeline: what a view shows, and the offset of a stream that reads it."""
+"""Positions in the published tables of a pipeline: what a view shows, and the offset of a stream that reads it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PATIENCE = 30.0
 """Seconds for which a stream waits until an epoch that changes published rows is published to every table."""
 
 _PAUSE = 0.1
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A moment of a published table of a pipeline.
+    """A position in a published table of a pipeline.
 
     Within a timeline epochs only add rows. So the rows of an earlier moment of the same timeline are the rows up to its
     epoch. Those of an earlier timeline are in the version of the table that the moment names.
@@ -55,7 +55,7 @@ class Reached:
 
     @classmethod
     def nothing(cls) -> Reached:
-        """Return the moment before the first epoch."""
+        """Return the position before the first epoch."""
         return cls(0, MIN_TIMESTAMP, 0, 0, "", "")
 
     @classmethod
@@ -98,7 +98,7 @@ def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
 
 
 def settled(tables: PipelineTables, table: str, patience: float | None = None) -> tuple[Reached, Files]:
-    """Return the same when no restore, or other epoch that changes published rows, is published at the time.
+    """Return the same once no restore, or other epoch that changes published rows, is being published.
 
     Args:
         tables: the pipeline's tables.
@@ -145,7 +145,7 @@ def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | Non
 
 
 def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> None:
-    """Refuse to go on from a moment of other tables than those that are there now.
+    """Refuse to continue from a position in other tables than those that exist now.
 
     Raises:
         Refused: the tables were made anew, or are a backup from before the moment.
@@ -175,12 +175,12 @@ def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) ->
 
 
 def oldest_epoch(tables: PipelineTables) -> int:
-    """Return the oldest epoch in table epochs, by the statistics of its files; 0 if these don't tell it."""
+    """Return the oldest epoch in table epochs, by the statistics of its files; 0 if they don't record it."""
     return min((file.get("min.epoch") or 0 for file in active_files(tables.look(epochs.NAME))), default=0)
 
 
 def given_up_since(tables: PipelineTables, table: str, epoch: int) -> set[str]:
-    """Return the files of a table that restores after an epoch gave up, because nobody could read them."""
+    """Return the files of a table that restores after an epoch gave up because they were unreadable."""
     given_up: set[str] = set()
     for entry in takewhile(lambda entry: entry.epoch > epoch, list_snapshots(tables)):
         if entry.manifest["kind"] == "restore" and (snapshot := read_snapshot(tables, entry.version)) is not None:
@@ -189,7 +189,7 @@ def given_up_since(tables: PipelineTables, table: str, epoch: int) -> set[str]:
 
 
 NEW_QUERY = "Start the query with a new checkpoint folder and an empty target"
-"""The way out that every refusal of a stream names."""
+"""The remedy that every refusal of a stream names."""
 
 
 def as_time(millis: Millis) -> pa.Scalar:

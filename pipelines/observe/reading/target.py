@@ -46,7 +46,7 @@ STREAMED = tuple(view for view in TABLES if view != state.NAME)
 """Views that a stream reads."""
 
 _APPENDED = tuple(view for view in STREAMED if view not in (FINAL, LATEST))
-"""Views of which a stream reads each row as its epoch put it out."""
+"""Views of which a stream reads each row as its epoch emitted it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Target:
 
     @property
     def changing(self) -> frozenset[str]:
-        """Names of columns whose values a stream sets by itself."""
+        """Names of columns whose values a stream sets itself."""
         marks = {REOPENED} if self.table == late.NAME else set()
         signs = {OP.name} if self.table == results.NAME and not self._has_own_op else set()
         return frozenset({"stale", *marks, *signs})
@@ -152,7 +152,7 @@ class Target:
         return settled(self.tables, self.table)[0] if published_epoch(self.tables) else Reached.nothing()
 
     def changes(self, start: Reached, end: Reached, forgotten_through: int = 0) -> views.View:
-        """Return what changed in the view between two moments; it is the same whenever it is asked for.
+        """Return what changed in the view between two offsets; repeated calls return the same.
 
         Args:
             start: the moment up to which a query has read.
@@ -241,7 +241,7 @@ class Target:
             )
 
     def _check_told(self, start: Reached, since: int) -> None:
-        """Refuse if table epochs has lost rows of epochs that followed in the timeline of a moment.
+        """Refuse if table epochs has lost rows of epochs that followed in the timeline of an offset.
 
         A clean-up removes them after a long time, the oldest first. What an epoch of another timeline took away is told
         by versions of the table, which go much earlier, and which `forget` removes at once.
@@ -255,7 +255,7 @@ class Target:
             )
 
     def _files_at(self, at: Reached) -> Files:
-        """Return the files of the table at a moment of another timeline."""
+        """Return the files of the table at an offset of another timeline."""
         try:
             handle: DeltaTable = self.tables.open(self.table, at.version)
         except Refused as error:

@@ -1,1 +1,1 @@
-"""The run report: one HTML page that shows how an epoch went, with everything it needs in it."""
+"""The run report: one self-contained HTML page that shows how an epoch went."""

@@ -1,4 +1,4 @@
-"""Answers: what calls of a project return. Programs take the fields of these values, and people see tables.
+"""Answers: the values that calls of a project return. Programs use their fields; people see tables.
 
 The terminal and a notebook show the same lines and tables; `to_dict` is what `--json` prints.
 """

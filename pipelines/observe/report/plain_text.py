@@ -1,4 +1,4 @@
-"""Text from the data as people may see it: without characters that a terminal or a browser takes for a command.
+"""Text from data, made safe to show: without characters that a terminal or browser interprets as commands.
 
 A key is anybody's text. In a terminal, an escape sequence in it could hide rows, change the title or write to the
 clipboard, a line break could forge a row, and characters for the direction of text show it in another order than it is.
@@ -21,17 +21,17 @@ _HOSTILE_IN_CELL = re.compile(f"[\\n\\t{_CONTROL}{_DIRECTION}{_LINES}{_SURROGATE
 
 
 def plain(text: str) -> str:
-    r"""Return a text of lines with control characters as escapes, such as `\x1b`; line breaks and tabs stay."""
+    r"""Escape control characters in a text, such as `\x1b`; line breaks and tabs are kept."""
     return _HOSTILE.sub(_escape, text)
 
 
 def plain_cell(text: str) -> str:
-    r"""Return a text that stays in one line, such as a cell of a table: its line breaks are shown as `\n`, too."""
+    r"""Escape a text for one line, such as a cell of a table: line breaks become `\n`, too."""
     return _HOSTILE_IN_CELL.sub(_escape, text)
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value of a template, a plain text as by `plain`; markup and other values stay."""
+    """Escape plain strings for a template; leave markup and non-string values unchanged."""
     return plain(value) if type(value) is str else value
 
 

@@ -16,7 +16,7 @@ from tidegate.windowing.time import Millis
 
 
 def changes_data(action: Action) -> bool:
-    """Return True if an action adds or removes rows, and does not only write them anew."""
+    """Return True if an action adds or removes rows, rather than only rewriting them."""
     return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
 
 

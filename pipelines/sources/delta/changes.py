@@ -26,7 +26,7 @@ Changes: TypeAlias = tuple[
 
 
 def removes_data(actions: Sequence[Action]) -> bool:
-    """Return True if a commit removed or changed rows, and did not only write them anew."""
+    """Return True if a commit removed or changed rows, rather than only rewriting them."""
     return any("remove" in action and action["remove"].get("dataChange", True) for action in actions)
 
 
@@ -47,7 +47,7 @@ def cheapest(
     earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
     sizes: Callable[[list[str]], Mapping[str, int | None]],
 ) -> ChangedFiles:
-    """Return the files from which the rows that went and came are read: of two ways, the one with fewer bytes.
+    """Return the files from which deleted and added rows are read: of two ways, the one with fewer bytes.
 
     The change feed is left where one of its files is gone: then the files of both versions may still be there.
 
@@ -134,7 +134,7 @@ def fed_files(
     path_of: Callable[[str], str],
     earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
 ) -> ChangedFiles | None:
-    """Return the files with the rows that went and came in some commits, with the change feed's where it has any.
+    """Return the files with the deleted and added rows of some commits, from the change feed where it has any.
 
     A commit that wrote files of the feed has all of its changes in them. Of other commits, as appends and deletions of
     whole files, the files that they added and removed have them. None if no commit wrote files of the feed.
@@ -179,7 +179,7 @@ def _all(actions: Sequence[Action], kind: str) -> list[Mapping[str, Any]]:
 def _without_files_of_both(
     gone: Sequence[SourceFile], came: Sequence[SourceFile]
 ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
-    """Return files without those that came and went as a whole."""
+    """Return files without those that were added and removed as a whole."""
 
     def whole(file: SourceFile) -> _File | None:
         is_part = SIDE in file.details or DELETED_BESIDE in file.details
@@ -217,5 +217,5 @@ def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File,
 
 
 def _vector(action: Mapping[str, Any]) -> str:
-    """Return a text that tells the deletion vectors of a file apart; empty for none."""
+    """Return a text that distinguishes the deletion vectors of a file; empty for none."""
     return json.dumps(action[DELETED], sort_keys=True) if action.get(DELETED) else ""

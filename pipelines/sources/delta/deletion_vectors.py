@@ -1,4 +1,4 @@
-"""Deletion vectors: the rows of a data file that were deleted without writing the file anew.
+"""Deletion vectors: the rows of a data file that were deleted without rewriting the file.
 
 The log describes a vector, which lies in a file of its own or in the log itself. Format: Delta's protocol, "Deletion
 Vector Format"; the bitmap is a 64-bit Roaring bitmap in the portable format.

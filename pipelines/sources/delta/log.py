@@ -129,7 +129,7 @@ class SourceLog:
 
     @property
     def unusual(self) -> dict[str, str]:
-        """Columns that only Spark reads or compares right, with the reasons."""
+        """Columns that only Spark reads or compares correctly, with the reasons."""
         return unusual_columns(self.columns)
 
     def of_position(self, version: int) -> dict[str, Any]:

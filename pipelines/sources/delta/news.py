@@ -1,4 +1,4 @@
-"""The first commit of a Delta table that a stream would read, at two requests for each look at a table without news.
+"""The first commit of a Delta table that a stream would read, at two requests for each poll of an unchanged table.
 
 `SourceLog` opens the table, checks its columns and that its files are there. A watcher asks for far less, and far more
 often: it follows the entries of the log one by one, and opens no table.
