@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
@@ -70,6 +70,20 @@ def length_of(value: Length, field: str) -> timedelta:
     if value <= _ZERO:
         raise UsageError(f"{field} {value}: give a length above zero")
     return value
+
+
+def lengths_of(values: Iterable[Length], field: str, least: Millis = 1) -> tuple[Millis, ...]:
+    """Return lengths of time in milliseconds.
+
+    Raises:
+        UsageError: one is shorter than `least` milliseconds, or a text is no length.
+    """
+    if isinstance(values, str | timedelta):
+        values = (values,)
+    return tuple(
+        0 if least == 0 and value in ("0", "0s", _ZERO) else length_of(value, field) // timedelta(milliseconds=1)
+        for value in values
+    )
 
 
 def size_of(value: int | str | None, field: str) -> int | None:

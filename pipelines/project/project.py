@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidegate.expectations.check import Acknowledged, Quality
     from tidegate.pipelines.definition.pipeline import Pipeline
     from tidegate.pipelines.engine.spark.given import Session
+    from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
     from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
     from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
@@ -344,6 +345,47 @@ class Project:
         from tidegate.pipelines.project.why import why
 
         return why(self._config, pipeline, key_text(key), limit)
+
+    def advise(
+        self,
+        pipeline: str,
+        *,
+        bound: Iterable[Length] = (),
+        lateness: Iterable[Length] = (),
+        idleness: Iterable[Length] = (),
+        gap: Iterable[Length] = (),
+        from_version: int = 0,
+        page: bool = False,
+        to: Path | None = None,
+    ) -> Advice:
+        """Return what other settings of time would have done to the rows of the source, without a run.
+
+        Late rows are those of a stream that reads the source from the beginning. Without values to look at, the
+        method draws some from the rows.
+
+        Args:
+            pipeline: name of the pipeline.
+            bound: bounds of out-of-orderness to look at; with other fields, every combination.
+            lateness: allowed lateness to look at.
+            idleness: idle timeouts of source partitions to look at.
+            gap: gaps of sessions to look at.
+            from_version: first version of the source to read.
+            page: True to write the curve as a page beside the run reports, which link it.
+            to: file for the page.
+
+        Raises:
+            Refused: which rows are late depends on code of the pipeline's own, or no row is ever late.
+        """
+        from tidegate.pipelines.project.advise import Asked, advise
+        from tidegate.pipelines.project.given import lengths_of
+
+        asked = Asked(
+            lengths_of(bound, "--bound", 0),
+            lengths_of(lateness, "--lateness", 0),
+            lengths_of(idleness, "--idleness"),
+            lengths_of(gap, "--gap"),
+        )
+        return advise(self._config, pipeline, asked, from_version, page, to)
 
     def explain(self, pipeline: str) -> Explained:
         """Check a pipeline, and return how it is run: the operator, why it was chosen, and the steps of an epoch.

@@ -229,6 +229,11 @@ def report_name(pipeline: str, epoch: int) -> str:
     return f"reports/{pipeline}/epoch-{epoch:06d}.html"
 
 
+def page_name(pipeline: str, page: str) -> str:
+    """Return the name of a page beside the run reports of a pipeline, such as `advice.html`."""
+    return f"reports/{pipeline}/{page}"
+
+
 def docs_folder(pipeline: str) -> str:
     """Return the folder of the pages of a pipeline's checks."""
     return f"quality/{pipeline}"

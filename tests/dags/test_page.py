@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page, project_dags
 from tidegate.pipelines.definition.config import load_config
-from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
 from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
@@ -28,6 +28,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
 from tidegate.pipelines.observe.report.look import look
 from tidegate.pipelines.project.cli import run
+from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema
 
 
@@ -89,6 +90,7 @@ def test_pipelines_of_several_projects_are_shown_under_the_names_of_their_dags(
     [
         "/pipelines/sessions",
         "/pipelines/sessions/reports/2",
+        "/pipelines/sessions/reports/advice.html",
         "/pipelines/sessions/checks/index.html",
         "/pipelines/nothing",
     ],
@@ -96,6 +98,18 @@ def test_pipelines_of_several_projects_are_shown_under_the_names_of_their_dags(
 def test_without_permission_nothing_is_told_not_even_what_there_is(path: str, client: TestClient) -> None:
     log_in("other__stream")
     assert client.get(path).status_code == 403
+
+
+def test_a_page_beside_the_reports_is_served_as_they_are(client: TestClient, tmp_path: Path) -> None:
+    log_in("sessions__stream")
+    missing = client.get("/pipelines/sessions/reports/advice.html")
+    assert missing.status_code == 404
+    assert "tidegate advise sessions --page" in missing.json()["detail"]
+    artifacts_of(load_config(tmp_path / "tidegate.toml")).write(page_name("sessions", "advice.html"), b"<p>a curve")
+    shown = client.get("/pipelines/sessions/reports/advice.html")
+    assert (shown.status_code, shown.text) == (200, "<p>a curve")
+    assert "default-src 'none'" in shown.headers["Content-Security-Policy"]
+    assert client.get("/pipelines/sessions/reports/..%2Fadvice.html").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/pipelines", "/pipelines/sessions", "/pipelines/sessions/reports/2"])

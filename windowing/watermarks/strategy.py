@@ -165,6 +165,13 @@ class WatermarkStrategy:
         return self.idle_timeout is not None or self._generator is None or self._generator.moves_by_clock
 
     @property
+    def out_of_orderness(self) -> Millis | None:
+        """Bound of the disorder that a built-in generator assumes, milliseconds; None for others."""
+        if not isinstance(self.supplier, _BuiltIn) or self.supplier.generator is NoWatermarks:
+            return None
+        return self.supplier.settings[0] if self.supplier.settings else 0
+
+    @property
     def _generator(self) -> WatermarkGenerator | None:
         """A built-in generator, for its facts. None for a user's supplier, because its generators may differ."""
         return self.supplier() if isinstance(self.supplier, _BuiltIn) else None

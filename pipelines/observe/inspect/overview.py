@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.storage.artifacts import docs_folder, report_name
+from tidegate.pipelines.storage.artifacts import docs_folder, page_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
@@ -64,6 +64,17 @@ def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | N
     config = load_config(Path(config_file))
     config.entry(pipeline)
     return artifacts_of(config).read(report_name(pipeline, epoch))
+
+
+def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
+    """Return a page that stands beside a pipeline's run reports; None if there is no such page.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    return artifacts_of(config).read(page_name(pipeline, page))
 
 
 def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,18 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
 from tidegate.pipelines.definition.counters import COUNTERS
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.observe.report.look import look
 from tidegate.pipelines.observe.report.plain_text import plain_value
 from tidegate.pipelines.observe.report.plots import lag, plots
 from tidegate.pipelines.observe.report.run import RunReport, read_run
-from tidegate.pipelines.storage.artifacts import ArtifactsInFolder, report_name
+from tidegate.pipelines.storage.artifacts import Artifacts, ArtifactsInFolder, page_name, report_name
 from tidegate.windowing.time import from_millis, show_duration, show_millis
 
 _SHOWN_EPOCHS = 15
+
+ADVICE = "advice.html"
+"""Page of the lateness curve, beside the run reports."""
 
 
 def write_report(
@@ -34,16 +40,37 @@ def write_report(
         to: the file; None takes the reports among the artifacts.
     """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
-    if to is None:
-        artifacts, name = artifacts_of(config), report_name(pipeline, run.manifest.epoch)
-    else:
+    has_advice = to is None and artifacts_of(config).written_at(page_name(pipeline, ADVICE)) is not None
+    return _write(config, report_name(pipeline, run.manifest.epoch), to, render(run, has_advice=has_advice))
+
+
+def write_answer(
+    config: Config, name: str, answer: Answer, title: str, plots: Mapping[str, str], to: Path | None
+) -> str:
+    """Write an answer as a page, and return its path or URI.
+
+    Args:
+        config: the project.
+        name: name of the page among the artifacts.
+        answer: the answer.
+        title: title of the page.
+        plots: plots as SVG by title, which come before the answer's tables.
+        to: the file; None takes the artifacts.
+    """
+    template = _environment().get_template("answer.html")
+    page = template.render(title=title, plots=plots, shown=answer._repr_html_(), look=look())
+    return _write(config, name, to, page)
+
+
+def _write(config: Config, name: str, to: Path | None, page: str) -> str:
+    artifacts: Artifacts = artifacts_of(config)
+    if to is not None:
         artifacts, name = ArtifactsInFolder(to.absolute().parent), to.name
-    artifacts.write(name, render(run).encode())
+    artifacts.write(name, page.encode())
     return artifacts.address(name)
 
 
-def render(run: RunReport, now: datetime | None = None) -> str:
-    """Return the page as HTML that loads nothing from elsewhere."""
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -53,7 +80,12 @@ def render(run: RunReport, now: datetime | None = None) -> str:
     )
     environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
     environment.filters["moment"] = _moment
-    manifest = run.manifest
+    return environment
+
+
+def render(run: RunReport, now: datetime | None = None, has_advice: bool = False) -> str:
+    """Return the page as HTML that loads nothing from elsewhere."""
+    environment, manifest = _environment(), run.manifest
     row = run.epoch
     # Where the clock ends the windows, the watermark says nothing of them.
     behind = None if manifest.ends_by_clock else lag(row)
@@ -74,6 +106,7 @@ def render(run: RunReport, now: datetime | None = None) -> str:
         failed=[check for check in run.quality if not check.success],
         last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
         now=now or datetime.now(UTC),
+        advice=ADVICE if has_advice else None,
     )
 
 

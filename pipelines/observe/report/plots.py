@@ -56,17 +56,18 @@ def plots(run: RunReport) -> dict[str, str]:
         ("Open windows by key group", True, lambda axes: _key_groups(axes, run.open_by_key_group)),
         ("Length of final windows", len(set(run.lengths)) > 1, lambda axes: _lengths(axes, run.lengths)),
     ]
-    drawn = {title: _draw(draw) for title, has_data, draw in drawings if has_data}
+    drawn = {title: draw(drawing) for title, has_data, drawing in drawings if has_data}
     if run.timeline:
         reached = from_millis(run.manifest.final_through) if by_clock else run.epoch["watermark"]
-        drawn[f"Windows of {run.key}"] = _draw(lambda axes: _timeline(axes, run, reached))
+        drawn[f"Windows of {run.key}"] = draw(lambda axes: _timeline(axes, run, reached))
     return drawn
 
 
-def _draw(draw: Callable[[Axes], None]) -> str:
+def draw(drawing: Callable[[Axes], None], size: tuple[float, float] = _SIZE) -> str:
+    """Return a drawing as SVG that loads nothing."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        draw(figure.subplots())
+        figure = Figure(figsize=size, layout="constrained")
+        drawing(figure.subplots())
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
@@ -88,7 +89,7 @@ def _by_epoch(axes: Axes, rows: Sequence[dict[str, Any]]) -> list[int]:
 def _watermark(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
     drawn = [row for row in rows if row["watermark"] is not None]
     axes.plot(_by_epoch(axes, drawn), [row["watermark"] for row in drawn], color=BLUE, marker=".", markersize=4)
-    _show_dates(axes.yaxis)
+    show_dates(axes.yaxis)
 
 
 def lag(row: dict[str, Any]) -> Millis | None:
@@ -161,7 +162,7 @@ def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
     for session in run.timeline:
         lane = next((lane for lane, end in enumerate(ends) if end <= session.start), len(ends))
         ends[lane : lane + 1] = [session.end]
-        start, end = (_days(time) for time in (session.start, session.end))
+        start, end = (days(time) for time in (session.start, session.end))
         axes.barh(
             lane,
             end - start,
@@ -172,20 +173,21 @@ def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
             linewidth=1 if session.is_open else 0.5,
         )
     if reached is not None:
-        axes.axvline(_days(to_millis(reached)), color=RED, linewidth=1)
-    _show_dates(axes.xaxis)
+        axes.axvline(days(to_millis(reached)), color=RED, linewidth=1)
+    show_dates(axes.xaxis)
     axes.set_ylim(-1.2 if len(ends) == 1 else -0.6, max(len(ends), 2) - 0.4)
     axes.set_yticks([])
     axes.grid(visible=False, axis="y")
 
 
-def _show_dates(axis: Axis) -> None:
+def show_dates(axis: Axis) -> None:
+    """Give an axis of `days` dates as ticks."""
     # With 3 to 7 ticks the locator has a fitting interval for every span; with other bounds it may have none.
     locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
 
 
-def _days(time: Millis) -> float:
+def days(time: Millis) -> float:
     """Return a time in Matplotlib's unit: days since 1970."""
     return time / 86_400_000

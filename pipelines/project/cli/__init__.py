@@ -23,6 +23,7 @@ from tidegate.pipelines.storage.answers import with_way_out
 from tidegate.pipelines.storage.credentials import masked
 
 _COMMANDS = {
+    "advise": "tidegate.pipelines.project.cli.look:advise",
     "alive": "tidegate.pipelines.project.cli.drive:alive",
     "backfill": "tidegate.pipelines.project.cli.drive:backfill",
     "backup": "tidegate.pipelines.project.cli.snapshots:backup",

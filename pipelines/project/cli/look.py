@@ -96,6 +96,46 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
 
 @click.command()
 @click.argument("pipeline")
+@click.option("--bound", multiple=True, help="A bound of out-of-orderness to look at, such as 10min; may be repeated.")
+@click.option("--lateness", multiple=True, help="An allowed lateness to look at; with --bound, every combination.")
+@click.option("--idleness", multiple=True, help="An idle timeout of source partitions to look at.")
+@click.option("--gap", multiple=True, help="A gap of sessions to look at.")
+@click.option("--from-version", type=click.IntRange(min=0), default=0, help="First version of the source to read.")
+@click.option("--page", is_flag=True, help="Write the curve as a page beside the run reports, which link it.")
+@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
+@with_screen
+def advise(
+    screen: Screen,
+    pipeline: str,
+    bound: tuple[str, ...],
+    lateness: tuple[str, ...],
+    idleness: tuple[str, ...],
+    gap: tuple[str, ...],
+    from_version: int,
+    page: bool,
+    to: Path | None,
+) -> None:
+    """Show what other bounds, lateness, idleness and gaps would have done to the rows of PIPELINE's source.
+
+    The rows are read as a stream would read them from the beginning, and nothing is run. Which rows would be late is
+    exact. Without values, some are drawn from the rows.
+    """
+    screen.show_answer(
+        screen.project().advise(
+            pipeline,
+            bound=bound,
+            lateness=lateness,
+            idleness=idleness,
+            gap=gap,
+            from_version=from_version,
+            page=page,
+            to=to,
+        )
+    )
+
+
+@click.command()
+@click.argument("pipeline")
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
     """Check PIPELINE, and show how it is run: the operator, why it was chosen, and the steps of an epoch.

@@ -1,0 +1,264 @@
+"""The rows of a pipeline's sources as they arrived, by source commit, and the watermarks that a setting gives them.
+
+Nothing is run: the rows are read as an epoch reads them, and event time advances by the code that plans a stream's
+epochs. Only times, keys and commits are kept, and of many rows one share of the keys at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.definition.event_columns import plain
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.epoch.event_times import EventTimes, sides_of
+from tidegate.pipelines.epoch.file_measure import Measures
+from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.sources.commits import in_order
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks import WatermarkStrategy
+
+Int64s = npt.NDArray[np.int64]
+
+ROWS_AT_ONCE = 10_000_000
+"""Rows that are held at a time, about 1 GB with the sorts; of more rows, the keys are taken in shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """Event time over the commits of a stream, an entry for each commit.
+
+    Args:
+        before: watermark against which the rows of the commit are judged, int64 epoch milliseconds.
+        after: watermark after the commit.
+        holding: by source partition, the number of commits after which it held the watermark back.
+        behind: by source partition, the longest distance by which it held the watermark back, milliseconds.
+    """
+
+    before: Int64s
+    after: Int64s
+    holding: dict[str, int]
+    behind: dict[str, Millis]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Rows as they arrived, one entry for each row.
+
+    Args:
+        keys: hash of the key.
+        times: event time, int64 epoch milliseconds.
+        commits: number of the commit.
+        partitions: number of the source partition, an index of `Arrivals.partitions`.
+        gaps: gap of a session whose column says it, milliseconds; empty for others.
+        parts: number of the file in the slice.
+        places: place of the row in its file.
+    """
+
+    keys: Int64s
+    times: Int64s
+    commits: Int64s
+    partitions: Int64s
+    gaps: Int64s
+    parts: Int64s
+    places: Int64s
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+class Arrivals:
+    """All rows that a stream from the beginning of the sources would read.
+
+    Args:
+        source: the opened inputs.
+        reads: the commits in the order of reading.
+        changed: number of versions that changed rows, which are left out.
+    """
+
+    def __init__(self, source: OpenInput, reads: list[ReadCommit], changed: int) -> None:
+        self.source, self.changed = source, changed
+        self.reads = [replace(read, step=number) for number, read in enumerate(reads)]
+        self.files: FileSlice = of_commits(source.files, self.reads)
+        self.measures: Measures = source.measure(self.files)
+        self.partitions = sorted(
+            {self._name(read.number, name) for read in self.reads for name in self.measures.largest.get(read.step, {})}
+        )
+        self._numbers = {name: number for number, name in enumerate(self.partitions)}
+
+    @classmethod
+    def open(cls, config: Config, pipeline: Pipeline, from_version: int = 0) -> Arrivals:
+        """List the commits of a pipeline's sources, and measure their rows.
+
+        Args:
+            config: the project.
+            pipeline: the pipeline.
+            from_version: first version of the source to read.
+
+        Raises:
+            Refused: Spark would have to read a source, or a version can't be read any more.
+        """
+        if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
+            raise Refused(
+                f"pipeline {pipeline.name!r}: its watermark generator sees every event, so what it would do is known "
+                f"from a run alone: `tidegate late summary {pipeline.name}` has the late rows"
+            )
+        for choice in choices_of(config, pipeline):
+            if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
+                raise Refused(
+                    f"pipeline {pipeline.name!r}: {reason}, and rows are only read without Spark here. Change that "
+                    "part of the pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
+                )
+        source = OpenInput.open(LocalEngine.of(config), PipelineTables(warehouse_of(config), pipeline.name), pipeline)
+        try:
+            commits = list(in_order([part.log.unread(from_version - 1) for part in source.inputs]))
+        except Refused as error:
+            raise Refused(
+                f"{error}. To look at later versions alone, give --from-version with the first one after that"
+            ) from error
+        reads = [
+            ReadCommit(commit, commit.files, len(commit.files), True, number)
+            for number, commit in commits
+            if not commit.changes
+        ]
+        return cls(source, reads, len(commits) - len(reads))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline."""
+        return self.source.bound.pipeline
+
+    @property
+    def largest(self) -> Int64s:
+        """Largest event time up to each commit, int64 epoch milliseconds."""
+        of_commits = [
+            max(self.measures.largest.get(number, {}).values(), default=MIN_TIMESTAMP)
+            for number in range(len(self.reads))
+        ]
+        return np.maximum.accumulate(np.array(of_commits, np.int64))
+
+    @property
+    def clock(self) -> Int64s:
+        """Largest commit time up to each commit, int64 epoch milliseconds."""
+        return np.maximum.accumulate(np.array([read.commit.time for read in self.reads], np.int64))
+
+    def watermarks(self, strategy: WatermarkStrategy | None = None, observe: bool = False) -> Watermarks:
+        """Return the watermarks that a strategy gives; None for the strategies of the pipeline.
+
+        Args:
+            strategy: strategy of all inputs.
+            observe: True to look after each commit which source partition holds the watermark back.
+        """
+        pipeline = self.pipeline
+        if strategy is not None:
+            right = None if pipeline.right is None else replace(pipeline.right, watermark=strategy)
+            pipeline = replace(pipeline, watermark=strategy, right=right)
+        times = EventTimes.of(pipeline, None)
+        before, after = [MIN_TIMESTAMP], [MIN_TIMESTAMP]
+        holding, behind = dict.fromkeys(self.partitions, 0), dict.fromkeys(self.partitions, 0)
+        for read in self.reads:
+            # The steps of an epoch with this commit alone: the cut into epochs changes nothing.
+            (alone,) = in_steps([read], times)
+            largest = {alone.step: self.measures.largest.get(read.step, {})}
+            steps = steps_of([alone], times, largest, lambda read: ())
+            before.append(steps[0].watermark if len(steps) > 1 else after[-1])
+            after.append(times.watermark)
+            if observe:
+                _observe(times, holding, behind)
+        return Watermarks(np.array(before[1:], np.int64), np.array(after[1:], np.int64), holding, behind)
+
+    def rows(self, share: int = 0, shares: int = 1, with_places: bool = False) -> Arrived:
+        """Return usable rows: all, or those of a share of the keys.
+
+        Args:
+            share: number of the share.
+            shares: number of shares.
+            with_places: True to return the place of each row, too.
+        """
+        found = list(self._read(share, shares, with_places))
+        columns = ([getattr(each, name) for each in found] for name in Arrived.__slots__)
+        return Arrived(*(np.concatenate(column) if found else np.empty(0, np.int64) for column in columns))
+
+    def _read(self, share: int, shares: int, with_places: bool) -> Iterator[Arrived]:
+        nothing = np.empty(0, np.int64)
+        tables = [table.columns for table in self.files.tables]
+        names = [
+            list(
+                dict.fromkeys(
+                    [columns.timestamp, *columns.key, *columns.limited, *filter(None, [columns.partition_by])]
+                )
+            )
+            for columns in tables
+        ]
+        for judged in self.files.judged(names=names):
+            part = self.files.parts[judged.number]
+            columns, wanted = tables[part.input], judged.usable(part.since, part.until)
+            table = judged.table
+            keys = self._keys(table)
+            if shares > 1:
+                wanted &= keys % shares == share
+            kept = np.flatnonzero(wanted)
+            yield Arrived(
+                keys[kept],
+                judged.times[kept],
+                np.full(len(kept), part.commit),
+                self._partitions_of(part.input, columns.partitions(table))[kept],
+                nothing if columns.gap is None else np.asarray(plain(table[columns.gap]).fill_null(0))[kept],
+                np.full(len(kept), judged.number) if with_places else nothing,
+                judged.places[kept] if with_places else nothing,
+            )
+
+    def _keys(self, table: pa.Table) -> Int64s:
+        """Return the hash of each row's key; 0 where no window is kept by key."""
+        bound = self.source.bound
+        if len(bound.inputs) > 1 or not bound.key.names:
+            return np.zeros(len(table), np.int64)
+        keys = encode_keys(bound.key, ({name: table[name] for name in bound.key.names}, len(table)))
+        hashes: Int64s = keys.hashes[keys.codes[0]].view(np.int64)
+        return hashes
+
+    def _partitions_of(self, number: int, names: pa.ChunkedArray) -> Int64s:
+        coded = names.combine_chunks().dictionary_encode()
+        numbers = [self._numbers.get(self._name(number, name), 0) for name in coded.dictionary.to_pylist()]
+        partitions: Int64s = np.array(numbers, np.int64)[np.asarray(coded.indices)]
+        return partitions
+
+    def _name(self, number: int, partition: str) -> str:
+        """Return the name of a source partition in manifests."""
+        side = sides_of(self.pipeline)[number]
+        return (f"{side}:{partition}" if partition else side) if side else partition
+
+    @property
+    def shares(self) -> int:
+        """Number of shares of the keys, so that a share has about `ROWS_AT_ONCE` rows."""
+        return max(1, -(-self.measures.usable // ROWS_AT_ONCE))
+
+    def source_rows(self, parts: Int64s, places: Int64s) -> pa.Table:
+        """Return rows with all columns of the source."""
+        return self.files.source_rows(parts, places)
+
+
+def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Millis]) -> None:
+    """Count the partitions that hold the watermark back now, with the distance to the next one."""
+    aligned = {}
+    for name, partition in times.partitions.items():
+        watermark = times.watermarks.get(name.partition(":")[0], times.watermark)
+        if partition.is_aligned(watermark) and partition.watermark <= times.watermark:
+            aligned[name] = partition.watermark
+    others = [partition.watermark for name, partition in times.partitions.items() if not partition.idle]
+    for name, watermark in aligned.items():
+        holding[name] += 1
+        further = [other for other in others if other > watermark]
+        behind[name] = max(behind[name], min(further) - watermark if further else 0)

@@ -1,0 +1,329 @@
+"""The lateness curve of a pipeline: what each setting would have made late, wrong, waiting and open. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from math import floor
+from pathlib import Path
+
+import numpy as np
+
+from tidegate.extras import require
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Int64s
+from tidegate.pipelines.observe.inspect.lateness import Figures, Lateness, Setting
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.storage.artifacts import page_name
+from tidegate.windowing.time import Millis, show_duration
+
+_SHARES = ("99", "99.9", "99.99")
+_DRAWN = (0.5, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)
+"""Shares of the rows in time at whose bounds the curve has points."""
+_IDLENESS = (60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
+_FOR_EVER = 1 << 60
+_GAPS = (0.25, 0.5, 2.0, 4.0)
+"""Multiples of the present gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A point of the curve: a setting and its effect on the rows of the source. Times are milliseconds.
+
+    Args:
+        varied: the field that differs from the present settings: bound, lateness, idleness or gap; `present` for them.
+        bound: bound of out-of-orderness; None for a generator that has none.
+        lateness: allowed lateness; None if nothing is ever late.
+        idleness: idle timeout; None if there is none.
+        gap: gap of sessions; None for other windows.
+        late: number of late rows.
+        late_by_partition: number of late rows of each source partition.
+        windows: number of windows of all keys, late rows included.
+        wrong: number of windows whose first result lacked a row.
+        open_most: largest number of windows that were open after a commit.
+        open_now: number of windows that are open after the newest commit.
+        wait: event time that was seen past the end of a window when it fired: the median.
+        wait_99: the same for the slowest window of 99 of 100.
+        wait_by_clock: time from the commit that reached a window's end to the commit that fired it: the median.
+        wait_by_clock_99: the same for the slowest window of 99 of 100.
+    """
+
+    varied: str
+    bound: Millis | None
+    lateness: Millis | None
+    idleness: Millis | None
+    gap: Millis | None
+    late: int
+    late_by_partition: dict[str, int]
+    windows: int
+    wrong: int
+    open_most: int
+    open_now: int
+    wait: Millis | None
+    wait_99: Millis | None
+    wait_by_clock: Millis | None
+    wait_by_clock_99: Millis | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAdvice:
+    """A source partition. Times are milliseconds.
+
+    Args:
+        name: its name; empty if there is only one.
+        late: number of its late rows under the present settings.
+        held_back: number of commits after which it held the watermark back.
+        behind: longest distance from its watermark to that of the next partition, while it held the watermark back.
+        bounds: by share of its rows in per cent, the bound under which so many are in time.
+    """
+
+    name: str
+    late: int
+    held_back: int
+    behind: Millis
+    bounds: dict[str, Millis]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice(Answer):
+    """What other settings of time would have done to the rows of a pipeline's source.
+
+    Args:
+        pipeline: name of the pipeline.
+        commits: number of commits of the source that added rows.
+        changed: number of commits that changed rows, which are left out.
+        rows: number of usable rows.
+        bounds: by share of the rows in per cent, a bound of out-of-orderness under which so many are in time; None
+            without allowed lateness. For sessions, which a late row may still join, a smaller one may do.
+        curve: the settings with their effects; the first is that of the present settings.
+        partitions: the source partitions, first those that held the watermark back most.
+        file: path or URI of the page; None if none was written.
+    """
+
+    pipeline: str
+    commits: int
+    changed: int
+    rows: int
+    bounds: dict[str, Millis]
+    curve: tuple[Advised, ...]
+    partitions: tuple[PartitionAdvice, ...]
+    file: str | None = None
+
+    @property
+    def present(self) -> Advised:
+        """The present settings."""
+        return self.curve[0]
+
+    def points(self, varied: str) -> list[Advised]:
+        """Return the present settings and those that differ in a field, in the order of that field."""
+        points = [self.present, *(advised for advised in self.curve if advised.varied == varied)]
+        return sorted(points, key=lambda advised: _ordered(getattr(advised, varied)))
+
+    def shown(self) -> Iterator[Shown]:
+        yield f"{self.rows:,} rows of {self.commits:,} commits, read without a run"
+        if self.changed:
+            yield f"{self.changed} commit(s) that changed rows are left out"
+        for varied in dict.fromkeys(advised.varied for advised in self.curve[1:]):
+            cells = [self._cells(varied, point) for point in self.points(varied)]
+            yield Grid(_TITLES[varied], ("", varied, *_COLUMNS), cells, _RIGHT)
+        if self.bounds:
+            told = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
+            yield f"bound of out-of-orderness that has rows in time: {told}"
+        if len(self.partitions) > 1:
+            yield Grid(
+                "source partitions, first the one that held the watermark back most",
+                (
+                    "partition",
+                    "late",
+                    "held back (commits)",
+                    "behind by",
+                    *(f"bound for {share} %" for share in _SHARES),
+                ),
+                [
+                    (
+                        part.name,
+                        part.late,
+                        part.held_back,
+                        show_duration(part.behind),
+                        *map(show_duration, part.bounds.values()),
+                    )
+                    for part in self.partitions
+                ],
+                ("late", "held back (commits)"),
+            )
+        if self.file is not None:
+            yield f"page: {self.file}"
+
+    def _cells(self, varied: str, point: Advised) -> tuple[object, ...]:
+        share = f"{100 * point.late / self.rows:.3g} %" if self.rows else "-"
+        return (
+            "now" if point is self.present else "",
+            duration(getattr(point, varied)),
+            point.late,
+            share,
+            f"{point.wrong} of {point.windows}",
+            duration(point.wait),
+            duration(point.wait_99),
+            duration(point.wait_by_clock),
+            point.open_most,
+            point.open_now,
+        )
+
+
+_TITLES = {
+    "bound": "bound of out-of-orderness",
+    "lateness": "allowed lateness",
+    "idleness": "idle timeout of a source partition",
+    "gap": "gap of sessions",
+}
+_COLUMNS = ("late", "share", "wrong at first", "waits", "waits (99 %)", "by the clock", "open at most", "open now")
+_OF_PARTITIONS = ("partition", "late", "held back (commits)", "behind by")
+_RIGHT = ("late", "share", "wrong at first", "open at most", "open now")
+
+
+def duration(value: Millis | None) -> str:
+    """Return a length of time as text; `-` for None."""
+    return "-" if value is None else show_duration(value)
+
+
+def _ordered(value: Millis | None) -> float:
+    return float("inf") if value is None else value
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Values of settings to look at, milliseconds; without any, values are drawn from the rows."""
+
+    bound: Sequence[Millis] = ()
+    lateness: Sequence[Millis] = ()
+    idleness: Sequence[Millis] = ()
+    gap: Sequence[Millis] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.bound or self.lateness or self.idleness or self.gap)
+
+
+def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page: bool, to: Path | None) -> Advice:
+    """Read the rows of a pipeline's source, and return the effect of other settings."""
+    value = load_pipeline(config, pipeline)
+    if page or to is not None:
+        require("the page of the lateness curve", "jinja2", "matplotlib")
+    arrivals = Arrivals.open(config, value, from_version)
+    lateness = Lateness(arrivals)
+    present, zero = lateness.present, replace(lateness.present, bound=0)
+    distances, partitions = lateness.distances(zero) if present.lateness is not None else _NOTHING
+    allowed = min(present.lateness or 0, _FOR_EVER)
+    # A row is late under a bound that is at most its distance without one, so these bounds are exact.
+    ordered = np.sort(distances - allowed)
+    if asked:
+        tried = list(_asked(asked, present))
+    else:
+        of_present, _ = lateness.distances(present) if present.lateness is not None else _NOTHING
+        tried = _drawn(lateness, ordered, np.sort(of_present))
+    bound = value.watermark.out_of_orderness
+    same = present, replace(present, bound=bound)
+    settings = [("present", present), *((name, setting) for name, setting in tried if setting not in same)]
+    figures = lateness.figures([setting for _, setting in settings])
+    curve = tuple(
+        _advised(name, setting, bound, figure) for (name, setting), figure in zip(settings, figures, strict=True)
+    )
+    seen = arrivals.watermarks(observe=True)
+    advice = Advice(
+        pipeline=pipeline,
+        commits=len(arrivals.reads),
+        changed=arrivals.changed,
+        rows=arrivals.measures.usable,
+        bounds=_bounds(ordered),
+        curve=curve,
+        partitions=tuple(
+            sorted(
+                (
+                    PartitionAdvice(
+                        name,
+                        figures[0].late[name],
+                        seen.holding[name],
+                        seen.behind[name],
+                        _bounds(np.sort(distances[partitions == number] - allowed)),
+                    )
+                    for number, name in enumerate(arrivals.partitions)
+                ),
+                key=lambda part: (-part.held_back, part.name),
+            )
+        ),
+    )
+    if not page and to is None:
+        return advice
+    from tidegate.pipelines.observe.report.advice import curve as plotted
+    from tidegate.pipelines.observe.report.page import ADVICE, write_answer
+
+    plots: dict[str, str] = {}
+    for varied in dict.fromkeys(advised.varied for advised in advice.curve[1:]):
+        points = [(getattr(point, varied), point) for point in advice.points(varied)]
+        known = [(value, point) for value, point in points if value is not None]
+        plots |= plotted(_TITLES[varied], known, getattr(advice.present, varied))
+    name = page_name(pipeline, ADVICE)
+    return replace(advice, file=write_answer(config, name, advice, f"{pipeline}: lateness curve", plots, to))
+
+
+_NOTHING = np.empty(0, np.int64), np.empty(0, np.int32)
+
+
+def _advised(varied: str, setting: Setting, bound: Millis | None, figures: Figures) -> Advised:
+    return Advised(
+        varied,
+        bound if setting.bound is None else setting.bound,
+        setting.lateness,
+        setting.idleness,
+        setting.gap,
+        figures.late_rows,
+        figures.late,
+        figures.windows,
+        figures.wrong,
+        figures.open_most,
+        figures.open_now,
+        figures.waits[0.5],
+        figures.waits[0.99],
+        figures.waits_by_clock[0.5],
+        figures.waits_by_clock[0.99],
+    )
+
+
+def _asked(asked: Asked, present: Setting) -> Iterator[tuple[str, Setting]]:
+    """Yield every combination of the values that were asked for; a field without any keeps its present value."""
+    given = {field.name: getattr(asked, field.name) for field in fields(asked) if getattr(asked, field.name)}
+    for values in product(*given.values()):
+        yield next(iter(given)), replace(present, **dict(zip(given, values, strict=True)))
+
+
+def _drawn(lateness: Lateness, by_bound: Int64s, by_lateness: Int64s) -> list[tuple[str, Setting]]:
+    """Return settings that each differ from the present ones in one field, at values drawn from the rows."""
+    present = lateness.present
+    values: dict[str, set[Millis | None]] = {"bound": {0, *(_least(by_bound, share) for share in _DRAWN)}}
+    if lateness.has_windows:
+        values["lateness"] = {0, *(_least(by_lateness, share) for share in _DRAWN)}
+    if len(lateness.arrivals.partitions) > 1:
+        values["idleness"] = {None, *_IDLENESS}
+    if present.gap is not None:
+        values["gap"] = {round(present.gap * times) or 1 for times in _GAPS}
+    return [
+        (name, replace(present, **{name: value}))
+        for name, drawn in values.items()
+        for value in sorted(drawn, key=_ordered)
+    ]
+
+
+def _bounds(ordered: Int64s) -> dict[str, Millis]:
+    return {share: _least(ordered, float(share) / 100) for share in _SHARES} if len(ordered) else {}
+
+
+def _least(ordered: Int64s, share: float) -> Millis:
+    """Return the smallest setting, from 0 on, under which a share of the rows is in time.
+
+    Args:
+        ordered: distances, ascending; a row is late under a setting that is not above its distance.
+        share: 0 to 1.
+    """
+    may_be_late = floor(len(ordered) * (1 - share) + 1e-9)
+    return max(0, int(ordered[len(ordered) - 1 - may_be_late]) + 1) if may_be_late < len(ordered) else 0

@@ -1,0 +1,284 @@
+"""The lateness curve: what it says of a setting is what a run with that setting does, row for row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.commit_times import date_commit, newest_entry
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
+from tidegate import Project
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.examples.flights.source import append_held_back, load_flights
+from tidegate.pipelines.observe.inspect import arrivals as reading
+from tidegate.pipelines.observe.inspect.arrivals import Arrivals
+from tidegate.pipelines.observe.inspect.lateness import Lateness, Setting
+from tidegate.pipelines.project.advise import Advice
+from tidegate.pipelines.run.stream import Stream
+from tidegate.windowing import (
+    Count,
+    EventTimeSessionWindows,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    Repeatedly,
+    WatermarkStrategy,
+    Windows,
+)
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import AfterCount
+
+BOUNDS = st.sampled_from([0, 1, 5, 10, 30, 70])
+
+
+def advice_of(lake: Lake, pipeline: Pipeline, **asked: Any) -> Advice:
+    project = Project(
+        warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local"
+    )
+    return project.advise(pipeline.name, **asked)
+
+
+def predicted(lake: Lake, pipeline: Pipeline, setting: Setting | None = None) -> pa.Table:
+    """Return the rows that are late under a setting, by the curve; None for those of the pipeline."""
+    late = Lateness(Arrivals.open(lake.config, pipeline))
+    parts, places = late.late_rows(setting or late.present)
+    return late.arrivals.source_rows(parts, places)
+
+
+def lines(rows: pa.Table, names: Sequence[str]) -> list[str]:
+    return sorted(map(str, rows.select(list(names)).to_pylist()))
+
+
+def dated(lake: Lake, commits: Sequence[tuple[int, Sequence[tuple[str, int, int]]]]) -> None:
+    """Write commits: minutes since the commit before, and rows of user, minutes before the commit, and value."""
+    now = DAY0 + timedelta(hours=6)
+    for after, rows in commits:
+        now += after * MINUTE
+        lake.append(*((user, now - before * MINUTE, value) for user, before, value in rows))
+        date_commit(newest_entry(lake.path("events")), round(now.timestamp() * 1000), with_files=True)
+
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["ann", "bob", "cem"]), st.sampled_from([0, 0, 1, 5, 30, 70]), st.integers(1, 40)),
+    min_size=1,
+    max_size=5,
+)
+COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS), min_size=2, max_size=8)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(st.sampled_from(sorted(EVENT_TIME)), COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())
+def test_the_late_rows_are_those_of_a_run(
+    windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
+) -> None:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
+    pipeline = Pipeline(
+        name="p",
+        source=DeltaSource("events", timestamp="at"),
+        key=("user",),
+        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
+        watermark_by="user" if by_user else None,
+        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
+    )
+    with TemporaryDirectory() as folder:
+        lake = Lake(Path(folder))
+        dated(lake, commits)
+        lake.stream(LOCAL, pipeline)
+        names = ("user", "at", "value")
+        late = lake.rows(pipeline, "late")
+        assert lines(predicted(lake, pipeline), names) == lines(late, names)
+
+        # The same from a pipeline with other settings, by the curve.
+        other = replace(
+            pipeline,
+            watermark=WatermarkStrategy.for_monotonous_timestamps(),
+            compute=EVENT_TIME[windows](aggregate=SUMS),
+        )
+        curve = advice_of(
+            lake,
+            other,
+            bound=[timedelta(minutes=bound)],
+            lateness=[timedelta(minutes=lateness)],
+            **({} if idleness is None else {"idleness": [timedelta(minutes=idleness)]}),
+        ).curve
+        assert curve[-1].late == len(late)
+        assert sum(curve[-1].late_by_partition.values()) == len(late)
+        assert curve[-1].wrong == wrong_at_first(lake, replace(pipeline, name="all"), windows)
+
+
+def wrong_at_first(lake: Lake, pipeline: Pipeline, windows: str) -> int:
+    """Count the windows whose first pane lacked a row or was late, in a run that takes every row however late it is."""
+    everything = EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=timedelta(days=100))
+    pipeline = replace(pipeline, compute=everything)
+    with lake.driver(LOCAL, pipeline) as driver:
+        stream = Stream(driver, lambda manifest: None)
+        stream.run_available()
+        stream.end_of_input()
+    panes = [pane for pane in lake.rows(pipeline, "results").to_pylist() if pane["op"] == "+"]
+    wrong = 0
+    for window in lake.latest(pipeline).to_pylist():
+        within = [
+            pane
+            for pane in panes
+            if pane["user"] == window["user"]
+            and pane["window_start"] >= window["window_start"]
+            and pane["window_end"] <= window["window_end"]
+        ]
+        wrong += any(
+            pane["timing"] == "late" or (pane["timing"] == "on_time" and pane["events"] < window["events"])
+            for pane in within
+        )
+    return wrong
+
+
+def hours(lake: Lake, **options: Any) -> Pipeline:
+    """Three commits: 10:00, a jump to 13:00, and a row of 10:30 after it."""
+    lake.append(("ann", at("10:00"), 1), ("bob", at("10:10"), 2))
+    lake.append(("ann", at("13:00"), 4))
+    lake.append(("ann", at("10:30"), 8), ("ann", at("14:30"), 16))
+    return hourly_pipeline(**options)
+
+
+def test_a_curve_says_what_each_bound_does(lake: Lake) -> None:
+    advice = advice_of(lake, hours(lake), bound=["0s", "1h", timedelta(hours=3)])
+    assert [(point.varied, point.bound, point.late, point.wrong) for point in advice.curve] == [
+        ("present", 3_600_000, 1, 1),
+        ("bound", 0, 1, 1),
+        ("bound", 10_800_000, 0, 0),
+    ]
+    assert (advice.rows, advice.commits, advice.present.windows) == (5, 3, 4)
+    # After 14:30 the watermark is 13:30, or 14:30, or 11:30. All have passed the hours from 10:00, one that of 13:00.
+    assert [point.open_now for point in advice.curve] == [2, 1, 2]
+    assert [point.open_most for point in advice.curve] == [2, 2, 3]
+    # An hour that ended at 11:00 fires when 13:00 is seen, or, three hours later, when 14:30 is.
+    assert [point.wait for point in advice.curve] == [7_200_001, 7_200_001, 12_600_001]
+
+
+def test_the_bound_for_a_share_of_the_rows_keeps_so_many_in_time(lake: Lake) -> None:
+    for number in range(200):
+        lake.append(("ann", at("00:00") + timedelta(minutes=10 * number), 1))
+        lake.append(("ann", at("00:00") + timedelta(minutes=10 * number - (number % 20) * 13), 1))
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_monotonous_timestamps())
+    advice = advice_of(lake, pipeline)
+    for share, bound in advice.bounds.items():
+        (point,) = [point for point in advice.curve if point.bound == bound and point.varied in ("bound", "present")]
+        allowed = advice.rows * (100 - float(share)) / 100
+        assert point.late <= allowed
+        if bound:
+            (less,) = advice_of(lake, pipeline, bound=[timedelta(milliseconds=bound - 1)]).curve[1:] or [advice.present]
+            assert less.late > allowed
+
+
+def test_a_partition_that_holds_the_watermark_back_is_named(lake: Lake) -> None:
+    commits: list[tuple[int, list[tuple[str, int, int]]]] = [(10, [("slow", 0, 1)])]
+    commits += [(10, [("fast", 0, 1)]) for _ in range(5)]
+    dated(lake, commits)
+    pipeline = hourly_pipeline(watermark_by="user")
+    first, second = advice_of(lake, pipeline).partitions
+    assert (first.name, first.held_back, first.behind) == ("slow", 6, 50 * 60_000)
+    assert (second.name, second.held_back) == ("fast", 0)
+    # An hour and ten minutes of commits, in which the partition without rows becomes idle.
+    ascending = replace(pipeline, watermark=WatermarkStrategy.for_monotonous_timestamps())
+    waiting, with_idleness = advice_of(lake, ascending, idleness=["15min"]).curve
+    assert (waiting.open_now, with_idleness.open_now) == (3, 1)
+
+
+def test_many_rows_are_taken_in_shares_of_the_keys(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(f"user {number}", at("10:00") + timedelta(minutes=7 * number % 300), 1) for number in range(60)]
+    for begin in range(0, 60, 12):
+        lake.append(*rows[begin : begin + 12])
+    for pipeline in (session_pipeline(), hourly_pipeline()):
+        whole = advice_of(lake, pipeline)
+        late = predicted(lake, pipeline)
+        monkeypatch.setattr(reading, "ROWS_AT_ONCE", 7)
+        assert advice_of(lake, pipeline) == whole
+        assert lines(predicted(lake, pipeline), ("user",)) == lines(late, ("user",))
+        monkeypatch.undo()
+
+
+def test_the_page_has_the_curve_and_the_run_report_links_it(lake: Lake) -> None:
+    pipeline = hours(lake)
+    lake.stream(LOCAL, pipeline)
+    project = Project(
+        warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local"
+    )
+    report = Path(project.report(pipeline.name).file)
+    assert "tidegate advise hours --page" in report.read_text()
+    page = project.advise(pipeline.name, page=True).file
+    assert page is not None
+    text = Path(page).read_text()
+    assert text.count("<svg") == 4
+    assert ">now<" in text
+    assert 'href="advice.html"' in Path(project.report(pipeline.name).file).read_text()
+    assert Path(page).parent == report.parent
+
+
+def refused(lake: Lake, pipeline: Pipeline) -> str:
+    lake.append(("ann", at("10:00"), 1))
+    with pytest.raises(Refused) as refusal:
+        advice_of(lake, pipeline)
+    return str(refusal.value)
+
+
+def test_windows_that_are_never_late_are_refused(lake: Lake) -> None:
+    by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
+    assert "end by the clock" in refused(lake, replace(hourly_pipeline(), compute=by_clock))
+    never = Windows(GlobalWindows.create(), Repeatedly(AfterCount(2)), aggregate={"events": Count()})
+    assert "the global window never ends" in refused(lake, replace(hourly_pipeline(), compute=never))
+
+
+def own_gap(row: Any) -> Millis:
+    return 5
+
+
+def test_windows_of_the_users_own_code_are_refused(lake: Lake) -> None:
+    dynamic = Windows(EventTimeSessionWindows.with_dynamic_gap(own_gap), aggregate={"events": Count()})
+    assert "can't be counted without a run" in refused(lake, replace(hourly_pipeline(), compute=dynamic))
+
+
+def test_a_log_that_was_cleaned_up_is_read_from_a_later_version(lake: Lake) -> None:
+    pipeline = hours(lake)
+    DeltaTable(lake.path("events")).create_checkpoint()
+    newest_entry(lake.path("events")).with_name(f"{0:020}.json").unlink()
+    with pytest.raises(Refused, match="--from-version"):
+        advice_of(lake, pipeline)
+    assert advice_of(lake, pipeline, from_version=1).rows == 3
+
+
+@pytest.mark.parametrize("example", ["duty:aircraft_duty", "hours:airport_hours"])
+def test_ten_bounds_over_the_flights(example: str, lake: Lake) -> None:
+    module, name = example.split(":")
+    pipeline: Pipeline = getattr(import_module(f"tidegate.pipelines.examples.flights.{module}"), name)
+    load_flights(lake.path("flights"), days=4, hold_back=True)
+    append_held_back(lake.path("flights"))
+    bounds = [timedelta(hours=hours) for hours in (0, 1, 2, 4, 6, 9, 14, 25, 50, 90)]
+    curve = {point.bound: point.late for point in advice_of(lake, pipeline, bound=bounds).curve}
+    names = ("carrier", "flight", "tailnum", "departed_at", "dest")
+    seen = set()
+    for bound in bounds:
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound)
+        run = replace(pipeline, name=f"run_{bound // MINUTE}", watermark=strategy)
+        lake.stream(LOCAL, run)
+        late = lake.rows(run, "late")
+        setting = Setting(bound // timedelta(milliseconds=1), 0, None, run.compute.assigner.gap_of_every_element)
+        assert lines(predicted(lake, pipeline, setting), names) == lines(late, names)
+        assert curve[setting.bound] == len(late)
+        seen.add(len(late))
+    assert len(seen) > 5
