@@ -16,13 +16,12 @@ import numpy.typing as npt
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Arrived, Int64s, Watermarks
+from tidegate.pipelines.observe.inspect.row_windows import Grouped, aligned, later, sessions
 from tidegate.windowing.assigners import WindowAssigner
-from tidegate.windowing.columnar.order import begins, running_max, sort_groups, sort_order
+from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
-
-Bools = npt.NDArray[np.bool_]
 
 NEVER = -(1 << 62)
 """Distance of a row that came before the first watermark, so that it is late under no setting."""
@@ -74,140 +73,6 @@ class Figures:
         return sum(self.late.values())
 
 
-@dataclass(frozen=True)
-class _Grouped:
-    """Rows with their windows.
-
-    Args:
-        commits: commit of each row.
-        partitions: source partition of each row.
-        lasts: last millisecond of the last window of each row.
-        order: for each row, its number among the rows as they were given.
-        ends: end of each window, ascending.
-        first: commit that opened each window, if it was not too late.
-        last: last commit with a row of the window.
-        clusters: the sessions; None if windows don't merge.
-    """
-
-    commits: Int64s
-    partitions: Int64s
-    lasts: Int64s
-    order: Int64s
-    ends: Int64s
-    first: Int64s
-    last: Int64s
-    clusters: _Clusters | None = None
-
-    def late(self, lateness: Millis | None, times: Watermarks) -> tuple[Bools, int]:
-        """Return a flag for each late row, and the number of windows that are wrong before their correction."""
-        if lateness is None:
-            return np.zeros(len(self.commits), np.bool_), 0
-        late = later(self.lasts, lateness) <= times.before[self.commits]
-        if self.clusters is not None:
-            return self.clusters.late(late, lateness, times)
-        return late, int(np.count_nonzero(times.before[self.last] >= self.ends - 1))
-
-
-@dataclass(frozen=True)
-class _Clusters:
-    """Sessions as all rows form them: rows in the order of key and time, and the bounds of each session.
-
-    Args:
-        times: event time of each row.
-        ends: end of the session that the row would open.
-        commits: commit of each row.
-        starts: number of the first row of each session, and after the last one the number of rows.
-        first, last: first and last commit of each session.
-        soonest: smallest of `ends` in each session, before which no part of it can fire.
-        one_gap: True if all rows have the same gap.
-    """
-
-    times: Int64s
-    ends: Int64s
-    commits: Int64s
-    starts: Int64s
-    first: Int64s
-    last: Int64s
-    soonest: Int64s
-    one_gap: bool
-
-    def late(self, alone: Bools, lateness: Millis, times: Watermarks) -> tuple[Bools, int]:
-        """Return a flag for each late row, and the number of wrong sessions.
-
-        Args:
-            alone: flags of the rows that are late unless they touch an open session.
-            lateness: allowed lateness, milliseconds.
-            times: watermarks of the commits.
-        """
-        late, before = np.zeros(len(alone), np.bool_), times.before
-        # No part of a session can fire before the soonest end of its rows.
-        doubtful = np.flatnonzero(before[self.last] >= self.soonest - 1)
-        wrong = self._wrong(doubtful, times) if self.one_gap else 0
-        with_late = np.unique(np.searchsorted(self.starts, np.flatnonzero(alone), side="right") - 1)
-        # Rows of one commit are taken by time, so the late ones come first and touch nothing.
-        at_once = (self.first == self.last)[with_late] & self.one_gap
-        of_rows = self._rows_of(with_late[at_once])
-        late[of_rows] = alone[of_rows]
-        for number in (with_late[~at_once] if self.one_gap else doubtful).tolist():
-            wrong += self._live(slice(self.starts[number], self.starts[number + 1]), lateness, before, late)
-        return late, wrong
-
-    def _rows_of(self, sessions: Int64s) -> Int64s:
-        """Return the numbers of the rows of some sessions, ascending."""
-        sizes = self.starts[sessions + 1] - self.starts[sessions]
-        firsts = np.cumsum(sizes) - sizes
-        rows: Int64s = np.arange(int(sizes.sum())) + np.repeat(self.starts[sessions] - firsts, sizes)
-        return rows
-
-    def _wrong(self, sessions: Int64s, times: Watermarks) -> int:
-        """Return how many of some sessions fire before all their rows are there. All rows have the same gap.
-
-        A part of a session that ends with a row fires once the watermark has passed the end of the row, unless one of
-        the rows that follow within the gap is there by then.
-        """
-        rows = self._rows_of(sessions)
-        numbers = np.repeat(np.arange(len(sessions)), self.starts[sessions + 1] - self.starts[sessions])
-        ends, commits = self.ends[rows], self.commits[rows]
-        fires = np.maximum(commits, np.searchsorted(times.after, ends - 1))
-        lasts = self.starts[sessions + 1] - 1
-        of_last = np.searchsorted(rows, lasts)
-        wrong = (self.last[sessions] > fires[of_last]) | (times.before[self.last[sessions]] >= ends[of_last] - 1)
-        # Rows after which the session may end too soon: those whose followers, one after the other, come later.
-        open_rows, distance = np.flatnonzero(rows < lasts[numbers]), 0
-        while len(open_rows):
-            distance += 1
-            follower = open_rows + distance
-            inside = follower < len(rows)
-            inside[inside] = numbers[follower[inside]] == numbers[open_rows[inside]]
-            inside[inside] = self.times[rows[follower[inside]]] <= ends[open_rows[inside]]
-            wrong[numbers[open_rows[~inside]]] = True
-            open_rows, follower = open_rows[inside], follower[inside]
-            open_rows = open_rows[commits[follower] > fires[open_rows]]
-        return int(np.count_nonzero(wrong))
-
-    def _live(self, rows: slice, lateness: Millis, before: Int64s, late: Bools) -> bool:
-        """Take in the rows of a session commit by commit, and flag the late ones.
-
-        Return True if the gaps of rows differ and the session was wrong.
-        """
-        times, ends, commits = (part[rows].tolist() for part in (self.times, self.ends, self.commits))
-        order = sorted(range(len(times)), key=lambda row: (commits[row], times[row], ends[row]))
-        sessions: list[tuple[Millis, Millis]] = []
-        fired = False
-        for row in order:
-            watermark, start, end = int(before[commits[row]]), times[row], ends[row]
-            fired = fired or any(last - 1 <= watermark for _, last in sessions)
-            sessions = [session for session in sessions if session[1] - 1 + lateness > watermark]
-            met = [session for session in sessions if session[0] <= end and start <= session[1]]
-            if not met and end - 1 + lateness <= watermark:
-                late[rows.start + row] = fired = True
-                continue
-            cover = min([start, *(first for first, _ in met)]), max([end, *(last for _, last in met)])
-            fired = fired or cover[1] - 1 <= watermark
-            sessions = [session for session in sessions if session not in met] + [cover]
-        return fired and not self.one_gap
-
-
 class Lateness:
     """Late rows and their consequences under different settings.
 
@@ -229,7 +94,7 @@ class Lateness:
             strategy.idle_timeout,
             None if self._assigner is None else self._assigner.gap_of_every_element,
         )
-        self._of_all: _Grouped | None = None
+        self._of_all: Grouped | None = None
         self._watermarks: dict[tuple[Millis | None, Millis | None], Watermarks] = {}
 
     @property
@@ -261,7 +126,7 @@ class Lateness:
         """Return the figures of settings, in their order."""
         counts = [_Count(self.arrivals, self.watermarks(setting)) for setting in settings]
         for arrived in self._arrived():
-            grouped: dict[Millis | None, _Grouped] = {}
+            grouped: dict[Millis | None, Grouped] = {}
             for setting, count in zip(settings, counts, strict=True):
                 if setting.gap not in grouped:
                     grouped = {setting.gap: self._group(arrived, setting.gap)}
@@ -306,7 +171,7 @@ class Lateness:
     def _whole(self) -> Arrived:
         return self.arrivals.rows()
 
-    def _group(self, arrived: Arrived, gap: Millis | None) -> _Grouped:
+    def _group(self, arrived: Arrived, gap: Millis | None) -> Grouped:
         """Return rows with their windows. Those of all rows under the present gap are kept."""
         if gap != self.present.gap or self.shares > 1:
             return self._grouped(arrived, gap)
@@ -314,15 +179,15 @@ class Lateness:
             self._of_all = self._grouped(arrived, gap)
         return self._of_all
 
-    def _grouped(self, arrived: Arrived, gap: Millis | None) -> _Grouped:
+    def _grouped(self, arrived: Arrived, gap: Millis | None) -> Grouped:
         nothing = np.empty(0, np.int64)
         if self._assigner is None:
             every = np.arange(len(arrived))
-            return _Grouped(arrived.commits, arrived.partitions, arrived.times, every, nothing, nothing, nothing)
+            return Grouped(arrived.commits, arrived.partitions, arrived.times, every, nothing, nothing, nothing)
         codes = np.unique(arrived.keys, return_inverse=True)[1].astype(np.int64)
         if self._assigner.forms_sessions:
-            return _sessions(arrived, codes, arrived.gaps if gap is None else gap)
-        return _aligned(arrived, codes, self._assigner)
+            return sessions(arrived, codes, arrived.gaps if gap is None else gap)
+        return aligned(arrived, codes, self._assigner)
 
 
 def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
@@ -345,55 +210,6 @@ def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
     return assigner
 
 
-def _aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> _Grouped:
-    assign = assigner.array_assignment
-    assert assign is not None
-    assigned = assign(arrived.times)
-    # A row without a window is late by its own time. The last window of a row is the first one listed.
-    lasts, listed = arrived.times.copy(), begins(assigned.rows)
-    lasts[assigned.rows[listed]] = assigned.ends[listed] - 1
-    order, first = sort_groups(codes[assigned.rows], assigned.starts)
-    bounds = np.flatnonzero(first)
-    commits = arrived.commits[assigned.rows[order]]
-    opened, closed = _extremes(commits, bounds)
-    ends = assigned.ends[order[bounds]]
-    by_end = np.argsort(ends, kind="stable")
-    every = np.arange(len(arrived))
-    return _Grouped(arrived.commits, arrived.partitions, lasts, every, ends[by_end], opened[by_end], closed[by_end])
-
-
-def _sessions(arrived: Arrived, codes: Int64s, gaps: Int64s | Millis) -> _Grouped:
-    order = sort_order(codes, arrived.times, arrived.commits)
-    codes, times, commits = codes[order], arrived.times[order], arrived.commits[order]
-    one_gap = isinstance(gaps, int)
-    ends = times + (gaps if isinstance(gaps, int) else gaps[order])
-    reach = ends if one_gap else running_max(ends, codes)
-    first = begins(codes)
-    first[1:] |= times[1:] > reach[:-1]
-    bounds = np.flatnonzero(first)
-    starts = np.append(bounds, len(times))
-    (opened, closed), (soonest, whole) = _extremes(commits, bounds), _extremes(ends, bounds)
-    clusters = _Clusters(times, ends, commits, starts, opened, closed, soonest, one_gap)
-    by_end = np.argsort(whole, kind="stable")
-    return _Grouped(
-        commits,
-        arrived.partitions[order],
-        ends - 1,
-        order,
-        whole[by_end],
-        opened[by_end],
-        closed[by_end],
-        clusters,
-    )
-
-
-def _extremes(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the smallest and the largest value of each group; `bounds` has the first row of each."""
-    if not len(bounds):
-        return bounds, bounds
-    return np.minimum.reduceat(values, bounds), np.maximum.reduceat(values, bounds)
-
-
 class _Count:
     """The figures of one setting, added up over shares of the keys."""
 
@@ -404,7 +220,7 @@ class _Count:
         self._wrong = self._windows = 0
         self._ends: list[tuple[Int64s, Int64s]] = []
 
-    def add(self, grouped: _Grouped, lateness: Millis | None) -> None:
+    def add(self, grouped: Grouped, lateness: Millis | None) -> None:
         """Add the rows of a share."""
         before, after = self._watermarks.before, self._watermarks.after
         late, wrong = grouped.late(lateness, self._watermarks)
@@ -453,13 +269,6 @@ class _Count:
             {share: _quantile(waits, numbers, share) for share in nothing}
             for waits in (largest[fires] - (ends - 1), clock[fires] - clock[reached])
         )
-
-
-def later(times: Int64s, by: Millis) -> Int64s:
-    """Return times moved later, at most to the end of time."""
-    if by == 0:
-        return times
-    return np.where(times > MAX_TIMESTAMP - by, MAX_TIMESTAMP, times + by)
 
 
 def _counted(ends: Int64s) -> tuple[Int64s, Int64s]:
