@@ -75,6 +75,7 @@ from tidegate.windowing.triggers import (
     Repeatedly,
 )
 from tidegate.windowing.watermarks import WatermarkStrategy
+from tidegate.windowing.window_join import WindowJoin
 from tidegate.windowing.windows import GlobalWindow, TimeWindow
 
 __all__ = [
@@ -150,6 +151,7 @@ __all__ = [
     "Variance",
     "VectorisedAggregate",
     "WatermarkStrategy",
+    "WindowJoin",
     "WindowStagger",
     "Windows",
     "count_windows",

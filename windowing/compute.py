@@ -25,6 +25,7 @@ from tidegate.windowing.functions import (
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
 from tidegate.windowing.triggers import CountTrigger, PurgingTrigger, Trigger
+from tidegate.windowing.window_join import WindowJoin
 
 _FOR_EVER = MAX_TIMESTAMP // 2
 
@@ -349,10 +350,13 @@ class IntervalJoin:
         )
 
 
-Compute: TypeAlias = Windows | KeyedProcess | CoProcess | IntervalJoin
+Join: TypeAlias = IntervalJoin | WindowJoin
+"""Type of every join."""
+
+Compute: TypeAlias = Windows | KeyedProcess | CoProcess | Join
 """Type of every computation of a pipeline."""
 
-TWO_INPUTS = (CoProcess, IntervalJoin)
+TWO_INPUTS = (CoProcess, IntervalJoin, WindowJoin)
 """Computations with two inputs."""
 
 

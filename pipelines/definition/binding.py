@@ -24,11 +24,12 @@ from tidegate.pipelines.definition.result_types import result_columns
 from tidegate.pipelines.definition.user_code import is_own
 from tidegate.pipelines.definition.windows import Wanted, check_partitions
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators import co_process, interval_join, keyed_process
+from tidegate.windowing.operators import co_process, keyed_process
+from tidegate.windowing.operators.join import join_schema
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import Accumulation, PanePolicy
@@ -70,14 +71,15 @@ class BoundPipeline:
     def lateness(self) -> Millis | None:
         """An element is late when `time + lateness <= watermark`; None if no element is ever late.
 
-        For a join, elements with a time before the watermark are late. For a process function with `time_sorted`,
-        elements at or before the watermark are late, and without it none are.
+        For an interval join, elements with a time before the watermark are late. For a process function with
+        `time_sorted`, elements at or before the watermark are late, and without it none are. For a window join, such
+        elements are late if their windows have ended, too.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
         if isinstance(self.compute, KeyedProcess | CoProcess):
             return 0 if self.compute.time_sorted else None
-        return 1
+        return 1 if isinstance(self.compute, IntervalJoin) else 0
 
     @property
     def panes(self) -> PanePolicy:
@@ -284,7 +286,7 @@ def _check_gap(derived: pa.Schema, column: str) -> None:
 
 def _bind_elements(
     pipeline: Pipeline,
-    compute: KeyedProcess | CoProcess | IntervalJoin,
+    compute: KeyedProcess | CoProcess | Join,
     source: pa.Schema,
     derived: pa.Schema,
     right: tuple[pa.Schema, pa.Schema] | None,
@@ -310,9 +312,9 @@ def _bind_elements(
     if isinstance(compute, CoProcess):
         rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     else:
-        rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
+        rows = join_schema(compute, key, sides[LEFT], sides[RIGHT])
     events, joined = joint_events(key, inputs), joint_rows(key, inputs)
-    field = "compute.result_type" if isinstance(compute, IntervalJoin) else "compute.function.result_type"
+    field = "compute.result_type" if isinstance(compute, Join) else "compute.function.result_type"
     _check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
     return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)

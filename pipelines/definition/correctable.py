@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tidegate.windowing.compute import Compute, IntervalJoin, Windows
+from tidegate.windowing.compute import Compute, Join, Windows
 from tidegate.windowing.watermarks import WatermarkStrategy
 
 
 def order_seen_by(compute: Compute) -> str | None:
     """Return the part, in words, by which results depend on more than the set of a window's elements, or None."""
-    if isinstance(compute, IntervalJoin):
+    if isinstance(compute, Join):
         return "a join, whose state lacks the elements that a changed row has met"
     if not isinstance(compute, Windows):
         return "a process function, whose results can't be retracted"

@@ -12,21 +12,22 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.definition.columns import to_delta
-from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess
+from tidegate.pipelines.definition.columns import TIMESTAMP, to_delta
+from tidegate.windowing.compute import CoProcess, Join, KeyedProcess
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.window_join import WindowJoin
 
 _EXAMPLE = 'pyarrow.struct([("amount", pyarrow.int64())])'
 
 
-def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None:
+def check_result_types(compute: KeyedProcess | CoProcess | Join) -> None:
     """Refuse a function or join whose results have no declared type, or a type that no table can hold.
 
     Raises:
         IllegalArgument: a type is missing, is no struct, or has a field whose name is taken.
     """
-    if isinstance(compute, IntervalJoin):
+    if isinstance(compute, Join):
         if compute.join is None and compute.result_type is None:
             return
         _check_struct("compute.result_type", compute.result_type)
@@ -34,8 +35,7 @@ def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None
             raise IllegalArgument(
                 "compute.result_type",
                 compute.result_type,
-                "without join= a result is a pair with the columns left and right: give join=, or leave result_type "
-                "out",
+                "without join= a result has the columns left and right: give join=, or leave result_type out",
             )
         return
     _check_struct("compute.function.result_type", compute.function.result_type)
@@ -56,18 +56,18 @@ def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None
             )
 
 
-def result_columns(
-    compute: KeyedProcess | CoProcess | IntervalJoin, sides: Mapping[str, pa.StructType]
-) -> pa.StructType:
+def result_columns(compute: KeyedProcess | CoProcess | Join, sides: Mapping[str, pa.StructType]) -> pa.StructType:
     """Return the columns of a result row, in Delta's types.
 
     Args:
         compute: a function or join that `check_result_types` has checked.
         sides: type of the elements of each input, if there are two.
     """
-    if isinstance(compute, IntervalJoin) and compute.join is None:
-        return pa.struct([pa.field(side, sides[side]) for side in SIDES])
-    outputs = {} if isinstance(compute, IntervalJoin) else compute.function.side_outputs
+    if isinstance(compute, Join) and compute.join is None:
+        bounds = [pa.field(f"window_{bound}", TIMESTAMP) for bound in ("start", "end")]
+        of_window, of_sides = (bounds, compute.sides) if isinstance(compute, WindowJoin) else ([], SIDES)
+        return pa.struct([*of_window, *(pa.field(side, sides[side]) for side in of_sides)])
+    outputs = {} if isinstance(compute, Join) else compute.function.side_outputs
     declared: Any = compute.result_type
     fields = [*declared, *(pa.field(tag, kind) for tag, kind in outputs.items())]
     return pa.struct([field.with_type(to_delta(field.type)) for field in fields])

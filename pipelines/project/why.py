@@ -25,9 +25,10 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
-from tidegate.windowing.compute import IntervalJoin, Windows
+from tidegate.windowing.compute import Compute, IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis, show_duration, show_millis
+from tidegate.windowing.window_join import WindowJoin
 
 _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for", "")
 
@@ -127,9 +128,16 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         windows=tuple(shown),
         remarks=(),
         key=names,
-        unit="windows" if isinstance(compute, Windows) else "elements" if isinstance(compute, IntervalJoin) else "keys",
+        unit=_unit(compute),
     )
     return replace(answer, remarks=tuple(_remarks(answer, manifest, value, bool(key))))
+
+
+def _unit(compute: Compute) -> str:
+    """Return what waits in the state of a computation, as a noun."""
+    if isinstance(compute, Windows | WindowJoin):
+        return "windows"
+    return "elements" if isinstance(compute, IntervalJoin) else "keys"
 
 
 def _remarks(answer: Why, manifest: Manifest, pipeline: Pipeline, has_key: bool) -> Iterator[tuple[str, object]]:

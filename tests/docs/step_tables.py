@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
+from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowPair, WindowResult
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.state.rows import BUCKET, StateRow
 from tidegate.windowing.testing import OperatorHarness, RecordingOutput
@@ -195,6 +195,8 @@ def _record(record: Any) -> str | None:
             timing = "" if record.timing is Timing.ON_TIME else f" {record.timing.value}"
             sign = "retracted " if record.op == "-" else ""
             return f"{sign}{record.key} {_window(record.window)} {record.value}{timing}"
+        case ElementResult(value=WindowPair(window, left, right)):
+            return f"{record.key} {_window(window)} ({left}, {right})"
         case ElementResult():
             return f"{record.key} {record.value}" + ("" if record.timestamp is None else f" @ {record.timestamp}")
         case LateElement():
@@ -208,6 +210,9 @@ def _state(row: StateRow) -> str | None:
     if row.namespace == BUCKET and row.contents is not None and isinstance(row.window, TimeWindow):
         held = [value for values in row.contents for value in values or ()]
         return f"{row.key} {row.side} {held} @ {row.window.start}"
+    if row.side is not None and row.window is not None and row.contents is not None:
+        held = [value for values in row.contents for value in values or ()]
+        return f"{row.key} {row.side} {_window(row.window)} {held}"
     if row.window is None:
         held = [f"{name}={value}" for name, value in (row.user_state or {}).items()]
         if row.contents is not None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.windowing.compute import Compute, IntervalJoin, Windows
+from tidegate.windowing.compute import Compute, Join, Windows
 from tidegate.windowing.epochs.outcome import late_table, no_late, output_table, pane_table
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, window_identity
-from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowPair, WindowResult
+from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.windows import start_and_end
 
 
@@ -40,7 +40,7 @@ class ResultColumns:
         Raises:
             IllegalArgument: `fields` is None and nothing is declared.
         """
-        side_outputs = {} if isinstance(compute, Windows | IntervalJoin) else dict(compute.function.side_outputs)
+        side_outputs = {} if isinstance(compute, Windows | Join) else dict(compute.function.side_outputs)
         if fields is None:
             result = compute.result_type if isinstance(compute.result_type, pa.StructType) else ()
             declared = {field.name: field.type for field in result} | side_outputs
@@ -71,6 +71,10 @@ class ResultColumns:
                 tags = sorted(self.side_outputs)
                 raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {tags}")
             return {record.tag: value}
+        if isinstance(value, WindowPair):
+            # The columns are microseconds, and Arrow takes an int as that. A datetime ends with the year 9999.
+            start, end = (bound * 1000 for bound in value.window)
+            return {"window_start": start, "window_end": end, LEFT: value.left, RIGHT: value.right}
         if isinstance(value, tuple):
             return dict(zip(SIDES, value, strict=True))
         row: Mapping[str, Any] = value

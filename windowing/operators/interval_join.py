@@ -14,37 +14,16 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from tidegate.windowing.compute import IntervalJoin
 from tidegate.windowing.declared import row_checker
-from tidegate.windowing.errors import IllegalState, MissingTimestamp
-from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.records import ElementResult, LateElement, Record
-from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputs, checked_side
-from tidegate.windowing.operators.window import LATE
-from tidegate.windowing.state.rows import BUCKET, StateRow, StateSchema
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot, TimersSnapshot
-from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.errors import IllegalState
+from tidegate.windowing.operators.join import JoinOperator
+from tidegate.windowing.operators.records import ElementResult
+from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, checked_side
+from tidegate.windowing.state.rows import BUCKET, StateRow
+from tidegate.windowing.time import Millis, saturating_add
+from tidegate.windowing.timers import Slot, TimersSnapshot
 from tidegate.windowing.windows import TimeWindow
-
-
-def state_schema(
-    join: IntervalJoin, key: KeySchema, left_type: pa.DataType | None = None, right_type: pa.DataType | None = None
-) -> StateSchema:
-    """Return the schema of the state rows of a join.
-
-    Args:
-        join: the computation.
-        key: the key columns.
-        left_type: Arrow type of the left elements; None infers it.
-        right_type: Arrow type of the right elements.
-    """
-    types = {LEFT: left_type, RIGHT: right_type}
-    contents = tuple((side, None if types[side] is None else pa.list_(types[side])) for side in SIDES)
-    return StateSchema(key, contents, namespace=BUCKET)
 
 
 class JoinBuffer:
@@ -76,7 +55,7 @@ class JoinBuffer:
                 yield time, value
 
 
-class IntervalJoinOperator:
+class IntervalJoinOperator(JoinOperator):
     """Joins the inputs `left` and `right`. A result has the larger timestamp of its two elements.
 
     An element is late when `timestamp < watermark`; at the watermark itself it is on time, unlike in windows.
@@ -92,21 +71,12 @@ class IntervalJoinOperator:
         *,
         late_output: bool = True,
     ) -> None:
-        self.output: list[Record] = []
-        self._counters = Counters()
-        self.timers = InternalTimerService(KeyContext())
-        self.timers.start(self)
-        self._inputs = TwoInputs(self.timers.advance_watermark, self.output)
+        super().__init__(late_output=late_output)
         self._buffers: dict[str, dict[Any, JoinBuffer]] = {LEFT: {}, RIGHT: {}}
         lower, upper = join.bounds
         self._reach = {LEFT: (lower, upper), RIGHT: (-upper, -lower)}
         self._join = join.join
         self._fit = row_checker(join.result_type, join.join or join)
-        self._late_output = late_output
-
-    @property
-    def next_event_time(self) -> Millis | None:
-        return self.timers.event_time.peek()
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element of the input `side`, and join it with the elements of the other.
@@ -121,10 +91,7 @@ class IntervalJoinOperator:
             IllegalArgument: `side` names no input.
             MissingTimestamp: the element has no timestamp.
         """
-        side = checked_side(side)
-        self._counters.elements += 1
-        if timestamp is None or timestamp == MIN_TIMESTAMP:
-            raise MissingTimestamp
+        timestamp, side = self._came(timestamp, side)
         if timestamp < self.timers.current_watermark:
             self._late(key, value, timestamp, side)
             return
@@ -138,21 +105,6 @@ class IntervalJoinOperator:
                 self.output.append(ElementResult(result, max(timestamp, time), key))
         self.timers.event_time.add(saturating_add(timestamp, max(0, upper)), (key, (side, timestamp)))
 
-    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time of one input (of both if `side` is None), and drop elements that can't join any more."""
-        self._inputs.watermark(watermark, side)
-
-    def process_idle(self, idle: bool, side: str | None = None) -> None:
-        """Mark an input as idle or active; a watermark also makes it active."""
-        self._inputs.idle(idle, side)
-
-    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Move the clock, never back; it does not affect a join."""
-        self.timers.advance_processing_time(clock)
-
-    def end_commit(self) -> None:
-        """Do nothing: this operator holds nothing back until the end of a source commit."""
-
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Remove the bucket of the slot, which can't join any more; the timer service calls this."""
         key, (side, bucket) = slot
@@ -161,20 +113,6 @@ class IntervalJoinOperator:
             buffer.remove(bucket)
             if not buffer.times:
                 del self._buffers[side][key]
-
-    def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """Do nothing: a join sets no processing-time timers."""
-
-    @property
-    def counters(self) -> Counters:
-        """Counts since the operator was created, timers included."""
-        return self._counters.count_timers(self.timers)
-
-    def take_output(self) -> list[Record]:
-        """Return the records since the last call."""
-        records = self.output[:]
-        self.output.clear()
-        return records
 
     def state_rows(self) -> Iterator[StateRow]:
         """Yield a row for each key, side and millisecond, with the timer that removes it."""
@@ -204,17 +142,6 @@ class IntervalJoinOperator:
             self._buffer(side, row.key).add(row.window.start, row.contents[SIDES.index(side)])
             self.timers.restore((row.key, (side, row.window.start)), TimersSnapshot(row.event_time_timers, []))
 
-    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set watermark and clock without firing; both inputs start at the watermark."""
-        self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
-        self._inputs.start_at(watermark)
-
-    def snapshot_inputs(self) -> WatermarkSnapshot:
-        return self._inputs.snapshot()
-
-    def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
-        self._inputs.restore(snapshot)
-
     def num_state_entries(self) -> int:
         """Return the number of buckets."""
         return sum(len(buffer.times) for buffers in self._buffers.values() for buffer in buffers.values())
@@ -224,10 +151,3 @@ class IntervalJoinOperator:
         if buffer is None:
             buffer = self._buffers[side][key] = JoinBuffer()
         return buffer
-
-    def _late(self, key: Any, value: Any, timestamp: Millis, side: str) -> None:
-        self._counters.late += 1
-        if self._late_output:
-            self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
-        else:
-            self._counters.late_dropped += 1

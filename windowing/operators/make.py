@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.windowing.compute import Compute, CoProcess, KeyedProcess, Windows
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.operators.co_process import KeyedCoProcessOperator
 from tidegate.windowing.operators.interval_join import IntervalJoinOperator
 from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
 from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.operators.window_join import WindowJoinOperator
 from tidegate.windowing.panes import PanePolicy
 
 
@@ -35,7 +36,7 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
     if isinstance(compute, CoProcess):
         left, right = inputs
         return KeyedCoProcessOperator(compute, left_type=left, right_type=right)
-    return IntervalJoinOperator(compute)
+    return IntervalJoinOperator(compute) if isinstance(compute, IntervalJoin) else WindowJoinOperator(compute)
 
 
 def _reducing(reduce: Callable[[Any, Any], Any], kind: pa.StructType) -> Callable[[Any, Any], Any]:

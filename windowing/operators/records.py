@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.time import Millis
-from tidegate.windowing.windows import Window
+from tidegate.windowing.windows import TimeWindow, Window
 
 
 class WindowResult(NamedTuple):
@@ -27,6 +27,14 @@ class WindowResult(NamedTuple):
     timing: Timing
     op: str
     watermark: Millis
+
+
+class WindowPair(NamedTuple):
+    """What a window join emits without a function: the window, and an element of each side or None."""
+
+    window: TimeWindow
+    left: Any
+    right: Any
 
 
 class ElementResult(NamedTuple):

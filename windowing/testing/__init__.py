@@ -7,11 +7,15 @@ import pyarrow as pa
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
-from tidegate.windowing.operators import co_process, interval_join, keyed_process
+from tidegate.windowing.operators import co_process, keyed_process
+from tidegate.windowing.operators.interval_join import IntervalJoinOperator
+from tidegate.windowing.operators.join import join_schema
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.operators.window_join import WindowJoinOperator
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.testing.harness import ManualClock, OperatorHarness, RecordingOutput, Snapshot
+from tidegate.windowing.window_join import WindowJoin
 
 __all__ = [
     "ManualClock",
@@ -22,6 +26,7 @@ __all__ = [
     "interval_join_harness",
     "keyed_process_harness",
     "window_harness",
+    "window_join_harness",
 ]
 
 
@@ -134,8 +139,26 @@ def interval_join_harness(
         max_parallelism: number of key groups.
     """
     return OperatorHarness(
-        lambda: interval_join.IntervalJoinOperator(join, late_output=late_output),
-        lambda schema: interval_join.state_schema(join, schema, left_type, right_type),
+        lambda: IntervalJoinOperator(join, late_output=late_output),
+        lambda schema: join_schema(join, schema, left_type, right_type),
+        key,
+        max_parallelism,
+    )
+
+
+def window_join_harness(
+    join: WindowJoin,
+    *,
+    key: KeySchema | None = None,
+    left_type: pa.DataType | None = None,
+    right_type: pa.DataType | None = None,
+    late_output: bool = True,
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+) -> OperatorHarness:
+    """Return a harness around the window join, with the arguments of `interval_join_harness`."""
+    return OperatorHarness(
+        lambda: WindowJoinOperator(join, late_output=late_output),
+        lambda schema: join_schema(join, schema, left_type, right_type),
         key,
         max_parallelism,
     )

@@ -14,6 +14,7 @@ from xxhash import xxh64_intdigest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.operators.join import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, KEY
 
 _INTERNAL = {
@@ -27,7 +28,7 @@ _INTERNAL = {
     "filled",
 }
 
-_SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}}
+_SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}, WINDOW_JOIN: {"side"}}
 """Internal columns that are shown to people, by namespace: a function's state, and the side of an element."""
 
 

@@ -13,8 +13,9 @@ from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.plan import early_interval
-from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
+from tidegate.windowing.window_join import WindowJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,12 @@ def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
             f"each other element meets the elements of the other input with right - left from {span}",
             "remove elements that can no longer meet another, by the watermark",
         ]
+    if isinstance(compute, WindowJoin):
+        return [
+            "sort by commit and time; an element whose windows have all ended is late",
+            f"keep the elements of each window of {type(compute.assigner).__name__}",
+            f"when the watermark reaches the end of a window, emit its {compute.kind} join, and remove the window",
+        ]
     if isinstance(compute, KeyedProcess | CoProcess):
         states = ", ".join(state.name for state in compute.function.states()) or "none"
         elements = (
@@ -253,7 +260,7 @@ def _used(pipeline: Pipeline, input_: Input) -> str:
 
 def _order(compute: Compute) -> str:
     """Describe if a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
-    if isinstance(compute, IntervalJoin):
+    if isinstance(compute, Join):
         return "the result depends on the set of elements: a backfill gives the stream's pairs, except for late rows"
     if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
         return (

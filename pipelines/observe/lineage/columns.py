@@ -22,8 +22,9 @@ from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.column_names import input_fields
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.observe.lineage.names import DatasetName
-from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.window_join import WindowJoin
 
 DIRECT, INDIRECT = "DIRECT", "INDIRECT"
 """A value comes from the column, or the column decides about rows."""
@@ -231,12 +232,14 @@ def _of_elements(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.
     assert not isinstance(compute, Windows)
     for each in inputs:
         yield "event_time", each.uses([each.part.source.timestamp], DIRECT, "IDENTITY")
-    if isinstance(compute, IntervalJoin) and compute.join is None:
+    if isinstance(compute, Join) and compute.join is None:
         for side, each in zip(SIDES, inputs, strict=True):
             yield side, each.uses(each.read, DIRECT, "IDENTITY")
+            for bound in ("window_start", "window_end"):
+                yield bound, each.uses([each.part.source.timestamp], DIRECT, _CHANGED)
         return
-    joins = isinstance(compute, IntervalJoin)
-    code = compute.join if isinstance(compute, IntervalJoin) else compute.function
+    joins = isinstance(compute, Join)
+    code = compute.join if isinstance(compute, Join) else compute.function
     for each in inputs:
         columns = each.read if joins else (*each.read, *each.context)
         uses = each.uses(columns, DIRECT, _CHANGED, _name_of(code))
@@ -277,13 +280,15 @@ def _of_rows(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> Iterator[Use
     """Yield the uses that decide which rows table results has."""
     compute = pipeline.compute
     for each in inputs:
-        time, joins = [each.part.source.timestamp], isinstance(compute, IntervalJoin)
+        time, joins = [each.part.source.timestamp], isinstance(compute, Join)
         yield from each.uses(each.part.key, INDIRECT, "JOIN" if joins else "GROUP_BY")
         if isinstance(compute, Windows):
             gap = filter(None, [compute.assigner.column_of_gaps])
             yield from each.uses([*time, *gap], INDIRECT, "WINDOW", type(compute.assigner).__name__)
         elif joins:
-            yield from each.uses(time, INDIRECT, "JOIN", "interval join")
+            yield from each.uses(
+                time, INDIRECT, "JOIN", "window join" if isinstance(compute, WindowJoin) else "interval join"
+            )
         elif isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
             yield from each.uses(time, INDIRECT, "SORT")
         if each.part.watermark_by is not None:

@@ -22,8 +22,10 @@ from tidegate.windowing import (
     Count,
     IntervalJoin,
     KeyedCoProcessFunction,
+    SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WatermarkStrategy,
+    WindowJoin,
     Windows,
 )
 from tidegate.windowing.errors import IllegalArgument
@@ -91,6 +93,7 @@ class Unpaid(KeyedCoProcessFunction):
 
 
 JOIN = IntervalJoin.between(LOWER, UPPER)
+IN_WINDOWS = WindowJoin(SlidingEventTimeWindows.of(minutes(2), minutes(1)), "full")
 
 
 def pipeline(compute: Any = JOIN, **settings: Any) -> Pipeline:
@@ -140,14 +143,14 @@ def shown(made: PipelineHarness) -> list[str]:
     return sorted(str({name: value for name, value in row.items() if name not in hidden}) for row in rows)
 
 
-@pytest.mark.parametrize("compute", [JOIN, CoProcess(Unpaid())], ids=["join", "co-process"])
+@pytest.mark.parametrize("compute", [JOIN, CoProcess(Unpaid()), IN_WINDOWS], ids=["join", "co-process", "windows"])
 @pytest.mark.parametrize("seed", range(3))
 def test_neither_cuts_nor_restarts_nor_parallelism_show(compute: Any, seed: int) -> None:
     whole, cut = run(compute, seed, 1000, [1]), run(compute, seed, 3, [4, 1, 3])
     assert len(whole.results()) > 20
     assert shown(cut) == shown(whole)
     assert sorted(map(str, cut.state())) == sorted(map(str, whole.state()))
-    if compute is JOIN:
+    if not isinstance(compute, CoProcess):
         assert whole.late(), "the data must have late rows"
 
 
@@ -278,11 +281,12 @@ def test_a_late_row_is_kept_whole_with_its_side_and_key() -> None:
     assert (made.counters["late"], made.counters["on_time"]) == (1, 2)
 
 
-def test_a_backfill_in_slices_is_one_in_a_piece_and_the_streams_pairs_but_for_late_rows() -> None:
+@pytest.mark.parametrize("compute", [JOIN, IN_WINDOWS], ids=["join", "windows"])
+def test_a_backfill_in_slices_is_one_in_a_piece_and_the_streams_pairs_but_for_late_rows(compute: Any) -> None:
     left = [row for side, rows, _ in commits(3) if side == "left" for row in rows]
     right = [row for side, rows, _ in commits(3) if side == "right" for row in rows]
     start = NOON - minutes(30)
-    whole, slices = harness(), harness()
+    whole, slices = harness(compute), harness(compute)
     whole.backfill(left, start, start + minutes(150), right=right)
     for first in range(0, 150, 25):
         slices.backfill(
@@ -290,9 +294,12 @@ def test_a_backfill_in_slices_is_one_in_a_piece_and_the_streams_pairs_but_for_la
         )
     assert shown(slices) == shown(whole)
     assert not whole.late()
-    streamed = harness(watermark=bounded(1000))
+    streamed = harness(compute, watermark=bounded(1000))
     for side, rows, at in commits(3):
         streamed.commit(rows, at=at, side=side)
+    # Far apart, so that they don't meet; what came before them is joined.
+    streamed.commit([order("end", 3000)], at=NOON + minutes(4000), side="left")
+    streamed.commit([payment("end", 4000)], at=NOON + minutes(4000), side="right")
     streamed.run(parallelism=2)
     assert shown(streamed) == shown(whole)
 
@@ -309,6 +316,37 @@ def test_what_a_join_makes_of_a_pair_is_declared() -> None:
     made.commit([payment("ann", 3, 2.5)], at=NOON, side="right")
     made.run()
     assert [(row["order"], row["paid"], row["event_time"]) for row in made.results()] == [(4, 2.5, NOON + minutes(3))]
+
+
+def test_a_window_join_gives_the_bounds_of_its_windows_and_null_for_a_missing_partner() -> None:
+    made = harness(WindowJoin(TumblingEventTimeWindows.of(minutes(10)), "full"))
+    made.commit([order("ann", 1, 4)], at=NOON, side="left")
+    made.commit([payment("ann", 3, 2.5), payment("bob", 12, 9.0)], at=NOON, side="right")
+    made.commit([order("cem", 60)], at=NOON, side="left")
+    made.commit([payment("cem", 60)], at=NOON, side="right")
+    made.run(parallelism=3)
+    rows = sorted(made.results(), key=lambda row: row["customer"])
+    assert [(row["left"] and row["left"]["order"], row["right"]["paid"]) for row in rows] == [(4, 2.5), (None, 9.0)]
+    assert [(row["window_start"], row["window_end"]) for row in rows] == [
+        (NOON, NOON + minutes(10)),
+        (NOON + minutes(10), NOON + minutes(20)),
+    ]
+    made.commit([order("ann", 5, 7), order("ann", 59, 8)], at=NOON, side="left")
+    made.run()
+    (late,) = made.late()
+    assert (late["customer"], late["side"], late["left"]["order"]) == ("ann", "left", 7)
+    assert (late["window_start"], late["window_end"]) == (NOON, NOON + minutes(10))
+    assert {row["side"] for row in made.state()} == {"left", "right"}
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("semi", [4]), ("anti", [5])])
+def test_a_semi_and_an_anti_join_give_left_rows_alone(kind: Any, expected: list[int]) -> None:
+    made = harness(WindowJoin(TumblingEventTimeWindows.of(minutes(10)), kind))
+    made.commit([order("ann", 1, 4), order("bob", 2, 5), order("end", 60)], at=NOON, side="left")
+    made.commit([payment("ann", 3), payment("ann", 4), payment("end", 60)], at=NOON, side="right")
+    made.run()
+    assert [row["left"]["order"] for row in made.results()] == expected
+    assert "right" not in made.results()[0]
 
 
 def test_an_input_may_read_less_than_all_its_columns() -> None:

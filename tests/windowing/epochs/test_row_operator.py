@@ -29,7 +29,8 @@ from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators import interval_join, keyed_process
+from tidegate.windowing.operators import keyed_process
+from tidegate.windowing.operators.join import join_schema
 from tidegate.windowing.operators.make import make_operator
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
@@ -156,7 +157,7 @@ def test_arrays_take_no_commit_in_parts() -> None:
 
 def test_the_elements_of_two_inputs_have_the_columns_of_their_side() -> None:
     join = IntervalJoin(-5, 5)
-    state = interval_join.state_schema(join, KEY, *[pa.struct([("n", pa.int64())])] * 2)
+    state = join_schema(join, KEY, *[pa.struct([("n", pa.int64())])] * 2)
     given = elements((1, "ann", 1), (2, "ann", 2), (3, "bob", 4), sides=["right", "left", "left"])
     pair = pa.struct([(side, pa.struct([("n", pa.int64())])) for side in ("left", "right")])
     outcome = run(join, state, given, Timeline.of_commits(BEGIN, [(0, True)]), results=pair)

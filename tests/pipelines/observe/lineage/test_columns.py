@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from tidegate.windowing import (
     KeyedProcessFunction,
     ProcessWindowFunction,
     Sum,
+    TumblingEventTimeWindows,
     WatermarkStrategy,
+    WindowJoin,
     Windows,
 )
 
@@ -202,3 +205,10 @@ def test_a_join_names_both_tables(lake: Lake) -> None:
     assert {each["name"].rsplit("/", 1)[-1] for each in facet["fields"]["right"]["inputFields"]} == {"orders"}
     assert used(facet["dataset"]) == {("user", "JOIN"), ("at", "JOIN"), ("value", "FILTER")}
     assert set(fields(lineage_of(lake, join, "late"))) >= {"user", "left", "right", "reason"}
+
+    by_window = replace(join, compute=WindowJoin(TumblingEventTimeWindows.of(timedelta(hours=1)), "semi"))
+    facet = lineage_of(lake, by_window)
+    assert {each["name"].rsplit("/", 1)[-1] for each in facet["fields"]["left"]["inputFields"]} == {"events"}
+    assert {each["field"] for each in facet["fields"]["window_start"]["inputFields"]} == {"at"}
+    assert "right" not in facet["fields"]
+    assert used(facet["dataset"]) == {("user", "JOIN"), ("at", "JOIN"), ("value", "FILTER")}

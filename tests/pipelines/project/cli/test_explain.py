@@ -249,6 +249,19 @@ def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shard
     ]
 
 
+def test_a_window_join_says_when_it_joins(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text(
+        "from tests.lake import session_pipeline\n"
+        "from tidegate import DeltaSource, Input, TumblingEventTimeWindows, WindowJoin\n"
+        "join = WindowJoin(TumblingEventTimeWindows.of(3_600_000), 'anti')\n"
+        "sessions = session_pipeline(right=Input(source=DeltaSource('payments', timestamp='at')), compute=join)\n"
+    )
+    explained = project.data("explain", "sessions")
+    steps = [step["does"] for step in explained["steps"]]
+    assert "when the watermark reaches the end of a window, emit its anti join, and remove the window" in steps
+    assert "except for late rows" in str(explained)
+
+
 def test_people_read_it_as_a_table(project: Project) -> None:
     code, told = project.tidegate("explain", "sessions")
     assert code == 0

@@ -1,0 +1,77 @@
+"""The window join over two Delta tables: equal to a join of all rows in each window, whatever the epochs."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
+from tidegate.pipelines import DeltaSource, Input
+from tidegate.pipelines.observe.inspect.waiting import open_windows
+from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy, WindowJoin
+
+HOUR = timedelta(hours=1)
+Row = tuple[str, datetime, int]
+
+
+def drawn(seed: int) -> list[Row]:
+    draw = random.Random(seed)
+    return [
+        (draw.choice(["ann", "bob", "cem"]), at(f"{draw.randrange(9, 15)}:{draw.randrange(60):02}"), number)
+        for number in range(24)
+    ]
+
+
+def full_join(left: list[Row], right: list[Row]) -> list[tuple[Any, ...]]:
+    windows: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, rows in enumerate((left, right)):
+        for user, time, value in rows:
+            windows[user, time.replace(minute=0)][side].append(value)
+    return sorted(
+        (user, start, str(one), str(other))
+        for (user, start), (ones, others) in windows.items()
+        for one in ones or [None]
+        for other in others or [None]
+    )
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_epochs_and_a_backfill_give_the_join_of_all_rows(tmp_path: Path, parallelism: int) -> None:
+    lake = Lake(tmp_path)
+    pipeline = hourly_pipeline(
+        right=Input(source=DeltaSource("payments", timestamp="at")),
+        compute=WindowJoin(TumblingEventTimeWindows.of(HOUR), "full"),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(6 * HOUR),
+        parallelism=parallelism,
+    )
+    left, right = drawn(1), drawn(2)
+    for begin in range(0, 24, 8):
+        lake.append(*left[begin : begin + 8])
+        lake.append(*right[begin : begin + 8], table="payments")
+        lake.stream(LOCAL, pipeline, files=1)
+    snapshot = lake.snapshot(pipeline)
+    waiting, count = open_windows(lake.tables(pipeline).warehouse, snapshot, 0, lake.clock())
+    assert count == len(waiting) > 10
+    assert all(each.reason.startswith("the watermark must reach") for each in waiting)
+    for table in ("events", "payments"):
+        lake.append(("end", at("23:00"), 0), table=table)
+    lake.stream(LOCAL, pipeline)
+    assert found(lake, pipeline) == full_join(left, right)
+
+    again = replace(pipeline, name="again")
+    lake.backfill(LOCAL, again, DAY0, DAY0 + timedelta(hours=16))
+    assert found(lake, again) == full_join(left, right)
+
+
+def found(lake: Lake, pipeline: Any) -> list[tuple[Any, ...]]:
+    def value(row: dict[str, Any] | None) -> str:
+        return str(row and row["value"])
+
+    rows = lake.rows(pipeline, "results").to_pylist()
+    return sorted((row["user"], row["window_start"], value(row["left"]), value(row["right"])) for row in rows)
