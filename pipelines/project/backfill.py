@@ -30,6 +30,7 @@ from tidegate.pipelines.run.backfill import end_of_input as end_input
 from tidegate.pipelines.run.backfill import replay as run_replay
 from tidegate.pipelines.run.corrections import Preview, preview_change
 from tidegate.pipelines.run.driver import Patience, drive
+from tidegate.pipelines.run.epoch_log import line_of, rate
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.windowing.compute import Windows
@@ -172,13 +173,17 @@ def backfill(
 def _told(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Teller) -> BackfillRun:
     """Report an interval, and return what was done with it."""
     if done.corrected is not None:
-        teller.say(f"rows of the source changed  corrected  epoch {done.corrected.epoch}: {corrected(done.corrected)}")
+        teller.say(
+            f"rows of the source changed  corrected  epoch {done.corrected.epoch}: {corrected(done.corrected)}",
+            line_of(done.corrected, {}),
+        )
     epoch, counters = done.manifest.epoch, done.manifest.counters
     correction = None if done.corrected is None else done.corrected.epoch
     answer = BackfillRun(done.interval, done.state, epoch, correction, counters, seconds)
     teller.say(
         f"{describe(done.interval)}  {answer.shown_state}  epoch {epoch}: {read(pipeline, counters)}, "
-        f"{counters['open_windows']} open, {seconds} s"
+        f"{counters['open_windows']} open, {seconds} s, {rate(counters['events_in'], seconds) or 0} rows/s",
+        line_of(done.manifest, {"interval": seconds}) | {"interval": describe(done.interval), "state": done.state},
     )
     return answer
 
@@ -303,7 +308,8 @@ def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller:
             epochs.append(ReplayedEpoch(manifest.epoch, manifest.watermark, manifest.counters))
             teller.say(
                 f"epoch {manifest.epoch}: {read(value, manifest.counters)}, {manifest.counters['open_windows']} open, "
-                f"watermark {show_millis(manifest.watermark)}"
+                f"watermark {show_millis(manifest.watermark)}",
+                line_of(manifest, driver.times.newest),
             )
     return Replayed(pipeline, tuple(epochs))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,13 @@ class Progress:
         text: the text, for people.
         is_step: True for a step of an epoch, which the next one replaces; False for a line that stays, such as the
             one of a whole epoch.
+        epoch: of a whole epoch, its fields by name, as in `WORK/logs/PIPELINE.epochs.jsonl`; None for other lines.
     """
 
     pipeline: str
     text: str
     is_step: bool = False
+    epoch: Mapping[str, Any] | None = None
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
@@ -63,9 +65,9 @@ class Teller:
     pipeline: str
     on_progress: OnProgress = silent
 
-    def say(self, text: str) -> None:
-        """Report a line that stays."""
-        self.on_progress(Progress(self.pipeline, text))
+    def say(self, text: str, epoch: Mapping[str, Any] | None = None) -> None:
+        """Report a line that stays; that of a whole epoch with its fields."""
+        self.on_progress(Progress(self.pipeline, text, epoch=epoch))
 
     def step(self, text: str) -> None:
         """Report a step of an epoch."""

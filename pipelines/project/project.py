@@ -6,6 +6,7 @@ Each method imports what it needs when it is called, so that making a project lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.given import KeyGiven, Length, Moment
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
+    from tidegate.pipelines.project.listing import Pipelines
     from tidegate.pipelines.project.rename import RenamedTables
     from tidegate.pipelines.project.restore import Restored
     from tidegate.pipelines.project.results import Results, View
@@ -279,11 +281,18 @@ class Project:
 
     # Look
 
+    def list(self) -> Pipelines:
+        """Return the pipelines of the project: mode, watermark, lag and last check of each. Starts no engine."""
+        from tidegate.pipelines.project.listing import list_pipelines
+
+        return list_pipelines(self._config, datetime.now(UTC))
+
     def results(
         self,
         pipeline: str,
         *,
         view: View = "final",
+        where: str | None = None,
         limit: int | None = None,
         sort: str | None = None,
         local: str | None = None,
@@ -294,17 +303,19 @@ class Project:
             pipeline: name of the pipeline.
             view: `final` for windows that can no longer change, `latest` for the newest result of each window, or
                 `all` for every pane.
+            where: condition in Spark SQL on the columns of the view, such as `user = 'ann' AND clicks > 3`; times
+                without a zone are in UTC. None for all rows.
             limit: largest number of rows; None for all.
             sort: column to sort by, largest first; None for the end of the windows, or event time.
             local: zone of the times, such as `Europe/Berlin`; the rows then have a column with the local date.
 
         Raises:
-            UsageError: there is no such column or zone.
+            UsageError: there is no such column or zone, or `where` can't be evaluated.
             Refused: the pipeline has no snapshot yet.
         """
         from tidegate.pipelines.project.results import results
 
-        return results(self._config, pipeline, view, limit, sort, local)
+        return results(self._config, pipeline, view, where, limit, sort, local)
 
     def results_sql(
         self, pipeline: str, *, view: View = "final", dialect: str = "spark", schema: str | None = None

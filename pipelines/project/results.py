@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -22,7 +23,10 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import final_through, require_published
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.reading.queries import DIALECTS, Dialect, ResultQueries
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, json_text, rows_of, span
+from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
+from tidegate.pipelines.sources.sql.program import RowFailure, as_array
+from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 View: TypeAlias = Literal["final", "latest", "all"]
 VIEWS: tuple[View, ...] = get_args(View)
+Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +75,48 @@ class Results(Answer):
     def to_dict(self) -> list[dict[str, Any]]:
         return rows_of(self.rows)
 
+    def write(self, to: str | Path | BinaryIO, format: Format) -> None:  # noqa: A002 - named like the option
+        """Write the rows to a file, completely or not at all, or to a stream.
+
+        Args:
+            to: the file, which is replaced, or a stream of bytes.
+            format: `csv`, `jsonl` (one object a line), `parquet`, or `arrow` (an Arrow file).
+
+        Raises:
+            UsageError: a CSV file can't have the values of a column; the file can't be written.
+        """
+        if not isinstance(to, str | Path):
+            _write(self.rows, to, format)
+            return
+        part = Path(f"{to}.part")
+        try:
+            with part.open("wb") as file:
+                _write(self.rows, file, format)
+            part.replace(to)
+        except OSError as error:
+            raise UsageError(f"--to {to}: {error.strerror}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
     def shown(self) -> Iterator[Shown]:
         yield _grid(self)
 
 
 def results(
-    config: Config, pipeline: str, view: View, limit: int | None, sort: str | None, zone: str | None
+    config: Config, pipeline: str, view: View, where: str | None, limit: int | None, sort: str | None, zone: str | None
 ) -> Results:
     """Return the rows of a view."""
     local = None if zone is None else _zone(zone)
     stand = _Stand.of(config, pipeline)
     # Rows of an epoch that is not yet published to every table are left out.
-    where = pc.field("epoch") <= stand.snapshot.manifest.epoch
-    rows = read_table(stand.tables.warehouse, stand.tables.open(results_table.NAME), where=where)
+    published = pc.field("epoch") <= stand.snapshot.manifest.epoch
+    rows = read_table(stand.tables.warehouse, stand.tables.open(results_table.NAME), where=published)
     if view != "all":
         rows = results_table.latest(rows, stand.key)
     if view == "final":
         rows = results_table.final(rows, final_through(stand.snapshot, stand.head))
+    if where is not None:
+        rows = _matching(rows, where)
     panes = stand.has_panes
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
@@ -95,6 +126,20 @@ def results(
     if local is not None:
         shown = _in_zone(shown, local, "window_start" if panes else "event_time", _date_of(panes))
     return Results(pipeline, view, shown, len(rows), stand.key, panes, local)
+
+
+def _matching(rows: pa.Table, where: str) -> pa.Table:
+    """Return the rows for which a condition is true."""
+    try:
+        program = as_condition(compile_expression(where, rows.schema))
+        batch = rows.combine_chunks().to_batches()
+        met = [as_array(program.evaluate(each), each.num_rows) for each in batch]
+    except (Unproven, RowFailure, pa.ArrowInvalid) as error:
+        columns = listed(rows.column_names, 30)
+        raise UsageError(
+            f"--where {where!r}: {error}. Give a condition in Spark SQL; the columns are {columns}"
+        ) from error
+    return rows.filter(pa.chunked_array(met, pa.bool_()))
 
 
 def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema: str | None) -> str:
@@ -143,6 +188,26 @@ class _Stand:
     @property
     def has_panes(self) -> bool:
         return results_table.has_panes(self.columns)
+
+
+def _write(rows: pa.Table, to: BinaryIO, kind: Format) -> None:
+    """Write rows to a stream of bytes. The libraries of a format are imported for it alone."""
+    if kind == "csv":
+        from pyarrow import csv
+
+        if nested := [field.name for field in rows.schema if pa.types.is_nested(field.type)]:
+            raise UsageError(f"--format csv: {listed(nested)} has several values a row: give jsonl or parquet")
+        csv.write_csv(rows, to)
+    elif kind == "jsonl":
+        for row in rows_of(rows):
+            to.write(f"{json_text(row)}\n".encode())
+    elif kind == "parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(rows, to)
+    else:
+        with pa.ipc.new_file(to, rows.schema) as writer:
+            writer.write_table(rows)
 
 
 def _grid(results: Results) -> Grid:

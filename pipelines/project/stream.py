@@ -165,7 +165,8 @@ class _Run:
         self._teller.say(
             f"epoch {manifest.epoch}: {_done(manifest, driver.pipeline)}, {line['open_windows']} open, "
             f"watermark {show_millis(manifest.watermark)}, lag {lag(manifest.watermark_lag)}, "
-            f"took {line['seconds']:.1f} s"
+            f"took {line['seconds']:.1f} s, {line['rows_per_second'] or 0} rows/s",
+            line,
         )
         if self._options.every is None:
             self.epochs.append(line)

@@ -85,10 +85,16 @@ def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
         "watermark_lag_ms": manifest.watermark_lag,
         "clock": _iso(manifest.processing_time),
         "source_versions": {table: position.version for table, position in manifest.positions.items()},
-        "seconds": round(sum(phases.values()), 3),
+        "seconds": (seconds := round(sum(phases.values()), 3)),
+        "rows_per_second": rate(counters["events_in"], seconds),
         "phases": {name: round(seconds, 3) for name, seconds in phases.items()},
         "run_id": manifest.run_id,
     }
+
+
+def rate(rows: int, seconds: float) -> int | None:
+    """Return rows per second; None if no time passed."""
+    return round(rows / seconds) if seconds > 0 else None
 
 
 def _iso(time: Millis) -> str | None:

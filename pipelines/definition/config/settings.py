@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from tidegate.pipelines.definition.config.cron import check_cron
 from tidegate.pipelines.definition.imports import explain_import, similar
@@ -86,7 +86,8 @@ def _folder(value: str) -> str:
     return value
 
 
-Moment = Annotated[datetime, BeforeValidator(_moment)]
+# Editors take a date of TOML for a text, and one without a time for no date-time.
+Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"})]
 """A date or date-time of TOML; without a zone it is in the pipeline's `timezone`."""
 
 
@@ -243,6 +244,7 @@ class PipelineEntry(BaseModel):
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
     tags: tuple[str, ...] = ()
+    """Further tags of its DAGs in Airflow."""
     windows: WindowsTable = WindowsTable()
     """Table `windows`, which has one row for each window that stands."""
 
@@ -278,7 +280,7 @@ class MetricsSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    prometheus: Annotated[str, BeforeValidator(_address)] | None = None
+    prometheus: Annotated[str, BeforeValidator(_address), WithJsonSchema({"type": ["integer", "string"]})] | None = None
     """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
     otlp: Annotated[str, AfterValidator(_collector)] | None = None
     """Address of an OpenTelemetry collector, to which a run sends its metrics over HTTP; it gets `/v1/metrics`."""

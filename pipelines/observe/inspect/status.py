@@ -14,6 +14,8 @@ from tidegate.pipelines.definition.config import load_config
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tidegate.pipelines.definition.config import Config
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
@@ -31,6 +33,7 @@ class PipelineStatus:
         stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
         final_through: time up to which its windows are final: the watermark, or the clock where it ends the windows.
         ends_by_clock: True if the clock ends the windows.
+        mode: `backfill` if its position in the source is an event time, `stream` if it is a commit.
     """
 
     pipeline: str
@@ -44,6 +47,7 @@ class PipelineStatus:
     stale: tuple[tuple[int, int], ...] = ()
     final_through: int | None = None
     ends_by_clock: bool = False
+    mode: str | None = None
 
     def is_newer_than(self, epoch: int) -> bool:
         """Return True if something was computed after an epoch; a restore only goes back and computes nothing."""
@@ -67,15 +71,17 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
     """
     from pathlib import Path
 
-    from tidegate.pipelines.definition.config.opened import warehouse_of
+    return status_of(load_config(Path(config_file)), pipeline)
+
+
+def status_of(config: Config, pipeline: str) -> PipelineStatus:
+    """Return the present status of a pipeline of a project; see `read_status` for the errors."""
     from tidegate.pipelines.ledger.snapshots.head import read_snapshot
     from tidegate.pipelines.ledger.snapshots.published import final_through, newest_published, settled_watermark
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
     from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-    config = load_config(Path(config_file))
-    config.entry(pipeline)
-    tables = PipelineTables(warehouse_of(config), pipeline)
+    tables = PipelineTables.of(config, pipeline)
     head = read_snapshot(tables)
     snapshot = newest_published(tables, head)
     if head is None or snapshot is None:
@@ -94,4 +100,5 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
         tuple((item.start, item.end) for item in manifest.stale),
         through if through > MIN_TIMESTAMP else None,
         bool(manifest.ends_by_clock),
+        "stream" if any(position.frontier is None for position in manifest.positions.values()) else "backfill",
     )

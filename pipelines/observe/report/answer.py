@@ -5,6 +5,7 @@ The terminal and a notebook show the same lines and tables; `to_dict` is what `-
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
@@ -78,6 +79,20 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_plain(each) for each in value]
     return value
+
+
+def json_text(data: Any) -> str:
+    """Return data as JSON, with numbers that JSON lacks as the texts "NaN", "Infinity" and "-Infinity"."""
+    text = json.dumps(data, default=_json_value)
+    return json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)
 
 
 def _html(shown: Shown) -> str:

@@ -7,7 +7,7 @@ import signal
 import click
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, log_option, with_screen
 from tidegate.pipelines.run.stopping import StopRequest
 
 _patience = click.FloatRange(min=0)
@@ -48,6 +48,7 @@ _count = click.IntRange(min=1)
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
 @engine_option
+@log_option
 @with_screen
 def backfill(
     screen: Screen,
@@ -123,6 +124,7 @@ def backfill(
     help="Seconds to wait for a running stream with --available-now, which ends by itself.",
 )
 @engine_option
+@log_option
 @with_screen
 def stream(
     screen: Screen,

@@ -1,7 +1,11 @@
-"""`tidegate init` makes a new project: settings, a pipeline with its test, sample data and a DAG file."""
+"""`tidegate init` makes a new project: settings, a pipeline with its test, sample data and a DAG file.
+
+`tidegate schema` prints what an editor needs to check and complete the settings.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +14,7 @@ import click
 from deltalake import write_deltalake
 
 from tidegate.pipelines import examples
+from tidegate.pipelines.definition.config.json_schema import SCHEMA_FILE, json_schema
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.examples.starter import DAYS, clicks_of
@@ -20,8 +25,9 @@ _TABLE = "warehouse/clicks"
 _ABOUT = {
     "tidegate.toml": "the settings of the project and of each pipeline",
     "visits.py": "the pipeline",
-    "test_visits.py": "its tests: python -m pytest",
+    "test_visits.py": "its tests, for pytest: python -m pytest",
     "dags/tidegate_dags.py": "the DAGs of every pipeline, for Airflow",
+    SCHEMA_FILE: "the keys of tidegate.toml, for editors",
     _TABLE: f"sample data of {DAYS} days, a Delta table",
 }
 
@@ -40,9 +46,9 @@ def init(screen: Screen, name: Path | None) -> None:
     start = today - timedelta(days=DAYS)
     texts = {
         file: (STARTER / f"{file}.txt").read_text().replace("@START@", f"{start:%Y-%m-%d}")
-        for file in _ABOUT
-        if "." in file
+        for file in ("tidegate.toml", "visits.py", "test_visits.py", "dags/tidegate_dags.py")
     }
+    texts[SCHEMA_FILE] = _schema_text()
     if there := [file for file in _ABOUT if (folder / file).exists()]:
         raise UsageError(
             f"{listed(there)} in {folder.absolute()}: nothing was written. Give a new folder: `tidegate init NAME`"
@@ -63,7 +69,20 @@ def init(screen: Screen, name: Path | None) -> None:
     ]
     screen.show(
         {"folder": str(folder.absolute()), "files": [*_ABOUT], "commands": commands},
-        *(f"{file:23}{about}" for file, about in _ABOUT.items()),
+        *(f"{file:24}{about}" for file, about in _ABOUT.items()),
         "\nThe first windows, in seconds:\n",
         *(f"  {command}" for command in commands),
     )
+
+
+@click.command()
+@with_screen
+def schema(screen: Screen) -> None:
+    """Print the JSON schema of tidegate.toml, by which editors complete and check its keys."""
+    screen.show(json_schema())
+    if not screen.json:
+        click.echo(_schema_text(), nl=False)
+
+
+def _schema_text() -> str:
+    return json.dumps(json_schema(), indent=2) + "\n"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
@@ -12,7 +13,14 @@ from tidegate.pipelines.project.cli.screen import Screen, key_of, limit_option, 
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import PartitionUnit
-    from tidegate.pipelines.project.results import View
+    from tidegate.pipelines.project.results import Format, View
+
+
+@click.command("list")
+@with_screen
+def list_pipelines(screen: Screen) -> None:
+    """Show all pipelines of the project: mode, watermark, lag and last check of each."""
+    screen.show_answer(screen.project().list())
 
 
 @click.command()
@@ -24,7 +32,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="final: windows that can no longer change; latest: the newest result of each window; all: every pane.",
 )
-@limit_option(20)
+@click.option(
+    "--where", help="Only rows that fulfil a condition in Spark SQL, such as \"clicks > 3 AND user = 'ann'\"."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), help="How many to show; 0 for all. Default: 20, and all with --format."
+)
 @click.option("--sort", help="Column to sort by, largest first. Default: by window end or event time, newest first.")
 @click.option("--sql", is_flag=True, help="Print the view as a query, to run or to save as a view.")
 @click.option(
@@ -41,26 +54,46 @@ if TYPE_CHECKING:
     metavar="ZONE",
     help="Show times in this zone, such as Europe/Berlin, with the local date on which each window begins.",
 )
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["csv", "jsonl", "parquet", "arrow"]),
+    help="Write all rows in this format, to the standard output or to the file of --to.",
+)
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="File of --format; it is replaced.")
 @with_screen
 def results(
     screen: Screen,
     pipeline: str,
     view: View,
-    limit: int,
+    where: str | None,
+    limit: int | None,
     sort: str | None,
     sql: bool,
     dialect: str | None,
     schema: str | None,
     local: str | None,
+    format_: Format | None,
+    to: Path | None,
 ) -> None:
     """Show the windows of PIPELINE, or the results of its process function or join."""
+    if to is not None and format_ is None:
+        raise click.BadParameter("give --format as well", param_hint="--to")
+    if format_ is not None and (sql or screen.json or screen.output is not None):
+        raise click.BadParameter("leave out --sql, --json and --output", param_hint="--format")
     if not sql:
         if dialect is not None or schema is not None:
             option = "--schema" if dialect is None else "--dialect"
             raise click.BadParameter("it spells the query: give --sql as well", param_hint=option)
-        answer = screen.project().results(pipeline, view=view, limit=limit or None, sort=sort, local=local)
-        screen.show_answer(answer)
+        most = limit if limit is not None or format_ is not None else 20
+        answer = screen.project().results(pipeline, view=view, where=where, limit=most or None, sort=sort, local=local)
+        if format_ is None:
+            screen.show_answer(answer)
+        else:
+            answer.write(to or _bytes_of_terminal(format_), format_)
         return
+    if where is not None:
+        raise click.BadParameter("--sql prints the whole view: add the condition to the query", param_hint="--where")
     if local is not None:
         raise click.BadParameter("--sql prints times as they are stored, in UTC", param_hint="--local")
     query = screen.project().results_sql(pipeline, view=view, dialect=dialect or "spark", schema=schema)
@@ -68,6 +101,13 @@ def results(
     if not screen.json:
         # The console would break the line.
         click.echo(plain(query))
+
+
+def _bytes_of_terminal(format_: str) -> BinaryIO:
+    """Return the standard output for rows of a format that it can take."""
+    if sys.stdout.isatty() and format_ in ("parquet", "arrow"):
+        raise click.BadParameter(f"{format_} is not for a terminal: give --to FILE", param_hint="--format")
+    return sys.stdout.buffer
 
 
 @click.command()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
 
 import click
 from rich.cells import cell_len
@@ -20,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.pipelines.definition.config import Config, EngineName, load_config
-from tidegate.pipelines.observe.report.answer import Answer, Grid
+from tidegate.pipelines.observe.report.answer import Answer, Grid, json_text
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 from tidegate.pipelines.project.progress import OnProgress, Progress
 from tidegate.pipelines.project.project import Project
@@ -39,7 +38,8 @@ _DOCUMENT = "tidegate_document"
 class Screen:
     """The output of a command: tables on the terminal, or JSON with --json.
 
-    `documents` is printed when the command ends, so that an error after it can join its document.
+    `documents` is printed when the command ends, so that an error after it can join its document. `log` takes a line of
+    JSON for each epoch and message of a run (--log json); the terminal then has nothing else.
     """
 
     json: bool
@@ -47,6 +47,7 @@ class Screen:
     config_file: Path | None
     output: Path | None = None
     engine: EngineName | None = None
+    log: TextIO | None = None
     documents: list[Any] = field(default_factory=list)
 
     def config(self) -> Config:
@@ -61,6 +62,9 @@ class Screen:
     @contextmanager
     def running(self, pipeline: str) -> Iterator[Project]:
         """Enter the project while it runs a pipeline: steps are shown in one line, which they share."""
+        if self.log is not None:
+            yield self.project(self._log)
+            return
         with self.console.status(f"{pipeline}: looking for work") as status:
 
             def hear(progress: Progress) -> None:
@@ -75,6 +79,12 @@ class Screen:
         if not progress.is_step:
             self.tell(progress.text)
 
+    def _log(self, progress: Progress) -> None:
+        if not progress.is_step:
+            told = {"message": progress.text} if progress.epoch is None else progress.epoch
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            print(json_text({"at": now, "pipeline": progress.pipeline, **told}), file=self.log, flush=True)
+
     def show_answer(self, answer: Answer) -> None:
         """Show the answer of a call, as JSON or as its lines and tables."""
         shown = [] if self.json else [each if isinstance(each, str) else as_table(each) for each in answer.shown()]
@@ -84,11 +94,11 @@ class Screen:
         """Show data, as JSON or as these renderables, and write it to the file of --output."""
         if self.output is not None:
             part = self.output.with_suffix(".part")
-            part.write_text(_as_json(data))
+            part.write_text(json_text(data))
             part.replace(self.output)
         if self.json:
             self.documents.append(data)
-        else:
+        elif self.log is None:
             for renderable in renderables:
                 self.console.print(renderable)
 
@@ -102,13 +112,7 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
     """Return an error as one JSON document, with what the command had shown before it failed."""
     shown = getattr(error, _DOCUMENT, {})
     answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
-    return _as_json(answer)
-
-
-def _as_json(data: Any) -> str:
-    """Return data as JSON, with numbers that JSON lacks as the texts "NaN", "Infinity" and "-Infinity"."""
-    text = json.dumps(data, default=_plain)
-    return json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
+    return json_text(answer)
 
 
 engine_option = click.option(
@@ -117,6 +121,17 @@ engine_option = click.option(
     help="What runs the tasks: spark, or local for processes of this machine, without Java.",
 )
 """Option of the commands that run epochs, or ask the engine for the types of columns."""
+
+
+log_option = click.option(
+    "--log",
+    "log_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: print a line of JSON for each epoch as soon as it is published, with its time, rows and rate.",
+)
+"""Option of the commands that run epochs until their input is read."""
 
 
 def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Callable[[F], F]:
@@ -146,14 +161,16 @@ def with_screen(command: F) -> F:
         output: Path | None,
         debug: bool,
         engine: EngineName | None = None,
+        log_format: str = "text",
         **kwargs: Any,
     ) -> Any:
         # The log of Spark's process has what py4j logs; people see it on the terminal only with --debug.
         logging.getLogger("py4j").propagate = debug
-        screen = Screen(as_json, plain_console(), config_file, output, engine)
+        log = sys.stdout if log_format == "json" else None
+        screen = Screen(as_json, plain_console(), config_file, output, engine, log)
         try:
             # Modules of the project and libraries may print while they are imported.
-            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            with redirect_stdout(sys.stderr) if as_json or log else nullcontext():
                 return command(screen, *args, **kwargs)
         except click.exceptions.Exit:
             raise
@@ -163,7 +180,7 @@ def with_screen(command: F) -> F:
             raise
         finally:
             for data in screen.documents:
-                click.echo(_as_json(data))
+                click.echo(json_text(data))
 
     return wrapper  # type: ignore[return-value]
 
@@ -216,11 +233,3 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     for row in rows:
         result.add_row(*("" if value is None else plain_cell(str(value)) for value in row))
     return result
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    return str(value)

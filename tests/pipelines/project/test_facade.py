@@ -37,7 +37,7 @@ from tidegate.pipelines.project.progress import Progress, ProgressLine
 DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]
 
-NO_METHODS = {"demo", "flights", "init", "setup"}
+NO_METHODS = {"demo", "flights", "init", "schema", "setup"}
 """Commands that prepare a machine, make a project or show an example."""
 OF_THE_COMMAND_LINE = {
     "config_file",
@@ -50,6 +50,9 @@ OF_THE_COMMAND_LINE = {
     "sql",
     "order",
     "ask_stream",
+    "log_format",
+    "format_",
+    "to",
 }
 """Options of the command line alone, and those that choose between two methods."""
 NAMED_OTHERWISE = {

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -72,3 +77,11 @@ def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
     assert code == (3 if command == ("results",) else 0)
     assert f"has no snapshot yet in warehouse {project.folder}/warehouse: first run" in " ".join(told.split())
     assert "correct `warehouse` in tidegate.toml" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(("words", "found"), [("tidegate res", "results"), ("tidegate results --wh", "--where")])
+def test_the_shell_completes_commands_and_options(words: str, found: str) -> None:
+    asked = {"_TIDEGATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = [Path(sys.executable).parent / "tidegate"]
+    told = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True).stdout
+    assert f"plain,{found}" in told.splitlines()

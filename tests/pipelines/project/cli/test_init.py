@@ -7,13 +7,21 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tidegate.pipelines.project.cli import run
 
-FILES = ["tidegate.toml", "visits.py", "test_visits.py", "dags/tidegate_dags.py", "warehouse/clicks"]
+FILES = [
+    "tidegate.toml",
+    "visits.py",
+    "test_visits.py",
+    "dags/tidegate_dags.py",
+    "tidegate.schema.json",
+    "warehouse/clicks",
+]
 
 
 def shell(folder: Path, *lines: str) -> str:
@@ -72,3 +80,17 @@ def test_programs_get_the_folder_the_files_and_the_commands(tmp_path: Path, caps
     made = json.loads(capsys.readouterr().out)
     assert (made["folder"], made["files"]) == (str(tmp_path / "new"), FILES)
     assert [command.split()[0] for command in made["commands"]] == ["cd", "tidegate", "tidegate"]
+
+
+def test_the_settings_of_a_new_project_name_the_schema_that_a_command_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    assert run(["init", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert run(["schema"]) == 0
+    schema = (tmp_path / "tidegate.schema.json").read_text()
+    assert schema == capsys.readouterr().out
+    toml = (tmp_path / "tidegate.toml").read_text()
+    assert toml.startswith("#:schema tidegate.schema.json\n")
+    jsonschema.validate(json.loads(json.dumps(tomllib.loads(toml), default=str)), json.loads(schema))

@@ -1,0 +1,116 @@
+"""`tidegate results` finds windows by a condition, and gives all of them to other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
+from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.project.results import FORMATS, Results
+
+USERS = 30
+
+
+@pytest.fixture
+def full(project: Project, lake: Lake) -> Project:
+    """A project with one window for each of thirty users."""
+    lake.append(*((f"u{number:02}", at("10:00"), number) for number in range(USERS)))
+    lake.backfill(LOCAL, session_pipeline(), DAY0, DAY0 + timedelta(days=1))
+    return project
+
+
+@pytest.mark.parametrize(
+    ("where", "users"),
+    [
+        ("total >= 28", ["u28", "u29"]),
+        ("user = 'u03' OR total = 5", ["u03", "u05"]),
+        ("window_start < '2024-03-01 10:00:00'", []),
+        ("user LIKE 'u0%' AND total % 4 = 1", ["u01", "u05", "u09"]),
+        ("NOT (total > 0)", ["u00"]),
+    ],
+)
+def test_a_condition_leaves_the_windows_that_fulfil_it(full: Project, where: str, users: list[str]) -> None:
+    assert sorted(row["user"] for row in full.data("results", "sessions", "--where", where)) == users
+
+
+def test_what_is_shown_is_counted_of_what_fulfils_the_condition(full: Project) -> None:
+    assert "(20 of 30)" in full.tidegate("results", "sessions")[1]
+    assert "(2 of 25)" in full.tidegate("results", "sessions", "--where", "total > 4", "--limit", "2")[1]
+    assert "(30 of 30)" in full.tidegate("results", "sessions", "--limit", "0")[1]
+
+
+@pytest.mark.parametrize("where", ["totl > 1", "total", "total >", "rand() > 0.5", "1 / total > 0.1"])
+def test_a_condition_that_can_not_be_evaluated_is_a_usage_error(full: Project, where: str) -> None:
+    code, told = full.tidegate("results", "sessions", "--where", where)
+    assert (code, f"--where {where!r}: " in told, "the columns are" in told) == (2, True, True), told
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_has_all_rows(full: Project, format_: str, tmp_path: Path) -> None:
+    file = tmp_path / "windows"
+    assert full.tidegate("results", "sessions", "--format", format_, "--to", str(file)) == (0, "")
+    data = file.read_bytes()
+    users = {
+        "csv": lambda: [row["user"] for row in csv.DictReader(io.StringIO(data.decode()))],
+        "jsonl": lambda: [json.loads(line)["user"] for line in data.splitlines()],
+        "parquet": lambda: pq.read_table(file)["user"].to_pylist(),
+        "arrow": lambda: pa.ipc.open_file(data).read_all()["user"].to_pylist(),
+    }[format_]()
+    assert sorted(users) == [f"u{number:02}" for number in range(USERS)]
+    assert [path.name for path in tmp_path.glob("windows*")] == ["windows"]
+
+
+def test_the_standard_output_has_the_rows_and_nothing_else(full: Project) -> None:
+    command = [sys.executable, "-m", "tidegate", "results", "sessions", "--format", "csv"]
+    options = ["--where", "total < 2", "--sort", "total"]
+    done = subprocess.run([*command, *options], cwd=full.folder, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    first = next(csv.DictReader(lines))
+    assert (first["user"], first["window_start"], first["total"]) == ("u01", "2024-03-01 10:00:00.000000Z", "1")
+
+
+def test_local_times_are_written_with_their_offset(full: Project, tmp_path: Path) -> None:
+    file = tmp_path / "w.csv"
+    full.tidegate(
+        "results", "sessions", "--format", "csv", "--to", str(file), "--local", "Europe/Berlin", "--limit", "1"
+    )
+    (row,) = csv.DictReader(file.read_text().splitlines())
+    assert (row["window_start"], row["window_date"]) == ("2024-03-01 11:00:00.000000+0100", "2024-03-01")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--to", "f"), "give --format as well"),
+        (("--format", "csv", "--json"), "leave out --sql, --json and --output"),
+        (("--sql", "--where", "total > 1"), "add the condition to the query"),
+        (("--format", "csv", "--to", "nowhere/f"), "--to nowhere/f: No such file"),
+    ],
+)
+def test_options_that_contradict_are_usage_errors(full: Project, options: tuple[str, ...], told: str) -> None:
+    code, said = full.tidegate("results", "sessions", *options)
+    assert (code, told in said) == (2, True), said
+
+
+def test_a_table_in_a_table_is_no_csv_and_the_file_of_before_stays(tmp_path: Path) -> None:
+    rows = pa.table({"user": ["ann"], "top": [[1, 2]]})
+    answer = Results("p", "final", rows, 1, ("user",), has_panes=True)
+    file = tmp_path / "f"
+    file.write_text("before")
+    with pytest.raises(UsageError, match=r"--format csv: top has several values a row: give jsonl or parquet"):
+        answer.write(file, "csv")
+    assert (file.read_text(), [path.name for path in tmp_path.iterdir()]) == ("before", ["f"])
+    answer.write(file, "jsonl")
+    assert json.loads(file.read_text()) == {"user": "ann", "top": [1, 2]}
