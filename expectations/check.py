@@ -101,6 +101,7 @@ class Quality(Answer):
                 for check in run.failed
             ]
             yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
+            yield f"how a window came about: `tidegate trace {run.pipeline} KEY --window START`"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"

@@ -71,6 +71,8 @@ class LateSummary(Answer):
             [[_shown(column, group[column]) for column in columns] for group in self.groups],
             _MEASURES,
         )
+        if self.rows:
+            yield f"why a row of a key is late: `tidegate trace {self.pipeline} KEY`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.snapshots import SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed
+    from tidegate.pipelines.project.trace import Trace
     from tidegate.pipelines.project.why import Why
 
 
@@ -397,6 +398,32 @@ class Project:
             lengths_of(gap, "--gap"),
         )
         return advise(self._config, pipeline, asked, from_version, page, to)
+
+    def trace(
+        self,
+        pipeline: str,
+        key: KeyGiven = (),
+        *,
+        window: Moment | None = None,
+        page: bool = False,
+        to: Path | None = None,
+    ) -> Trace:
+        """Return what happened to a key: its rows, their watermarks, windows, panes and late rows.
+
+        Args:
+            pipeline: name of the pipeline.
+            key: values of the key columns, in order.
+            window: only the window that starts at this time.
+            page: True to write it as a page with a time line, beside the run reports.
+            to: file for the page.
+
+        Raises:
+            Refused: the history can't be told from the source and the tables.
+        """
+        from tidegate.pipelines.project.given import key_text, millis_of
+        from tidegate.pipelines.project.trace import trace
+
+        return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to)
 
     def explain(self, pipeline: str) -> Explained:
         """Check a pipeline, and return how it is run: the operator, why it was chosen, and the steps of an epoch.

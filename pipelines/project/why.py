@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 import pyarrow.compute as pc
@@ -130,7 +131,7 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         key=names,
         unit=_unit(compute),
     )
-    return replace(answer, remarks=tuple(_remarks(answer, manifest, value, bool(key))))
+    return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key)))
 
 
 def _unit(compute: Compute) -> str:
@@ -140,7 +141,9 @@ def _unit(compute: Compute) -> str:
     return "elements" if isinstance(compute, IntervalJoin) else "keys"
 
 
-def _remarks(answer: Why, manifest: Manifest, pipeline: Pipeline, has_key: bool) -> Iterator[tuple[str, object]]:
+def _remarks(
+    answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None
+) -> Iterator[tuple[str, object]]:
     lag = answer.watermark_lag_ms
     behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
     yield "watermark", show_millis(answer.watermark) + behind
@@ -160,8 +163,11 @@ def _remarks(answer: Why, manifest: Manifest, pipeline: Pipeline, has_key: bool)
                 f"rows of {input_.source.table} that `where` drops",
                 "don't move the watermark, unless watermark_from='all'",
             )
-    if has_key:
+    if key:
         yield "last fired", answer.last_fired or "never"
+    if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
+        named = " ".join(map(quote, key))
+        yield "what happened to the key", f"`tidegate trace {answer.pipeline} {named}` tells it"
     if answer.late_rows:
         yield "late rows that no window holds", f"{answer.late_rows}{_remedy(pipeline)}"
 

@@ -49,6 +49,7 @@ _COMMANDS = {
     "source": "tidegate.pipelines.project.cli.snapshots:source",
     "stop": "tidegate.pipelines.project.cli.drive:stop",
     "stream": "tidegate.pipelines.project.cli.drive:stream",
+    "trace": "tidegate.pipelines.project.cli.look:trace",
     "unlock": "tidegate.pipelines.project.cli.drive:unlock",
     "vacuum": "tidegate.pipelines.project.cli.keep:vacuum",
     "windows": "tidegate.pipelines.project.cli.keep:windows",

@@ -176,6 +176,21 @@ def advise(
 
 @click.command()
 @click.argument("pipeline")
+@click.argument("key", nargs=-1)
+@click.option("--window", help="Only the window that starts at this time, such as 2024-03-01T06:00:00Z.")
+@click.option("--page", is_flag=True, help="Write it as a page with a time line, beside the run reports.")
+@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
+@with_screen
+def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | None, page: bool, to: Path | None) -> None:
+    r"""Show what happened to KEY of PIPELINE: its rows, watermarks, windows, panes and late rows, in order.
+
+    KEY has the values of the key columns, in order; \\N is a null.
+    """
+    screen.show_answer(screen.project().trace(pipeline, key_of(key) or (), window=window, page=page, to=to))
+
+
+@click.command()
+@click.argument("pipeline")
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
     """Check PIPELINE, and show how it is run: the operator, why it was chosen, and the steps of an epoch.

@@ -1,0 +1,203 @@
+"""The life of the windows of one key, told row by row straight from the rules: docs/semantics.md.
+
+It shares no code with the operators. It knows windows of event time that fire once at their end, and then once for
+each commit with late rows. Panes that other triggers fire early are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis, saturating_add
+
+Bounds = tuple[Millis, Millis]
+"""Start and end of a window."""
+
+STEP, TIME, PART, PLACE = "tidegate:step", "tidegate:time", "tidegate:part", "tidegate:place"
+"""Of a row: number of its step, event time, number of its file, and place in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of time: a commit of the source that an epoch read, an interval of a backfill, or the clock alone.
+
+    Args:
+        epoch: number of the epoch.
+        kind: its kind.
+        version: version of the source whose rows it reads; None if it reads none.
+        clock: processing time, int64 epoch milliseconds.
+        before: watermark against which its rows are judged.
+        after: watermark after it.
+        lag: in event order, the distance at which the watermark follows the rows; else None.
+        parts: the rows that it reads.
+    """
+
+    epoch: int
+    kind: str
+    version: int | None
+    clock: Millis
+    before: Millis
+    after: Millis
+    lag: Millis | None = None
+    parts: tuple[FilePart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A thing that happened to a key. Times are int64 epoch milliseconds.
+
+    Args:
+        what: `in`, `late` or `no window` (a row), `opened`, `merged`, `fired`, `fired late`, `reopened`, or `cleaned`
+            (a window).
+        step: number of the step.
+        watermark: event time at that moment.
+        start: start of the window; None for a row without a window.
+        end: its end, exclusive.
+        rows: numbers of the row, of the rows behind a pane, or of the rows of a window.
+        merged: the windows that became this one.
+    """
+
+    what: str
+    step: int
+    watermark: Millis
+    start: Millis | None
+    end: Millis | None
+    rows: tuple[int, ...] = ()
+    merged: tuple[Bounds, ...] = ()
+
+
+@dataclass
+class Life:
+    """The windows of a key, as they are taken through the steps.
+
+    Args:
+        steps: the steps.
+        windows_of: returns the windows of a row.
+        merges: True if windows that touch merge.
+        lateness: allowed lateness, milliseconds.
+        reopened: by epoch, the times of the late rows that it took in after all.
+    """
+
+    steps: Sequence[Step]
+    windows_of: Callable[[Mapping[str, Any]], Sequence[Bounds]]
+    merges: bool
+    lateness: Millis
+    reopened: Mapping[int, Sequence[Millis]] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    panes: dict[Bounds, tuple[int, ...]] = field(default_factory=dict)
+    """The newest pane of each window: the numbers of its rows."""
+    _open: dict[Bounds, list[int]] = field(default_factory=dict)
+    _closed: dict[Bounds, list[int]] = field(default_factory=dict)
+    _late: list[int] = field(default_factory=list)
+    _watermark: Millis | None = None
+
+    def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
+        """Take rows through the steps; they are in the order of their steps, and then of their times."""
+        at = 0
+        for number, step in enumerate(self.steps):
+            self._advance(number, step.before)
+            touched: dict[Bounds, None] = {}
+            while at < len(rows) and rows[at][STEP] == number:
+                if step.lag is not None:
+                    self._advance(number, max(step.before, min(rows[at][TIME] - step.lag, step.after)))
+                self._take(number, at, rows[at], touched)
+                at += 1
+            for window in touched:
+                if window in self._open:
+                    self._fire("fired late", number, window)
+            self._reopen(number, step, rows)
+            self._advance(number, step.after)
+        return self
+
+    def _cleanup(self, window: Bounds) -> Millis:
+        return saturating_add(window[1] - 1, self.lateness)
+
+    def _take(self, step: int, number: int, row: Mapping[str, Any], touched: dict[Bounds, None]) -> None:
+        assert self._watermark is not None
+        watermark, windows, accepted = self._watermark, self.windows_of(row), False
+        for window in windows:
+            met = self._met(window, self._open)
+            target = _cover(window, met)
+            if self._cleanup(target) <= watermark:
+                continue
+            accepted = True
+            self._join(step, target, met, number)
+            if target[1] - 1 <= watermark:
+                touched[target] = None
+        first = windows[0] if windows else (None, None)
+        what = "in" if accepted else "no window"
+        if not accepted and (windows or row[TIME] + self.lateness <= watermark):
+            what = "late"
+            self._late.append(number)
+        self.events.append(Event(what, step, watermark, first[0], first[1], (number,)))
+
+    def _met(self, window: Bounds, others: Mapping[Bounds, list[int]]) -> list[Bounds]:
+        if not self.merges:
+            return [window] if window in others else []
+        return sorted(other for other in others if other[0] <= window[1] and window[0] <= other[1])
+
+    def _join(self, step: int, target: Bounds, met: list[Bounds], number: int) -> None:
+        assert self._watermark is not None
+        rows = [row for window in met for row in self._open.pop(window)]
+        if not met:
+            self.events.append(Event("opened", step, self._watermark, *target))
+        elif met != [target]:
+            # The panes of the windows that became a larger one are taken back when that one fires.
+            self.events.append(Event("merged", step, self._watermark, *target, tuple(rows), tuple(met)))
+            for window in met:
+                self.panes.pop(window, None)
+        self._open[target] = [*rows, number]
+
+    def _fire(self, what: str, step: int, window: Bounds) -> None:
+        assert self._watermark is not None
+        rows = tuple(self._open[window])
+        self.panes[window] = rows
+        self.events.append(Event(what, step, self._watermark, *window, rows))
+
+    def _advance(self, step: int, watermark: Millis) -> None:
+        before = self._watermark
+        if before is not None and watermark <= before:
+            return
+        self._watermark = watermark
+        for window in sorted(self._open, key=lambda window: (window[1], window[0])):
+            if (before is None or window[1] - 1 > before) and window[1] - 1 <= watermark:
+                self._fire("fired", step, window)
+            if self._cleanup(window) <= watermark < MAX_TIMESTAMP or watermark == MAX_TIMESTAMP:
+                self.events.append(Event("cleaned", step, watermark, *window))
+                self._closed[window] = self._open.pop(window)
+
+    def _reopen(self, step: int, told: Step, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take in the late rows that an epoch reopened; their windows are computed again as a whole."""
+        wanted = list(self.reopened.get(told.epoch, ())) if told.kind == "reopen" else []
+        changed: dict[Bounds, None] = {}
+        for number in list(self._late):
+            if rows[number][TIME] not in wanted:
+                continue
+            wanted.remove(rows[number][TIME])
+            self._late.remove(number)
+            for window in self.windows_of(rows[number]):
+                both = {**self._closed, **self._open}
+                met = self._met(window, both)
+                target = _cover(window, met)
+                is_open = any(each in self._open for each in met)
+                joined = [row for each in met for row in both[each]]
+                for each in met:
+                    self._open.pop(each, None)
+                    self._closed.pop(each, None)
+                    self.panes.pop(each, None)
+                    changed.pop(each, None)
+                (self._open if is_open else self._closed)[target] = sorted([*joined, number])
+                changed[target] = None
+        for window in changed:
+            assert self._watermark is not None
+            held = tuple({**self._closed, **self._open}[window])
+            if window[1] - 1 <= self._watermark:
+                self.panes[window] = held
+            self.events.append(Event("reopened", step, self._watermark, *window, held))
+
+
+def _cover(window: Bounds, met: Sequence[Bounds]) -> Bounds:
+    return min([window[0], *(start for start, _ in met)]), max([window[1], *(end for _, end in met)])

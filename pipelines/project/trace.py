@@ -1,0 +1,405 @@
+"""The trace of a key: its rows, windows, panes and late rows through the whole history. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.extras import require
+from tidegate.pipelines.definition import late, results
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, state_rows
+from tidegate.pipelines.ledger.tables.keys import is_forgotten, key_columns, key_of_texts, rows_of_key
+from tidegate.pipelines.observe.inspect.history import History, Rows, history
+from tidegate.pipelines.observe.inspect.lives import PART, PLACE, STEP, TIME, Event, Life
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
+from tidegate.pipelines.storage.artifacts import page_name
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
+
+_ARRIVING = ("in", "late", "no window")
+_EMITTING = ("fired", "fired late", "reopened")
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A row of the source as it arrived. Times are int64 epoch milliseconds.
+
+    Args:
+        row: its number in the trace.
+        version: version of the source that it is read from.
+        file: its file.
+        place: its place in the file.
+        epoch: the epoch that read it.
+        time: its event time.
+        watermark: the watermark against which it was judged.
+        late: True if no window took it.
+        reopened: the epoch that added it to its window after all; None if none did.
+        value: the columns that the pipeline reads.
+    """
+
+    row: int
+    version: int | None
+    file: str
+    place: int
+    epoch: int
+    time: Millis
+    watermark: Millis
+    late: bool
+    reopened: int | None
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event in the life of a key's windows. Times are int64 epoch milliseconds.
+
+    Args:
+        what: `in`, `late`, `no window`, `opened`, `merged`, `fired`, `fired late`, `reopened` or `cleaned`.
+        epoch: the epoch.
+        kind: its kind.
+        version: the version of the source that the epoch read then; None if only time moved.
+        clock: processing time.
+        watermark: event time at that moment.
+        start: start of the window.
+        end: its end, exclusive.
+        rows: numbers of the rows: the one that arrived, or those in the window.
+        merged: bounds of the windows that became this one.
+        timers: times of the timers that are set: the end of the window, and its cleanup.
+        why: the reason in words.
+    """
+
+    what: str
+    epoch: int
+    kind: str
+    version: int | None
+    clock: Millis
+    watermark: Millis
+    start: Millis | None
+    end: Millis | None
+    rows: tuple[int, ...]
+    merged: tuple[tuple[Millis, Millis], ...]
+    timers: tuple[Millis, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPane:
+    """A published pane.
+
+    Args:
+        pane: the row of table `results`.
+        rows: numbers of the rows behind its value; None if the plain rules do not tell this pane, such as an early one.
+    """
+
+    pane: dict[str, Any]
+    rows: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Answer):
+    """The history of a key.
+
+    Args:
+        pipeline: name of the pipeline.
+        key: the key, by column.
+        epoch: the newest epoch.
+        elements: its rows, as they arrived.
+        events: what happened to its windows, in order.
+        panes: its published panes, with their rows.
+        remark: a sentence if there is nothing to tell; else None.
+        file: path or URI of the page; None if none was written.
+    """
+
+    pipeline: str
+    key: dict[str, Any]
+    epoch: int
+    elements: tuple[Traced, ...]
+    events: tuple[Happened, ...]
+    panes: tuple[TracedPane, ...]
+    remark: str | None = None
+    file: str | None = None
+
+    def shown(self) -> Iterator[Shown]:
+        named = ", ".join(f"{name} {cell(value)}" for name, value in self.key.items())
+        if self.remark is not None:
+            yield self.remark
+            return
+        yield Grid(
+            f"{self.pipeline}, {named}: what happened up to epoch {self.epoch}",
+            ("epoch", "version", "watermark", "what", "window (UTC)", "rows", "why"),
+            [
+                (
+                    event.epoch,
+                    event.version,
+                    show_millis(event.watermark),
+                    event.what,
+                    _span(event.start, event.end),
+                    " ".join(map(str, event.rows)),
+                    event.why,
+                )
+                for event in self.events
+            ],
+        )
+        yield Grid(
+            "rows",
+            ("row", "event time", "version", "file", "place", "value"),
+            [(e.row, show_millis(e.time), e.version, e.file, e.place, cell(e.value)) for e in self.elements],
+        )
+        yield Grid(
+            "panes",
+            ("epoch", "pane", "timing", "op", "rows", "result"),
+            [
+                (
+                    *(traced.pane[name] for name in ("epoch", "pane", "timing", "op")),
+                    "-" if traced.rows is None else " ".join(map(str, traced.rows)),
+                    cell({name: value for name, value in traced.pane.items() if name not in _hidden(self.key)}),
+                )
+                for traced in self.panes
+            ],
+        )
+        if self.file is not None:
+            yield f"page: {self.file}"
+
+
+def _hidden(key: dict[str, Any]) -> set[str]:
+    return {*results.RESERVED, *key}
+
+
+def _span(start: Millis | None, end: Millis | None) -> str:
+    return "" if start is None else f"{show_millis(start)} to {show_millis(end)}"
+
+
+def trace(
+    config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None, page: bool, to: Path | None
+) -> Trace:
+    """Return the trace of a key.
+
+    Args:
+        config: the project.
+        pipeline: name of the pipeline.
+        key: texts of the key's values.
+        window: only the window that starts at this time, and those that became it.
+        page: True to write it as a page beside the run reports.
+        to: file for the page.
+    """
+    traced = _trace(config, pipeline, key, window)
+    if traced.remark is not None or not (page or to is not None):
+        return traced
+    require("the page of a trace", "jinja2", "matplotlib")
+    from tidegate.pipelines.observe.report.page import write_answer
+    from tidegate.pipelines.observe.report.trace import time_line
+
+    digest = blake2b(repr((key, window)).encode(), digest_size=8).hexdigest()
+    plots = {
+        "Blue: on time; red: late; red line: watermark; grey: windows; triangles: panes": time_line(
+            traced.elements, traced.events
+        )
+    }
+    name = page_name(pipeline, f"trace-{digest}.html")
+    file = write_answer(config, name, traced, f"{pipeline}: trace of {' / '.join(key)}", plots, to)
+    return replace(traced, file=file)
+
+
+def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None) -> Trace:
+    told = history(config, pipeline)
+    names, schema = told.manifest.schemas.key, told.source.bound.key
+    if len(key) != len(names):
+        raise UsageError(f"KEY: the key has {len(names)} column(s), {', '.join(names)}")
+    value = key_of_texts(schema, key)
+    named = {name: part.as_py() for name, part in zip(schema.names, value, strict=True)}
+    panes, late_rows = _published(told, key), _late(told, key)
+    forgotten = _forgotten(told, key, panes, late_rows)
+    if forgotten is None:
+        remark = f"{pipeline}: the key was forgotten, and has no trace"
+        return Trace(pipeline, named, told.manifest.epoch, (), (), (), remark)
+    columns = {
+        name: pa.array([part.as_py()], kind) for name, part, kind in zip(names, value, schema.types, strict=True)
+    }
+    rows = told.rows(pa.table(columns), after=forgotten)
+    reopened = reopenings(late_rows)
+    life = told.lives(rows, reopened)
+    whole = Trace(
+        pipeline,
+        named,
+        told.manifest.epoch,
+        _elements(told, rows, life, reopened),
+        tuple(_happened(told, event) for event in life.events),
+        _with_rows(panes, life.events),
+        None if rows.rows else f"{pipeline}: the source has no row of this key that the pipeline has read",
+    )
+    return whole if window is None else _of_window(whole, window)
+
+
+def _published(told: History, key: tuple[str, ...]) -> pa.Table:
+    rows = read_table(told.tables.warehouse, told.tables.open(results.NAME), where=results.current(told.manifest.epoch))
+    rows = rows_of_key(rows, told.source.bound.key.names, key)
+    return rows.sort_by([("epoch", "ascending"), ("pane", "ascending"), ("op", "descending")])
+
+
+def _late(told: History, key: tuple[str, ...]) -> pa.Table:
+    handle = told.tables.open(late.NAME)
+    names = key_columns(late.NAME, arrow_schema(handle), told.source.bound.key.names)
+    rows = read_table(told.tables.warehouse, handle, where=results.current(told.manifest.epoch))
+    return rows_of_key(rows, names, key) if names or not told.source.bound.key.names else rows.slice(0, 0)
+
+
+def reopenings(late_rows: pa.Table) -> dict[int, list[Millis]]:
+    """Return by epoch the event times of the late rows that it reopened."""
+    found: dict[int, list[Millis]] = {}
+    if late.REOPENED in late_rows.column_names:
+        for epoch, time in zip(late_rows[late.REOPENED].to_pylist(), late.event_times(late_rows).tolist(), strict=True):
+            if epoch is not None:
+                found.setdefault(epoch, []).append(time)
+    return found
+
+
+def _forgotten(told: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
+    """Return the epoch after which a key's rows may be shown: 0, or that of its `forget`; None if nothing may be."""
+    schema, newest = told.source.bound.key, 0
+    value = key_of_texts(schema, key)
+    forgets = {step.epoch for step in told.steps if step.kind == "forget"}
+    if not forgets:
+        return 0
+    for entry in list_snapshots(told.tables):
+        if entry.epoch in forgets and (snapshot := read_snapshot(told.tables, entry.version)) is not None:
+            marks = {mark for work in snapshot.manifest.publish.values() for mark in work.forgotten}
+            if any(is_forgotten(value, mark) for mark in marks):
+                newest = max(newest, entry.epoch)
+    head = read_snapshot(told.tables)
+    held = (
+        0
+        if head is None
+        else len(rows_of_key(state_rows(told.tables.warehouse, head), told.source.bound.key.names, key))
+    )
+    # A mark goes with its snapshot, but what a key has left in the tables shows that it was not forgotten.
+    return newest if len(panes) or len(late_rows) or held else None
+
+
+def _elements(told: History, rows: Rows, life: Life, reopened: dict[int, list[Millis]]) -> tuple[Traced, ...]:
+    judged = {event.rows[0]: event for event in life.events if event.what in _ARRIVING}
+    hidden = {STEP, TIME, PART, PLACE}
+    elements = []
+    for number, row in enumerate(rows.rows):
+        step, event = told.steps[row[STEP]], judged[number]
+        back = [epoch for epoch, times in reopened.items() if event.what == "late" and row[TIME] in times]
+        elements.append(
+            Traced(
+                number,
+                step.version,
+                rows.parts[row[PART]].path,
+                row[PLACE],
+                step.epoch,
+                row[TIME],
+                event.watermark,
+                event.what == "late",
+                back[0] if back else None,
+                {name: value for name, value in row.items() if name not in hidden},
+            )
+        )
+    return tuple(elements)
+
+
+def _happened(told: History, event: Event) -> Happened:
+    step, lateness = told.steps[event.step], told.windows.lateness
+    timers: tuple[Millis, ...] = ()
+    if event.end is not None and event.what in ("opened", "merged"):
+        ends = event.end - 1, saturating_add(event.end - 1, lateness)
+        timers = tuple(sorted({time for time in ends if time > event.watermark}))
+    return Happened(
+        event.what,
+        step.epoch,
+        step.kind,
+        step.version,
+        step.clock,
+        event.watermark,
+        event.start,
+        event.end,
+        event.rows,
+        event.merged,
+        timers,
+        _reason(event, lateness, timers),
+    )
+
+
+def _reason(event: Event, lateness: Millis, timers: tuple[Millis, ...]) -> str:
+    watermark = show_millis(event.watermark)
+    if event.what == "late" and event.end is not None:
+        return f"the watermark {watermark} had passed {show_millis(saturating_add(event.end - 1, lateness))}"
+    if event.what == "late":
+        return "no window takes it, and the watermark had passed its time"
+    if event.what == "no window":
+        return "its time lies between two windows"
+    if event.what == "in":
+        return "on time" if event.end is None or event.end - 1 > event.watermark else "its window was still open"
+    if event.what == "merged":
+        return f"{len(event.merged)} window(s) touch it" + _set(timers)
+    if event.what == "fired":
+        return f"the watermark reached {watermark}"
+    if event.what == "fired late":
+        return "rows came within the allowed lateness"
+    if event.what == "reopened":
+        return "late rows were added"
+    return "a row opened it" + _set(timers) if event.what == "opened" else "its state is no longer needed"
+
+
+def _set(timers: tuple[Millis, ...]) -> str:
+    return f"; timers at {', '.join(map(show_millis, timers))}" if timers else ""
+
+
+def _with_rows(panes: pa.Table, events: list[Event]) -> tuple[TracedPane, ...]:
+    """Return panes with the rows behind them: those of one window are emitted in the order of the events."""
+    emitted: dict[tuple[Millis | None, Millis | None], list[tuple[int, ...]]] = {}
+    for event in events:
+        if event.what in _EMITTING and event.rows:
+            emitted.setdefault((event.start, event.end), []).append(event.rows)
+    starts, ends = (epoch_millis(panes[name]).to_pylist() for name in ("window_start", "window_end"))
+    traced = []
+    for row, start, end in zip(panes.to_pylist(), starts, ends, strict=True):
+        told = emitted.get((start, end), [])
+        is_told = row["op"] == "+" and row["timing"] != "early" and bool(told)
+        traced.append(TracedPane(row, told.pop(0) if is_told else None))
+    return tuple(traced)
+
+
+def _of_window(whole: Trace, start: Millis) -> Trace:
+    """Return the part of a trace that is about the windows that start at a time, and those that became them."""
+    wanted = {(event.start, event.end) for event in whole.events if event.start == start and event.what != "late"}
+    if not wanted:
+        remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)}"
+        return Trace(whole.pipeline, whole.key, whole.epoch, (), (), (), remark)
+    for event in reversed(whole.events):
+        if (event.start, event.end) in wanted:
+            wanted |= set(event.merged)
+    rows = {row for event in whole.events if (event.start, event.end) in wanted for row in event.rows}
+    first, last = min(bounds[0] or 0 for bounds in wanted), max(bounds[1] or MIN_TIMESTAMP for bounds in wanted)
+    rows |= {element.row for element in whole.elements if element.late and first <= element.time < last}
+    panes = [
+        traced
+        for traced in whole.panes
+        if (traced.rows is not None and set(traced.rows) <= rows)
+        or (_millis_of(traced.pane, "window_start"), _millis_of(traced.pane, "window_end")) in wanted
+    ]
+    return Trace(
+        whole.pipeline,
+        whole.key,
+        whole.epoch,
+        tuple(element for element in whole.elements if element.row in rows),
+        tuple(
+            event
+            for event in whole.events
+            if (event.start, event.end) in wanted or (event.what in _ARRIVING and event.rows[0] in rows)
+        ),
+        tuple(panes),
+    )
+
+
+def _millis_of(pane: dict[str, Any], name: str) -> Millis | None:
+    return None if pane[name] is None else to_millis(pane[name])

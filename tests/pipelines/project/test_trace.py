@@ -1,0 +1,173 @@
+"""The trace of a key: its rows give each published value again, and lateness is told as it was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated
+from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
+from tidegate import Project
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.project.trace import Trace
+from tidegate.windowing import Count, ProcessingTimeSessionWindows, WatermarkStrategy, Windows
+
+
+def project_of(lake: Lake, pipeline: Pipeline) -> Project:
+    return Project(warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local")
+
+
+def value_of(trace: Trace, rows: Sequence[int]) -> tuple[int, int]:
+    values = [trace.elements[row].value["value"] for row in rows]
+    return len(values), sum(values)
+
+
+def assert_told(lake: Lake, pipeline: Pipeline, users: Sequence[str] = ("ann", "bob", "cem")) -> int:
+    """Compare every pane and late row of some keys with the traces; return the number of panes that were compared."""
+    compared, project = 0, project_of(lake, pipeline)
+    late = lake.rows(pipeline, "late").to_pylist()
+    published = lake.rows(pipeline, "results").to_pylist()
+    for user in users:
+        trace = project.trace(pipeline.name, (user,))
+        assert len(trace.panes) == sum(pane["user"] == user and not pane["stale"] for pane in published)
+        for traced in trace.panes:
+            if traced.pane["op"] == "+" and traced.pane["timing"] != "early":
+                assert traced.rows is not None, traced.pane
+                assert value_of(trace, traced.rows) == (traced.pane["events"], traced.pane["total"])
+                compared += 1
+        told = sorted((row.time, row.value["value"], row.reopened) for row in trace.elements if row.late)
+        of_user = [row for row in late if row["user"] == user and not row["stale"]]
+        assert told == sorted((round(row["at"].timestamp() * 1000), row["value"], row["reopened"]) for row in of_user)
+    return compared
+
+
+@pytest.mark.parametrize("windows", sorted({*EVENT_TIME} - {"early"}))
+@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@given(COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())
+def test_the_rows_of_a_trace_give_the_published_values(
+    windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
+) -> None:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
+    pipeline = Pipeline(
+        name="p",
+        source=DeltaSource("events", timestamp="at"),
+        key=("user",),
+        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
+        watermark_by="user" if by_user else None,
+        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
+    )
+    with TemporaryDirectory() as folder:
+        lake = Lake(Path(folder))
+        dated(lake, commits)
+        lake.stream(LOCAL, pipeline, commits=2)
+        assert_told(lake, pipeline)
+
+
+@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
+def test_a_backfill_then_a_stream_then_reopened_rows(make: Any, lake: Lake) -> None:
+    pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4), ("ann", at("11:50"), 8))
+    lake.append(("ann", at("12:05"), 16))
+    lake.backfill(LOCAL, pipeline, DAY0, DAY0 + timedelta(hours=12), "6h")
+    lake.append(("ann", at("00:15"), 32), ("ann", at("13:00"), 64))
+    lake.append(("ann", at("20:00"), 128), ("bob", at("05:10"), 256))
+    lake.stream(LOCAL, pipeline)
+    assert assert_told(lake, pipeline, ("ann", "bob")) >= 4
+    lake.reopen(LOCAL, pipeline)
+    lake.append(("ann", at("23:00"), 512))
+    lake.stream(LOCAL, pipeline)
+    assert assert_told(lake, pipeline, ("ann", "bob")) >= 6
+
+
+def test_after_a_restore_the_trace_is_that_of_the_line_that_holds(lake: Lake) -> None:
+    pipeline = session_pipeline()
+    lake.append(("ann", at("00:10"), 1))
+    lake.stream(LOCAL, pipeline)
+    lake.append(("ann", at("03:00"), 2))
+    lake.stream(LOCAL, pipeline)
+    project = project_of(lake, pipeline)
+    project.restore("sessions", 1)
+    assert [row.value["value"] for row in project.trace("sessions", ("ann",)).elements] == [1]
+    lake.append(("ann", at("00:20"), 4), ("ann", at("09:00"), 8))
+    lake.stream(LOCAL, pipeline)
+    assert assert_told(lake, pipeline, ["ann"]) == 2
+    # The oldest retained snapshot is the newest one now, and the trace goes back to the first row all the same.
+    project.vacuum("sessions", snapshots=1, days=0)
+    assert len(project.trace("sessions", ("ann",)).elements) == 4
+    assert assert_told(lake, pipeline, ["ann"]) == 2
+
+
+def test_a_forgotten_key_has_no_trace(lake: Lake) -> None:
+    pipeline = session_pipeline()
+    lake.append(("ann", at("00:10"), 1), ("bob", at("00:10"), 2))
+    lake.append(("ann", at("05:00"), 4))
+    lake.stream(LOCAL, pipeline)
+    project = project_of(lake, pipeline)
+    project.forget("sessions", ("ann",))
+    trace = project.trace("sessions", ("ann",))
+    assert (trace.elements, trace.events, trace.panes) == ((), (), ())
+    assert "was forgotten" in str(trace.remark)
+    assert len(project.trace("sessions", ("bob",)).elements) == 1
+    # What comes after it is a key like any other.
+    lake.append(("ann", at("08:00"), 8))
+    lake.stream(LOCAL, pipeline)
+    assert [row.value["value"] for row in project.trace("sessions", ("ann",)).elements] == [8]
+
+
+def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None:
+    pipeline = session_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)))
+    lake.append(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("ann", at("20:00"), 64))
+    lake.append(("ann", at("10:25"), 4))
+    project = project_of(lake, pipeline)
+    lake.stream(LOCAL, pipeline, commits=1)
+    page = lake.folder / "page.html"
+    trace = project.trace("sessions", ("ann",), window=at("10:00"), to=page)
+    told = [(event.what, event.rows) for event in trace.events]
+    assert ("opened", ()) in told
+    assert {row.value["value"] for row in trace.elements} >= {1}
+    assert 64 not in {row.value["value"] for row in trace.elements}
+    text = page.read_text()
+    assert text.count("<svg") == 1
+    assert "sessions: trace of ann" in text
+    nothing = project.trace("sessions", ("ann",), window=at("11:11"))
+    assert "never had a window" in str(nothing.remark)
+
+
+def test_what_can_not_be_told_is_refused(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
+    pipeline = replace(hourly_pipeline(), compute=by_clock)
+    lake.stream(LOCAL, pipeline)
+    with pytest.raises(Refused, match="no windows of event time"):
+        project_of(lake, pipeline).trace("hours", ("ann",))
+    pipeline = session_pipeline()
+    lake.append(("ann", at("14:00"), 1))
+    lake.stream(LOCAL, pipeline)
+    other = replace(pipeline, watermark=WatermarkStrategy.for_monotonous_timestamps())
+    with pytest.raises(Refused, match="another watermark strategy ran then"):
+        project_of(lake, other).trace("sessions", ("ann",))
+
+
+def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    lake.append(("ann o", at("10:00"), 1), ("ann o", at("13:00"), 2))
+    lake.append(("ann o", at("10:30"), 4))
+    lake.stream(LOCAL, pipeline, commits=1)
+    project = project_of(lake, pipeline)
+    remarks = dict(project.why("hours", key=("ann o",)).remarks)
+    command = str(remarks["what happened to the key"]).split("`")[1]
+    assert command == "tidegate trace hours 'ann o'"
+    assert "what happened to the key" not in dict(project.why("hours").remarks)
+    assert any("tidegate trace hours KEY" in str(line) for line in project.late_summary("hours").shown())
+    (late,) = [event for event in project.trace("hours", ("ann o",)).events if event.what == "late"]
+    assert "had passed 2024-03-01 10:59:59.999" in late.why
