@@ -22,6 +22,7 @@ from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
+from tidegate.windowing.window_join import WindowJoin
 
 NEVER = -(1 << 62)
 """Distance of a row that came before the first watermark, so that it is late under no setting."""
@@ -193,6 +194,11 @@ class Lateness:
 def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
     """Return the assigner of windows that arrays can assign; None for functions and joins."""
     windows = bound.compute
+    if isinstance(windows, WindowJoin):
+        raise Refused(
+            f"pipeline {bound.pipeline.name!r}: the windows of a join over two inputs can't be counted without a run. "
+            "Ask for a pipeline with windows over one of the inputs"
+        )
     if not isinstance(windows, Windows):
         return None
     assigner, name = windows.assigner, bound.pipeline.name
