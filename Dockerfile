@@ -1,5 +1,25 @@
 # One image for every process of a cluster: Airflow's, Spark's and the driver's. They must agree on versions,
 # since executors run the same code as the driver.
+FROM python:3.11.14-slim-bookworm AS build
+
+WORKDIR /build
+COPY requirements.lock pyproject.toml ./
+COPY deployment/locked deployment/
+# What runs, without the tools of tests and documents; what builds stays in this stage.
+RUN deployment/locked uv hatchling > build.lock && deployment/locked all > image.lock \
+    && pip install --no-cache-dir --require-hashes -r build.lock \
+    && python -m venv --without-pip /opt/venv \
+    && uv pip sync --python /opt/venv/bin/python --require-hashes --compile-bytecode --no-cache image.lock
+
+COPY README.md LICENSE tidegate.toml ./
+COPY tidegate tidegate
+COPY windowing windowing
+COPY pipelines pipelines
+COPY expectations expectations
+RUN python -m hatchling build -t wheel -d /build/dist \
+    && uv pip install --python /opt/venv/bin/python --no-deps --no-cache /build/dist/*.whl
+
+
 FROM python:3.11.14-slim-bookworm
 
 RUN apt-get update \
@@ -15,19 +35,9 @@ ENV PATH=/opt/venv/bin:$PATH \
     TIDEGATE_CONFIG=/opt/tidegate/tidegate.toml \
     AIRFLOW_HOME=/opt/airflow
 
+COPY --from=build /opt/venv /opt/venv
+
 WORKDIR /opt/tidegate
-COPY requirements.lock ./
-RUN python -m venv /opt/venv \
-    && pip install --no-cache-dir "$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements.lock)" \
-    && uv pip sync --python /opt/venv/bin/python --require-hashes --compile-bytecode --no-cache requirements.lock
-
-COPY pyproject.toml README.md LICENSE tidegate.toml ./
-COPY tidegate tidegate
-COPY windowing windowing
-COPY pipelines pipelines
-COPY expectations expectations
-RUN uv pip install --python /opt/venv/bin/python --no-deps --no-build-isolation --no-cache .
-
 COPY dags dags
 COPY deployment/spark deployment/spark.conf deployment/
 # The image's own project takes the place of the example's: cluster paths and the master's address.

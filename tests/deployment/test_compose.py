@@ -6,11 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.engine.spark.session import protection
@@ -24,19 +28,21 @@ SECRETS = {
     "AIRFLOW_API_SECRET_KEY": "api-five",
     "STORE_ACCESS_KEY": "access-six",
     "STORE_SECRET_KEY": "secret-seven",
+    "STORE_ROOT_ACCESS_KEY": "root-eight",
+    "STORE_ROOT_SECRET_KEY": "root-nine",
 }
 
 
 @pytest.fixture(scope="module")
 def compose() -> list[str]:
     """The client, whichever there is; without one the test is skipped, but fails in CI, which installs it."""
-    if found := shutil.which("docker-compose"):
-        return [found]
     docker = shutil.which("docker")
     if docker and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         return [docker, "compose"]
+    if found := shutil.which("docker-compose"):
+        return [found]
     missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-    raise missing.Exception("no compose client here: apt-get install docker-compose")
+    raise missing.Exception("no compose client here: apt-get install docker-compose-v2")
 
 
 def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -63,12 +69,19 @@ def services(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> di
 
 def test_the_cluster_has_all_its_processes(services: dict[str, Any]) -> None:
     airflow = {f"airflow-{name}" for name in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
-    assert set(services) == airflow | {"postgres", "store", "spark-master", "spark-worker-1", "spark-worker-2"}
+    assert set(services) == airflow | {
+        "postgres",
+        "store",
+        "store-init",
+        "spark-master",
+        "spark-worker-1",
+        "spark-worker-2",
+    }
 
 
 def test_every_process_that_stays_is_watched_and_started_again(services: dict[str, Any]) -> None:
     for name, service in services.items():
-        if name != "airflow-init":
+        if name not in ("airflow-init", "store-init"):
             assert service["healthcheck"]["test"], name
             assert service["restart"] == "unless-stopped", name
 
@@ -86,10 +99,58 @@ def test_no_two_containers_share_a_disk_and_only_the_store_has_the_tables(servic
     assert "7070" in (ROOT / "deployment" / "store" / "Dockerfile").read_text()
 
 
-def test_only_airflow_has_the_keys_of_the_store(services: dict[str, Any]) -> None:
+def test_only_airflow_has_the_keys_of_the_stores_user_and_only_the_store_those_of_its_administrator(
+    services: dict[str, Any],
+) -> None:
     """Executors get them from the driver, with their work."""
-    keys = {name for name, service in services.items() if "secret-seven" in service.get("environment", {}).values()}
-    assert keys == {name for name in services if name.startswith("airflow")} | {"store"}
+
+    def holders(secret: str) -> set[str]:
+        return {name for name, service in services.items() if secret in service.get("environment", {}).values()}
+
+    assert holders("secret-seven") == {name for name in services if name.startswith("airflow")} | {"store-init"}
+    assert holders("root-nine") == holders("root-eight") == {"store", "store-init"}
+
+
+def test_the_user_of_the_store_owns_the_bucket_and_administers_nothing(tmp_path: Path) -> None:
+    """With a program in the store's place: the user is made, or gets its new secret, before it gets the bucket."""
+    program = tmp_path / "versitygw"
+    keys = "--access user-a --secret user-s --role user"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "USER_ACCESS_KEY_ID": "user-a"}
+    for exists in (False, True):
+        program.write_text(f'#!/bin/sh\necho "$@"\n[ "$2" != create-user ] || exit {int(exists)}\n')
+        program.chmod(0o755)
+        script = ROOT / "deployment" / "store" / "make-user"
+        done = subprocess.run(
+            [script],
+            env={**environment, "USER_SECRET_ACCESS_KEY": "user-s"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines() == [
+            f"admin create-user {keys}",
+            *([f"admin update-user {keys}"] if exists else []),
+            "admin change-bucket-owner --bucket lake --owner user-a",
+        ]
+    assert '"--iam-dir", "/users"' in (ROOT / "deployment" / "store" / "Dockerfile").read_text()
+
+
+def test_no_container_writes_into_its_image_or_can_gain_rights(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+
+
+def test_what_may_become_large_is_in_a_volume_and_not_in_memory(services: dict[str, Any]) -> None:
+    """A tmpfs counts as the container's memory."""
+    drivers = {"airflow-scheduler", "spark-worker-1", "spark-worker-2"}
+    mounted = {name: [str(volume).split(":")[1] for volume in services[name]["volumes"]] for name in drivers}
+    assert all("/scratch" in targets for targets in mounted.values())
+    for name in drivers:
+        assert services[name]["environment"]["SPARK_LOCAL_DIRS"] == "/scratch"
+    logs = ("airflow-scheduler", "airflow-dag-processor", "airflow-triggerer")
+    assert all(any("/opt/airflow/logs" in str(volume) for volume in services[name]["volumes"]) for name in logs)
 
 
 def test_logs_of_tasks_are_served_by_a_host_that_the_page_can_name(services: dict[str, Any]) -> None:
@@ -112,7 +173,7 @@ def test_the_script_of_backups_is_in_the_container_of_the_database(services: dic
 
 def test_every_image_has_its_version(services: dict[str, Any]) -> None:
     """The images that are built here begin with others, which are named in their own files."""
-    pulled = {service["image"] for service in services.values() if not service["image"].endswith(":local")}
+    pulled = {service["image"] for service in services.values() if "build" not in service}
     for file in ("Dockerfile", "deployment/store/Dockerfile"):
         pulled.update(re.findall(r"^FROM (\S+)", (ROOT / file).read_text(), re.MULTILINE))
     assert len(pulled) == 3
@@ -165,7 +226,7 @@ def test_processes_that_run_pipelines_have_none_of_airflows_secrets_and_do_not_r
     spark = [service for name, service in services.items() if name.startswith("spark-")]
     assert len(spark) == 3
     for service in spark:
-        assert list(service["environment"]) == ["_SPARK_AUTH_SECRET"]
+        assert set(service["environment"]) == {"_SPARK_AUTH_SECRET", "SPARK_LOCAL_DIRS", "SPARK_WORKER_DIR"}
         assert set(service["networks"]) == {"spark"}
     for name in ("postgres", "airflow-init", "airflow-api-server", "airflow-dag-processor", "airflow-triggerer"):
         assert set(services[name]["networks"]) == {"airflow"}, name
@@ -214,9 +275,33 @@ def test_a_process_of_spark_starts_with_the_secret_only_and_at_the_address_that_
     assert "hush" not in worker + master
 
 
+def test_the_image_has_what_runs_and_no_tools_of_tests() -> None:
+    def locked(*names: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, ROOT / "deployment" / "locked", *names], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.count("--hash=sha256:") >= len(re.findall("^[a-z]", done.stdout, re.MULTILINE))
+        return set(re.findall(r"^([a-z0-9-]+)==", done.stdout, re.MULTILINE))
+
+    image = locked("all")
+    tools = {"pytest", "hypothesis", "mypy", "ruff", "playwright", "pre-commit", "codespell", "sphinx", "uv", "duckdb"}
+    assert image & tools == set()
+    assert locked("uv", "hatchling") >= {"uv", "hatchling", "packaging"}
+    # Whatever one of them requires here is with it.
+    for name in sorted(image):
+        try:
+            requires = distribution(name).requires or []
+        except PackageNotFoundError:
+            continue
+        for text in requires:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(requirement.name) in image, f"{name} needs {requirement.name}"
+
+
 def test_what_the_image_copies_is_there_and_not_ignored() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    for sources in re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+    for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
         for source in sources.split():
             assert (ROOT / source).exists(), source
             assert source.split("/")[0] in kept, source

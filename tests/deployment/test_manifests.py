@@ -6,7 +6,10 @@ import copy
 import os
 import re
 import shlex
+import subprocess
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +31,7 @@ from tests.deployment.manifests import (
 )
 from tests.docs.test_command_lines import fault
 from tidegate.pipelines.definition.config import Config, load_config
-from tidegate.pipelines.engine.spark.session import protection
+from tidegate.pipelines.engine.spark.session import LOG_ENVIRONMENT, protection
 from tidegate.pipelines.errors import QUALITY, REFUSED, USAGE
 
 FILES = sorted(FOLDER.glob("*/*.yaml"))
@@ -44,7 +47,7 @@ def config(form: str) -> Config:
 
 
 def stream(form: str) -> Workload:
-    (found,) = [each for each in WORKLOADS[form] if each.kind == "Deployment"]
+    (found,) = [each for each in WORKLOADS[form] if each.labels["app.kubernetes.io/component"] == "stream"]
     return found
 
 
@@ -65,7 +68,10 @@ def commands(workload: Workload) -> list[list[str]]:
     container = workload.container
     probes = [container[name] for name in ("startupProbe", "livenessProbe", "readinessProbe") if name in container]
     hooks = list(container.get("lifecycle", {}).values())
-    return [container["args"], *(each["exec"]["command"] for each in (*probes, *hooks))]
+    # A shell runs several, one after the other.
+    args = container["args"]
+    run = [words.split() for words in re.findall(r"tidegate [\w ]+", args[2])] if args[0] == "sh" else [args]
+    return [*run, *(each["exec"]["command"] for each in (*probes, *hooks))]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
@@ -152,10 +158,36 @@ def test_the_role_of_drivers_reads_no_secret_and_is_bound_to_drivers_alone() -> 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_second_stream_never_begins_before_the_first_has_ended(form: str) -> None:
-    rest = stream(form).rest
-    assert (rest["replicas"], rest["strategy"]) == (1, {"type": "Recreate"})
-    assert rest["selector"]["matchLabels"].items() <= stream(form).labels.items()
-    assert backfill(form).rest["podReplacementPolicy"] == "Failed"
+    for each in (stream(form), backfill(form)):
+        assert (each.rest.get("parallelism", 1), each.rest["podReplacementPolicy"]) == (1, "Failed")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_stream_goes_on_after_each_end_but_with_an_exit_code_that_stays(form: str) -> None:
+    """An eviction ends a pod with 0, and a crash with 1 or a signal; 2, 3 and 5 fail the Job, as of every other."""
+    each = stream(form)
+    assert (each.kind, each.pod["restartPolicy"]) == ("Job", "Never")
+    assert min(each.rest["completions"], each.rest["backoffLimit"]) >= 1_000_000
+    assert "activeDeadlineSeconds" not in each.rest
+    assert each.container["args"][:2] == ["tidegate", "stream"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_that_no_stream_maintains_are_maintained(form: str, tmp_path: Path) -> None:
+    (each,) = [each for each in WORKLOADS[form] if each.labels["app.kubernetes.io/component"] == "maintenance"]
+    assert [command[1] for command in commands(each)] == ["optimize", "vacuum"]
+    program = tmp_path / "tidegate"
+    for code, ends in ((0, 0), (3, 3), (4, 0), (1, 1)):
+        program.write_text(f"#!/bin/sh\necho $1\nexit {code}\n")
+        program.chmod(0o755)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        done = subprocess.run(each.container["args"], env={"PATH": path}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.split()) == (ends, ["optimize", "vacuum"] if code == 0 else ["optimize"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_starts_spark_has_its_log_where_the_pod_has_its_own(form: str) -> None:
+    assert {each.variables[LOG_ENVIRONMENT]["value"] for each in (stream(form), backfill(form))} == {"stderr"}
 
 
 @pytest.mark.parametrize("workload", ALL)
@@ -211,6 +243,10 @@ def test_every_pod_has_one_image_which_the_executors_have_too(form: str) -> None
     if form == "executors":
         images.add(str(config(form).spark["spark.kubernetes.container.image"]))
     assert len(images) == 1
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    built = {service["image"] for service in services.values() if service.get("build") == "."}
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert built == images == {f"registry.example.com/tidegate:{version}"}
 
 
 def test_the_image_suits() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, check_java, find_jars, jars_folder
 from tidegate.pipelines.engine.spark.session import (
+    LOG_ENVIRONMENT,
     SECRET,
+    errors_to,
     log_python_to,
     properties_text,
     protection,
@@ -169,3 +172,19 @@ def test_a_failed_analysis_is_logged_to_the_file_and_not_to_the_screen(
             PySparkLogger.getLogger(name).exception("no such function", errorClass="UNRESOLVED_ROUTINE")
         assert file.read_text().count("UNRESOLVED_ROUTINE") == 2
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("given", [None, "stderr"])
+def test_the_log_of_the_jvm_is_a_file_or_that_of_the_command(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if given is not None:
+        monkeypatch.setenv(LOG_ENVIRONMENT, given)
+    file = tmp_path / "logs" / "spark.log"
+    with errors_to(file):
+        subprocess.run(["sh", "-c", "echo of the JVM >&2"], check=True)
+    subprocess.run(["sh", "-c", "echo afterwards >&2"], check=True)
+    of_command = capfd.readouterr().err
+    assert (file.read_text() if given is None else of_command).startswith("of the JVM\n")
+    assert of_command.endswith("afterwards\n")
+    assert file.exists() == (given is None)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
+LOG_ENVIRONMENT = "TIDEGATE_SPARK_LOG"
+"""Variable that is `stderr` where Spark's log goes to the standard error of the command, and not to a file."""
 
 SESSION: dict[str, str | int | bool] = {
     # Times are passed to Python in the session's zone, and ours is UTC.
@@ -125,7 +127,7 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)
-    with _errors_to(log), _properties(given):
+    with errors_to(log), _properties(given):
         jvm.start({"spark.app.name": f"tidegate {name}", **ours})
         session = builder.getOrCreate()
     _log_updates_to_py4j()
@@ -212,8 +214,14 @@ def _log_updates_to_py4j() -> None:
 
 
 @contextmanager
-def _errors_to(file: Path) -> Iterator[None]:
-    """Let processes that are started in the body write their stderr to a file: the JVM prints a lot."""
+def errors_to(file: Path) -> Iterator[None]:
+    """Let processes that are started in the body write their stderr to a file: the JVM prints a lot.
+
+    With TIDEGATE_SPARK_LOG=stderr they write it to ours, for a container whose files are lost with it.
+    """
+    if os.environ.get(LOG_ENVIRONMENT) == "stderr":
+        yield
+        return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
