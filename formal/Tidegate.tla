@@ -125,6 +125,15 @@ Recover(d) ==
                   /\ UNCHANGED lease
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased>>
 
+(* Between two epochs a driver sees that another one has committed. It goes on from there, but recovers first.        *)
+LookAgain(d) ==
+    /\ driver[d].pc = "ready" /\ driver[d].cmd \in {"stream", "backfill"}
+    /\ TheHead.epoch > HeadAt(driver[d].at).epoch
+    /\ Become(d, IF Bug = "a snapshot is published before an epoch starts from it"
+                 THEN [driver[d] EXCEPT !.at = Len(state)] ELSE [driver[d] EXCEPT !.pc = "started"])
+    /\ did' = "a driver goes on from another one's epoch"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, tries, note, forgotten, erased>>
+
 (* ---- planned ---- *)
 
 Ready(d, cmd) == driver[d].pc = "ready" /\ driver[d].cmd = cmd /\ tries < 2 * MaxEpochs + 2
@@ -475,7 +484,7 @@ OtherVacuum ==
 
 (* What a driver does that neither crashes nor hangs. *)
 Moves(d) ==
-    \/ Recover(d)
+    \/ Recover(d) \/ LookAgain(d)
     \/ PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d)
     \/ EndCleanly(d)
     \/ Operate(d) \/ CheckFiles(d) \/ Commit(d) \/ LookWhoseEntryItIs(d)

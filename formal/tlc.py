@@ -83,33 +83,9 @@ def check(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANT
     Raises:
         RuntimeError: TLC found neither a broken invariant nor all states.
     """
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else Path("java")
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "Promises.cfg")
-        file.write_text(settings(scope, bug, promises))
-        arguments = [
-            "-workers",
-            "1",
-            "-deadlock",
-            "-nowarning",
-            "-metadir",
-            folder,
-            "-config",
-            str(file),
-            "Promises.tla",
-        ]
-        # Short runs end before the second compiler pays.
-        compiler = ["-XX:TieredStopAtLevel=1"] if scope in SCOPES else []
-        virtual_machine = [str(java), "-XX:+UseSerialGC", *compiler, f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}"]
-        done = subprocess.run(
-            [*virtual_machine, "-cp", str(jar()), "tlc2.TLC", *arguments],
-            cwd=FOLDER,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    text = done.stdout + done.stderr
+    # Short runs end before the second compiler pays.
+    text = run("Promises", settings(scope, bug, promises), heap, compiles=scope not in SCOPES)
     broken = re.search(r"Invariant (\w+) is violated", text) or re.search(r"Temporal (properties) were violated", text)
     states = re.findall(r"(\d+) distinct states found, (\d+) states? left on queue", text)
     if broken is None and (not states or states[-1][1] != "0" or "No error has been found" not in text):
@@ -121,6 +97,35 @@ def check(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANT
         text,
         time.monotonic() - began,
     )
+
+
+def run(module: str, configuration: str, heap: str = "1g", compiles: bool = False, text: str = "") -> str:
+    """Run TLC, and return all that it prints.
+
+    Args:
+        module: name of the module.
+        configuration: TLC's configuration.
+        heap: memory of its process.
+        compiles: True for a run of minutes.
+        text: the module itself, if it is not in this folder.
+    """
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else Path("java")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{module}.cfg")
+        file.write_text(configuration)
+        if text:
+            Path(folder, f"{module}.tla").write_text(text)
+        library = [f"-DTLA-Library={FOLDER}", f"-Djava.io.tmpdir={folder}"]
+        virtual_machine = ["-XX:+UseSerialGC", *([] if compiles else ["-XX:TieredStopAtLevel=1"]), f"-Xmx{heap}"]
+        arguments = ["-workers", "1", "-deadlock", "-nowarning", "-metadir", folder, "-config", str(file)]
+        done = subprocess.run(
+            [str(java), *virtual_machine, *library, "-cp", str(jar()), "tlc2.TLC", *arguments, f"{module}.tla"],
+            cwd=folder if text else FOLDER,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    return done.stdout + done.stderr
 
 
 def _texts(values: Iterable[str]) -> str:

@@ -29,6 +29,7 @@ from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
 from tidegate.pipelines.ledger.host import after_boot, is_running, this_host
+from tidegate.pipelines.ledger.step_log import log_start, log_step
 from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
@@ -144,6 +145,7 @@ class Lease:
             _of_this_process.discard(self.row.run)
             raise
         self._note(None)
+        log_start(self.row.run, self.row.command)
         self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
         self._renewal.start()
         return self
@@ -182,6 +184,7 @@ class Lease:
                     self._write(replace(self.row, expires_at=0))
         finally:
             _of_this_process.discard(self.row.run)
+        log_step("ended" if self._lost is None else "lost")
         self._note(self._clock() if self._lost is None else self._lost.acquired_at)
         if failed:
             # If this driver hung and another one took the lease, that is the cause of the error.

@@ -304,6 +304,7 @@ def _recompute(
     driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Mapping[str, object]
 ) -> Manifest | None:
     """Compute windows again, commit and publish; return None if late rows are asked for and nothing differs."""
+    driver.complete(head)
     began = perf_counter()
     plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)
     is_empty = not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes)

@@ -28,6 +28,7 @@ from tidegate.pipelines.ledger.lease import Lease, LeaseRow
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.run.epoch_log import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
@@ -72,6 +73,7 @@ class Driver:
     windows: WindowsTable | None = None
     _handles: Handles | None = field(default=None, init=False, repr=False)
     _made: WindowsTable | None = field(default=None, init=False, repr=False)
+    _published_epoch: int = field(default=0, init=False, repr=False)
 
     @property
     def recorded_engine(self) -> str | None:
@@ -87,7 +89,16 @@ class Driver:
         """Return what a plan starts from: a source, a snapshot, and the time; None takes the present one."""
         from tidegate.pipelines.epoch.plan import Basis
 
+        self.complete(head)
         return Basis(source, self.tables, head, self.clock() if now is None else now, self.shards)
+
+    def complete(self, head: Snapshot | None) -> None:
+        """Publish a snapshot that another driver committed since this one recovered, before an epoch starts from it.
+
+        That driver may have hung or died before it published. After the next epoch nobody would publish it any more.
+        """
+        if head is not None and head.manifest.epoch > self._published_epoch:
+            self.recover()
 
     def recover(self) -> Snapshot | None:
         """Publish the files that the newest snapshot lists and the tables lack, and return that snapshot, if any.
@@ -99,6 +110,7 @@ class Driver:
         """
         head = recover(self.tables, self._publish_again)
         if head is not None:
+            self._published_epoch = head.manifest.epoch
             self.metrics.began(head.manifest)
             self.measure(head)
         return head
@@ -134,12 +146,14 @@ class Driver:
         from tidegate.pipelines.epoch.commit import commit
         from tidegate.pipelines.epoch.operate import operate
 
+        log_step("planned", plan.epoch, plan.kind)
         began = time.perf_counter()
         epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
         with told_as(
             f"{epoch} can't be computed", "Nothing of the epoch is committed; correct the cause and run again"
         ):
             outcomes = operate(self.engine, plan)
+        log_step("operated", plan.epoch)
         self.step("operated")
         self.lease.check()
         with told_as(
@@ -180,6 +194,7 @@ class Driver:
             if table == epochs.NAME and (is_ours or lacked_it):
                 self.metrics.published(manifest, self.times.end() if is_ours else {})
             self.tell(f"published {table}")
+        self._published_epoch = max(self._published_epoch, manifest.epoch)
 
     def _publish_windows(self, manifest: Manifest) -> None:
         from tidegate.pipelines.definition.binding import has_windows

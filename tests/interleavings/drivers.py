@@ -54,7 +54,7 @@ def crashes(seed: int = 0) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Drivers:
-    """A pipeline whose last epoch is missing, and the tables as a driver without rivals leaves them.
+    """A pipeline whose last epochs are missing, and the tables as a driver without rivals leaves them.
 
     Args:
         begun: the pipeline.
@@ -67,7 +67,7 @@ class Drivers:
     folder: Path
 
     @classmethod
-    def make(cls, folder: Path, epochs: int = 1) -> Drivers:
+    def make(cls, folder: Path, epochs: int = 2) -> Drivers:
         """Make them in a folder, with so many epochs left to run."""
         begun = source_of(folder / "begun", commits=2)
         crash_after(LOCAL, begun, STEPS[-1], epoch=5 - epochs)

@@ -17,11 +17,20 @@ from tests.recovery.arrivals import copy_of
 from tests.recovery.steps import STEPS
 from tidegate.pipelines.ledger.snapshots import commit as snapshot_step
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
+from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import Warehouse, path_of
 
 pytestmark = pytest.mark.recovery
 
-FAILED: tuple[str, ...] = ()
+FAILED = (
+    # A driver hangs in its recovery, another one commits an epoch and dies: the first one started the next epoch from
+    # there, and nobody published the one before.
+    "~aabbbbbbbA",
+    "~abbcabcacccacabcaabbbBAC",
+    "~bcbbcabaaacbabcbcaccaCAB",
+    "~aaaaabccbbcbababccbccCBA",
+    "~bbbbaaabcaaacacccbbcc++CBA",
+)
 """Schedules that ever failed."""
 
 DRAWN = 16
@@ -98,9 +107,14 @@ def _publishes_without_a_look(planted: pytest.MonkeyPatch) -> None:
     planted.setattr(publish_step, "is_published", lambda *ignored: False)
 
 
+def _starts_from_what_nobody_published(planted: pytest.MonkeyPatch) -> None:
+    planted.setattr(Driver, "complete", lambda self, head: None)
+
+
 @pytest.mark.parametrize(
     ("bug", "schedule"),
     [
+        (_starts_from_what_nobody_published, "~aabbbbbbbA"),
         (_commits_to_whatever_is_newest, "~=aabbabAB"),
         (_publishes_without_a_look, "~=aaabbbbbAB"),
     ],

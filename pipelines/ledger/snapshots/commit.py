@@ -22,6 +22,7 @@ from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.ledger.snapshots.publish import check_removable
+from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
@@ -69,7 +70,9 @@ def commit_snapshot(
             [Transaction(tables.application, manifest.epoch)],
         )
     except Outrun as error:
+        log_step("refused", manifest.epoch)
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+    log_step("committed", manifest.epoch)
 
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:

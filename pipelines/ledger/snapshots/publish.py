@@ -22,6 +22,7 @@ from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish
 from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.publish_windows import publish_windows
+from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
@@ -82,11 +83,13 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
     """Publish an epoch to one table; return False if the table has it already or gets nothing."""
     work = manifest.publish[table]
     if not manifest.goes_to(table):
+        log_step("passed over", manifest.epoch, table)
         return False
     handles = handles or Handles()
     for _ in range(_ATTEMPTS):
         handle = handles.open(tables, table)
         if is_published(handle, tables.application, manifest.epoch):
+            log_step("has", manifest.epoch, table)
             return False
         # On top of another epoch, nobody would notice the change any more.
         check_unchanged(tables, table, handle.version())
@@ -94,6 +97,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
             _commit(tables, manifest, table, handle, work)
         except Outrun:
             continue
+        log_step("published", manifest.epoch, table)
         handles.keep(table, handle)
         return True
     raise Refused(

@@ -23,6 +23,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
     read_snapshot,
 )
 from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.damaged_log import cut_entry
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
@@ -41,6 +42,7 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
         Refused: state is behind a published table, a table is gone, or a snapshot that a table lacks is not retained.
     """
     head, newest = _trusted(tables)
+    log_step("recovered", 0 if head is None else head.manifest.epoch)
     if head is not None:
         for manifest in unpublished(tables, head, newest):
             if publish_epoch is None:

@@ -28,6 +28,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
     snapshots_of,
 )
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
+from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.ledger.tables.files import epoch_of
@@ -221,6 +222,7 @@ def _fence(
     for table in (*cleared, state.NAME):
         noted = {KEPT: kept} if table == state.NAME else {}
         commit(tables.warehouse, tables.open(table, at[table]), [], {FENCE: "vacuum", **noted})
+    log_step("fenced")
 
 
 def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest]:

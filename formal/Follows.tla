@@ -1,0 +1,74 @@
+------------------------------- MODULE Follows -------------------------------
+(* Does a run of the real code follow the protocol? A trace has a line for each step that was seen: driver, step,     *)
+(* epoch and table. Between two lines the model may take steps that write no line. A trace is accepted if the model   *)
+(* can take all of its steps in their order.                                                                          *)
+EXTENDS Promises
+
+CONSTANT Traces
+
+VARIABLES which, line
+
+Lines == Traces[which]
+The == Lines[line]
+
+(* An epoch in which only the clock moves reads nothing. The model has it only here.                                  *)
+PlanClock(d) ==
+    /\ Ready(d, "stream")
+    /\ LET base == HeadAt(driver[d].at)
+           IsLate(row) == FALSE
+       IN  /\ IsSnapshot(base)
+           /\ Planned(d, Reading(base, "clock", {}, base.watermark, base.pending, base.position, 0, IsLate))
+    /\ did' = ""
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
+EpochAt(version) == HeadAt(version).epoch
+IsOfTheTable(d) == driver[d].m.epoch = The.epoch /\ Published[driver[d].t] = The.of
+
+Seen(d) ==
+    CASE The.step = "started"   -> Start(d, The.command)
+      [] The.step = "recovered" -> Recover(d) /\ driver'[d].pc # "idle" /\ EpochAt(driver'[d].at) = The.epoch
+      [] The.step = "planned"   -> /\ IF The.of = "clock" THEN PlanClock(d)
+                                      ELSE PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d)
+                                   /\ driver'[d].m.epoch = The.epoch
+      [] The.step = "operated"  -> Operate(d) /\ driver[d].m.epoch = The.epoch
+      [] The.step = "committed" -> /\ Commit(d) \/ LookWhoseEntryItIs(d)
+                                   /\ driver'[d].pc = "publishing" /\ driver'[d].m.epoch = The.epoch
+      [] The.step = "refused"   -> LookWhoseEntryItIs(d) /\ driver'[d].pc = "idle"
+      [] The.step = "published" -> PutTable(d) /\ IsOfTheTable(d) /\ tables' # tables
+      [] The.step = "has"       -> OpenTable(d) /\ IsOfTheTable(d) /\ driver'[d].opened = -1
+      \* The code writes nothing to a table for which an epoch has nothing. The model counts the epoch there.
+      [] The.step = "passed over" -> (PutTable(d) \/ (OpenTable(d) /\ driver'[d].opened = -1)) /\ IsOfTheTable(d)
+      [] The.step = "fenced"    -> Fence(d) /\ driver'[d].pc = "fenced"
+      [] The.step = "ended"     -> \/ driver[d].pc = "idle" /\ UNCHANGED vars
+                                   \/ EndCleanly(d) \/ LeaseIsLost(d) \/ Crash(d)
+      [] OTHER -> FALSE
+
+Unseen(d) ==
+    \/ The.step = "recovered" /\ LookAgain(d)
+    \/ driver[d].cmd = "restore" /\ Recover(d)  \* it looks at the tables in its own way
+    \/ OpenTable(d) /\ driver'[d].opened >= 0
+    \/ PutTable(d) /\ UNCHANGED tables
+    \/ CheckFiles(d) /\ driver'[d].pc = "checked"
+    \/ The.step = "refused" /\ Commit(d) /\ driver'[d].pc = "asking"
+    \/ driver[d].pc = "planned" /\ driver[d].m.kind \in {"restore", "reset", "forget"} /\ Operate(d)
+    \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d) \/ Finish(d) \/ List(d) \/ Delete(d)
+
+FollowInit == Init /\ which \in DOMAIN Traces /\ line = 1
+
+FollowNext ==
+    /\ line <= Len(Lines) /\ which' = which
+    /\ \/ Seen(The.driver) /\ line' = line + 1
+       \/ Unseen(The.driver) /\ line' = line
+       \/ The.step = "started" /\ LeaseRunsOut /\ line' = line
+       \/ The.step = "planned" /\ SourceCommit /\ line' = line
+
+FollowSpec == FollowInit /\ [][FollowNext]_<<vars, which, line>>
+
+FollowView == <<View, which, line>>
+
+ASSUME \A number \in DOMAIN Traces : TLCSet(10 + number, 0)
+
+(* How many lines of each trace were taken. *)
+Tell == IF line' - 1 > TLCGet(10 + which) THEN TLCSet(10 + which, line' - 1) /\ PrintT(<<"followed", which, line' - 1>>)
+        ELSE TRUE
+=============================================================================

@@ -1,0 +1,39 @@
+"""A line of JSON for each step of the protocol, in the file that `TIDEGATE_STEPS` names.
+
+Tests hold such lines against the model in `formal/`. Without the variable nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextvars import ContextVar
+
+FILE = "TIDEGATE_STEPS"
+
+_driver: ContextVar[str] = ContextVar("driver", default="")
+
+
+def log_start(run: str, command: str) -> None:
+    """Append a line for a driver that begins, and name it in those that follow.
+
+    Args:
+        run: id of its lease.
+        command: the work that it is started for.
+    """
+    _driver.set(run)
+    log_step(f"started {command}")
+
+
+def log_step(step: str, epoch: int = 0, of: str = "") -> None:
+    """Append the line of a step that is done.
+
+    Args:
+        step: name of the step.
+        epoch: the epoch that it belongs to; 0 if it belongs to none.
+        of: the table that it is about, or the kind of the epoch that is planned.
+    """
+    if file := os.environ.get(FILE):
+        line = {"driver": _driver.get(), "step": step, "epoch": epoch, "of": of}
+        with open(file, "a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line) + "\n")
