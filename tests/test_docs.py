@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pydantic import BaseModel
 
+import tidegate
 from tidegate.pipelines.definition import epochs, late, rejects, results, windows
 from tidegate.pipelines.definition.config import Config, MetricsSettings, PipelineEntry, RowSuites, WindowsTable
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.examples import starter
 from tidegate.pipelines.observe.report.answer import span
 from tidegate.pipelines.project.cli import cli
+from tidegate.pipelines.project.cli.init import STARTER
 from tidegate.pipelines.project.cli.look import acknowledge
 from tidegate.pipelines.testing import PipelineHarness
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = ROOT / "docs" / "guide"
+FIRST_PAGE = GUIDE / "getting-started.md"
 
 EVERYWHERE = {"--config", "--json", "--output", "--debug", "--help"}
 _INTERNAL = {"root", "file_name", "values", "session"}
@@ -177,35 +179,89 @@ def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
         exec(compile(block, name_of(page), "exec"), names)
 
 
-def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate.pipelines.definition.config import load_config
-    from tidegate.pipelines.definition.load import load_pipeline
-
-    (toml,) = blocks(GUIDE / "getting-started.md", "toml")
-    visits = next(block for block in blocks(GUIDE / "getting-started.md", "python") if "visits.py" in block)
-    (tmp_path / "tidegate.toml").write_text(toml)
-    (tmp_path / "visits.py").write_text(visits)
-    assert load_pipeline(load_config(tmp_path / "tidegate.toml"), "visits").name == "visits"
+def test_the_files_of_the_first_page_are_those_of_a_new_project() -> None:
+    shown = {block.partition("\n")[0].removeprefix("# "): block for block in blocks(FIRST_PAGE, "python")}
+    for file in ("visits.py", "dags/tidegate_dags.py"):
+        assert shown[file].partition("\n")[2] == (STARTER / f"{file}.txt").read_text()
 
 
-def test_the_first_results_are_those_that_the_first_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = GUIDE / "getting-started.md"
-    visits, writer = (
-        next(block for block in blocks(page, "python") if word in block) for word in ("visits.py", "write_deltalake(")
-    )
-    monkeypatch.chdir(tmp_path)
+def test_the_first_results_are_those_that_the_first_page_shows() -> None:
     names: dict[str, Any] = {}
-    exec(compile(visits + writer, name_of(page), "exec"), names)
-    table = DeltaTable("warehouse/events")
-    harness = PipelineHarness(names["visits"], pa.schema(table.schema().to_arrow()))
-    for day in range(1, 8):
-        start = datetime(2024, 3, day, tzinfo=UTC)
-        harness.backfill(table.to_pyarrow_table().to_pylist(), start, start + timedelta(days=1))
+    exec(compile((STARTER / "visits.py.txt").read_text(), "visits.py", "exec"), names)
+    harness = PipelineHarness(names["visits"], starter.SCHEMA)
+    days = [datetime(2024, 3, day, tzinfo=UTC) for day in range(1, 1 + starter.DAYS)]
+    clicks = [row for day in days for row in starter.clicks_of(day.date()).to_pylist()]
+    for day in days:
+        harness.backfill(clicks, day, day + timedelta(days=1))
     newest_first = sorted(harness.final(), key=lambda row: row["window_end"], reverse=True)
-    (shown,) = re.findall(r"^\| user \|.*\n\|[-|]*\n((?:\|.*\n)*)", page.read_text(), re.MULTILINE)
-    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()] == [
-        [row["user"], span(row), *(str(row[name]) for name in ("epoch", "events", "total"))] for row in newest_first
+    found = [
+        [row["user"], span(row), *(str(row[name]) for name in ("epoch", "clicks", "landed_on", "cents"))]
+        for row in newest_first
     ]
+    shown = table_of(FIRST_PAGE, "user")
+    assert shown == found[: len(shown)]
+
+
+def table_of(page: Path, first: str) -> list[list[str]]:
+    """Return the cells of the table of a page whose first column has this name."""
+    (lines,) = re.findall(rf"^\| {first} \|.*\n\|[-|]*\n((?:\|.*\n)*)", page.read_text(), re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
+
+
+def scope_of(page: Path) -> dict[str, Any]:
+    """Return the names that the Python blocks of a page define, without its DAGs."""
+    names: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        if "airflow" not in block:
+            exec(compile(block, name_of(page), "exec"), names)
+    return names
+
+
+def test_delay_and_rework_of_late_data_are_as_its_table_says() -> None:
+    page = GUIDE / "late-data.md"
+    shown = [
+        [float(first.removesuffix(" h")), float(final.removesuffix(" h")), *map(int, counts)]
+        for _, _, first, final, *counts in table_of(page, "out-of-orderness")
+    ]
+    assert shown == scope_of(page)["outcomes"]
+
+
+def test_the_recipe_corrects_a_day_as_its_table_says() -> None:
+    page = GUIDE / "recipe.md"
+    names = scope_of(page)
+    harness = PipelineHarness(names["daily_revenue"], names["SCHEMA"])
+    for rows in names["commits"]:
+        harness.commit(rows, at=rows[-1]["at"])
+        harness.run()
+    columns = ("op", "pane", "clicks", "cents")
+    found = [
+        [row["shop"], f"{row['window_start']:%Y-%m-%d}", *(str(row[name]) for name in columns)]
+        for row in harness.results()
+        if row["window_start"] == names["FIRST"]
+    ]
+    assert table_of(page, "shop") == found
+    visits = PipelineHarness(names["visits"], names["SCHEMA"])
+    for rows in names["commits"]:
+        visits.commit(rows, at=rows[-1]["at"])
+        visits.run()
+    assert [row["cents"] for row in visits.latest() if row["user"] == "bob"] == [1900]
+
+
+def test_the_settings_of_the_recipe_are_for_its_pipelines() -> None:
+    page = GUIDE / "recipe.md"
+    (toml,) = blocks(page, "toml")
+    config = Config.model_validate(tomllib.loads(toml))
+    pipelines = {value.name for value in scope_of(page).values() if isinstance(value, Pipeline)}
+    assert config.pipelines.keys() == pipelines
+    assert {entry.object for entry in config.pipelines.values()} == {f"shop:{name}" for name in pipelines}
+    assert not any(entry.catchup for entry in config.pipelines.values())
+
+
+def test_what_other_tools_have_is_named_as_it_is_called_here() -> None:
+    page = (GUIDE / "coming-from.md").read_text()
+    named = set(re.findall(r"\b[A-Z][a-z]+[A-Z]\w+\b", "".join(re.findall(r"^\|[^|]*\|(.*)\|$", page, re.MULTILINE))))
+    assert len(named) > 8
+    assert {name for name in named if not hasattr(tidegate, name)} == set()
 
 
 @pytest.mark.parametrize("model", [Config, MetricsSettings, PipelineEntry, RowSuites, WindowsTable])
