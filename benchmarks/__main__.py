@@ -59,6 +59,12 @@ PROGRAMS = {
         ("--events=1000000", "--rounds=1", "--small=5000", "--deadline=20"),
         ("--rounds=3",),
     ),
+    "nexmark": Program(
+        "Nexmark, its answers compared with the truth",
+        "nexmark",
+        ("--events=100000", "--per-commit=25000"),
+        ("--events=10000000", "--sides=tidegate,tidegate_spark,duckdb,flink,spark", "--deadline=1800"),
+    ),
     "scaling": Program("How cost grows", "scaling", ("--quick", "epochs", "open", "hot"), full=None),
     "epochs": Program("Small and large epochs", "scaling", full=("epochs",)),
     "open": Program("More and more open windows", "scaling", full=("open",)),

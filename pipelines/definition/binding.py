@@ -308,6 +308,9 @@ def _bind_elements(
     )
     key = joint_key(pipeline, inputs)
     sides = {side: part.value_type for side, part in zip(SIDES, inputs, strict=True)}
+    for prefix, kind in zip(("", "right."), sides.values(), strict=True):
+        if not kind.num_fields:
+            raise IllegalArgument(f"{prefix}uses", (), "the state keeps the elements of both inputs: name a column")
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
         rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])

@@ -377,6 +377,12 @@ def test_what_can_not_be_is_refused_when_the_pipeline_is_made(change: dict[str, 
         pipeline(**change)
 
 
+def test_an_input_without_columns_is_refused_because_the_state_keeps_its_elements() -> None:
+    nothing = Input(source=DeltaSource("payments", timestamp="at"), key=("payer",), uses=())
+    with pytest.raises(IllegalArgument, match=r"right\.uses = \(\): the state keeps the elements of both inputs"):
+        harness(IN_WINDOWS, right=nothing)
+
+
 @pytest.mark.parametrize(("right", "message"), [(None, "the pipeline has two inputs: "), (PAYMENTS, "")])
 def test_columns_of_the_second_source_are_needed(right: Any, message: str) -> None:
     with pytest.raises(IllegalArgument, match=rf"(?s)^right = .*: {message}give SourceColumns"):
