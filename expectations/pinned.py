@@ -25,6 +25,7 @@ from tidegate.expectations.ledger import (
 from tidegate.expectations.scope import Proof, Scope, scope_of
 from tidegate.expectations.shapes import Shapes, shapes_of
 from tidegate.expectations.slices import ROWS, Slices, hashes_of
+from tidegate.expectations.standing import faults
 from tidegate.expectations.tables_read import (
     count_side_tables,
     final_windows,
@@ -69,6 +70,7 @@ class Pinned:
         epochs: rows of table `epochs` on the snapshot's line.
         lines: epochs whose rows each table has.
         files: files of each table, with their faults.
+        standing: windows that table `windows` lacks or has too much; None if there is no such table.
         ledger: counters of the epochs beside the numbers of rows in the tables.
         restored: checksums of the newest restore, and of the snapshot that it went back to.
         proves: the proof for the next check, if this one passes.
@@ -85,6 +87,7 @@ class Pinned:
     epochs: pd.DataFrame
     lines: pd.DataFrame
     files: pd.DataFrame
+    standing: pd.DataFrame | None
     ledger: pd.DataFrame
     restored: pd.DataFrame
     proves: Proof
@@ -221,6 +224,7 @@ def pin(
         epochs=as_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
         lines=scope.lines,
         files=scope.files,
+        standing=faults(tables, scope, slices, folder),
         ledger=frame_of([*entries, *of_snapshot]),
         restored=restored(tables, scope.new_epochs),
         acknowledged=tuple(quality.acknowledged(tables)),

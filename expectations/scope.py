@@ -21,6 +21,7 @@ from tidegate.expectations.fresh import since_of
 from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.ledger.manifest import is_on
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
@@ -28,7 +29,7 @@ from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch, pin_epoch
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
-from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.time import Millis, from_millis, to_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
 _TAKES_AWAY = ("restore", "forget", "prune", "change")
@@ -67,6 +68,17 @@ class Scope:
         """Return the filter for rows that count and that no check has seen."""
         current = self.pinned.current
         return current if self.proof is None else current & (pc.field("epoch") > self.proof.epoch)
+
+    @property
+    def of_windows(self) -> pc.Expression | None:
+        """Return the filter for rows of windows that are new, or near to new ones; None for all."""
+        if self.proof is None:
+            return None
+        chosen = pc.field("epoch") > self.proof.epoch
+        if self.looks_from is not None:
+            moment = pa.scalar(from_millis(self.looks_from)).cast(TIMESTAMP)
+            chosen = chosen | (pc.field("window_end") >= moment) | pc.is_null(pc.field("window_end"))
+        return chosen
 
 
 def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, everything: bool = False) -> Scope:

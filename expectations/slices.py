@@ -48,7 +48,7 @@ class Slices:
         folder: Path | None = None,
         rows_at_a_time: int = ROWS,
     ) -> None:
-        self.schema = schema
+        self.schema, self.rows, self.rows_at_a_time = schema, rows, rows_at_a_time
         parts = -(-rows // rows_at_a_time) if key else 1
         self._table: pa.Table | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None

@@ -38,7 +38,7 @@ class TableSuite:
     """The expectations for the rows of one table.
 
     Args:
-        table: name of the rows: final windows, panes, epochs, lines, files, ledger or state.
+        table: name of the rows: final windows, panes, epochs, lines, files, table windows, ledger or state.
         parts: the rows to check.
         expectations: expectations of Great Expectations.
         is_own: True for a suite of the pipeline's own.
@@ -77,6 +77,8 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
         TableSuite("state", pinned.state, tuple(_state(pinned))),
         TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
+    if pinned.standing is not None:
+        checked.append(TableSuite("table windows", _whole(pinned.standing), tuple(_standing())))
     fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
     if fresh is not None and len(fresh):
         new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
@@ -178,6 +180,10 @@ def _files() -> Iterator[Any]:
     yield tables.ExpectFilesToKeepTheirRows(severity=CRITICAL)
     # The rows are still the same, but a foreign writer may change rows the next time: only a warning.
     yield tables.ExpectNobodyElseToRewriteFiles(severity=WARNING)
+
+
+def _standing() -> Iterator[Any]:
+    yield tables.ExpectTableToHaveTheWindowsThatStand(severity=CRITICAL)
 
 
 def _ledger() -> Iterator[Any]:

@@ -18,7 +18,6 @@ from tidegate.expectations.scope import Scope, may_be_new
 from tidegate.expectations.slices import Slices, hashes_of
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.column_names import input_fields
-from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.row_sets import distinct, one_of_each
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -26,7 +25,7 @@ from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
-from tidegate.windowing.time import Millis, from_millis, to_millis
+from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 
@@ -57,12 +56,8 @@ def slices_of(
     schema = arrow_schema(handle)
     files = [file for file in scope.files_of(results.NAME) if _is_looked_at(file, scope)]
     where = scope.pinned.current
-    if scope.proof is not None:
-        chosen = pc.field("epoch") > scope.proof.epoch
-        if scope.looks_from is not None:
-            moment = pa.scalar(from_millis(scope.looks_from)).cast(TIMESTAMP)
-            chosen = chosen | (pc.field("window_end") >= moment) | pc.is_null(pc.field("window_end"))
-        where = where & chosen
+    if scope.of_windows is not None:
+        where = where & scope.of_windows
 
     def batches() -> Iterator[pa.RecordBatch]:
         names = [file["path"] for file in files]

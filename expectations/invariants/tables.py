@@ -102,6 +102,19 @@ class ExpectNobodyElseToRewriteFiles(Rule):
         return rows["fault"] == REWRITTEN
 
 
+class ExpectTableToHaveTheWindowsThatStand(Rule):
+    """Table `windows` has the newest pane of each window that stands, and no other row; the rows are those that differ.
+
+    `tidegate windows build` mends the table.
+    """
+
+    text: ClassVar[str] = "Table windows has each window that stands in table results once, and no other row."
+    shown: ClassVar[tuple[str, ...] | None] = ("fault",)
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        return rows["fault"] != ""
+
+
 class ExpectEpochsToBeOfTheLine(Rule):
     """Each row that counts is of an epoch that led to the newest snapshot."""
 

@@ -302,8 +302,8 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            view: `final` for windows that can no longer change, `latest` for the newest result of each window, or
-                `all` for every pane.
+            view: `final` for windows that can no longer change, `latest` for the newest result of each window,
+                `windows` for table windows, or `all` for every pane.
             where: condition in Spark SQL on the columns of the view, such as `user = 'ann' AND clicks > 3`; times
                 without a zone are in UTC. None for all rows.
             limit: largest number of rows; None for all.

@@ -27,14 +27,14 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, 
 from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
 from tidegate.pipelines.sources.sql.program import RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
-from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, stored_schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _log = logging.getLogger(__name__)
 
-View: TypeAlias = Literal["final", "latest", "all"]
+View: TypeAlias = Literal["final", "latest", "windows", "all"]
 VIEWS: tuple[View, ...] = get_args(View)
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -46,7 +46,7 @@ class Results(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        view: `final`, `latest` or `all`.
+        view: `final`, `latest`, `windows` or `all`.
         rows: the rows, in order.
         total: number of rows of the view, of which `rows` are the first.
         key: names of the key columns.
@@ -110,8 +110,12 @@ def results(
     stand = _Stand.of(config, pipeline)
     # Rows of an epoch that is not yet published to every table are left out.
     published = pc.field("epoch") <= stand.snapshot.manifest.epoch
-    rows = read_table(stand.tables.warehouse, stand.tables.open(results_table.NAME), where=published)
-    if view != "all":
+    if view == "windows":
+        table = stand.tables.look_windows()
+        rows = read_table(stand.tables.warehouse, table, stored_schema(table).names)
+    else:
+        rows = read_table(stand.tables.warehouse, stand.tables.open(results_table.NAME), where=published)
+    if view in ("final", "latest"):
         rows = results_table.latest(rows, stand.key)
     if view == "final":
         rows = results_table.final(rows, final_through(stand.snapshot, stand.head))
@@ -145,6 +149,9 @@ def _matching(rows: pa.Table, where: str) -> pa.Table:
 def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema: str | None) -> str:
     """Return a view as a query; see `results` for the errors."""
     stand, spelling = _Stand.of(config, pipeline), DIALECTS[dialect]
+    if view == "windows":
+        names = ", ".join(map(spelling.name, arrow_schema(stand.tables.look_windows()).names))
+        return f"SELECT {names} FROM {_table(stand.tables, view, spelling, schema)}"
     return ResultQueries(
         _table(stand.tables, results_table.NAME, spelling, schema),
         _table(stand.tables, epochs.NAME, spelling, schema),

@@ -113,6 +113,19 @@ class PipelineTables:
         """
         return self._checked(table, lambda path: newest(self.warehouse, path))
 
+    def look_windows(self) -> DeltaTable:
+        """Return table `windows` as `look` does.
+
+        Raises:
+            Refused: the pipeline has no such table.
+        """
+        if not self.warehouse.exists(self.path(windows.NAME)):
+            raise Refused(
+                f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` makes it, "
+                "or says why the pipeline can't have one"
+            )
+        return self.look(windows.NAME)
+
     def _checked(self, table: str, opened: Callable[[str], DeltaTable]) -> DeltaTable:
         try:
             handle = opened(self.path(table))

@@ -21,6 +21,8 @@ import pyarrow as pa
 from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.column_names import input_fields
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.windows import NAME as WINDOWS
+from tidegate.pipelines.definition.windows import PARTITIONS
 from tidegate.pipelines.observe.lineage.names import DatasetName
 from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
@@ -183,9 +185,12 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
 
 def column_uses(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str, schema: pa.Schema) -> ColumnUses | None:
     """Return the uses of the inputs' columns in a table of the pipeline; None for a table without source values."""
-    if table == results.NAME:
+    if table in (results.NAME, WINDOWS):
         of_compute = _of_windows if isinstance(pipeline.compute, Windows) else _of_elements
-        fields = [*_of_keys(pipeline, inputs), *of_compute(pipeline, inputs, schema)]
+        partitions = set(PARTITIONS.values()) if table == WINDOWS else set()
+        plain = pa.schema([column for column in schema if column.name not in partitions])
+        fields = [*_of_keys(pipeline, inputs), *of_compute(pipeline, inputs, plain)]
+        fields += [(name, uses) for column, uses in fields if column == "window_start" for name in partitions]
         return ColumnUses(_joined(fields, schema), tuple(_of_rows(pipeline, inputs)))
     if table not in (late.NAME, rejects.NAME):
         return None

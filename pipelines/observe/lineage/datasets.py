@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -30,6 +30,7 @@ from tidegate.windowing.type_names import name_of
 
 _MEANINGS = {
     results.NAME: "Results of pipeline {name}: panes of its windows, or rows of its function",
+    windows.NAME: "One row for each window of pipeline {name} that stands",
     late.NAME: "Rows that came too late for pipeline {name}",
     rejects.NAME: "Rows that pipeline {name} can't use",
     epochs.NAME: "One row for each epoch of pipeline {name}",
@@ -113,7 +114,7 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
         names = () if source is None else tuple(source.schema.names)
         inputs.append(LineageInput(part, name, names))
     schemas = _schemas(config, pipeline, tables)
-    outputs = (_output(tables, pipeline, inputs, table, schemas, written) for table in _WRITTEN)
+    outputs = (_output(tables, pipeline, inputs, table, schemas, written) for table in tables.with_windows(_WRITTEN))
     return Datasets(tuple(read), tuple(outputs))
 
 
@@ -123,7 +124,7 @@ def datasets_of_check(config: Config, pipeline: str) -> Datasets:
     The pipeline's code is not needed. The check's result has the versions that it read.
     """
     tables = PipelineTables(warehouse_of(config), pipeline)
-    inputs = tuple(_table(tables, table) for table in _CHECKED)
+    inputs = tuple(_table(tables, table) for table in tables.with_windows(_CHECKED))
     outcomes = _table(tables, quality.NAME, quality.SCHEMA)
     return Datasets(inputs, (outcomes,))
 
@@ -160,12 +161,15 @@ def _version(version: int) -> dict[str, Any]:
 
 def _schemas(config: Config, pipeline: Pipeline, tables: PipelineTables) -> dict[str, pa.Schema]:
     """Return the columns of each table: by the definition, or those that the tables have if only Spark knows them."""
+    stored = {
+        table: arrow_schema(tables.look(table))
+        for table in tables.with_windows(_WRITTEN)
+        if tables.warehouse.exists(tables.path(table))
+    }
     with suppress(MissingSource):
         if all(choice.derived is not None for choice in choices_of(config, pipeline)):
-            return bind_to_source(config, pipeline).table_schemas
-    return {
-        table: arrow_schema(tables.look(table)) for table in _WRITTEN if tables.warehouse.exists(tables.path(table))
-    }
+            return stored | bind_to_source(config, pipeline).table_schemas
+    return stored
 
 
 def _output(

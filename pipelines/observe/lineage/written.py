@@ -59,8 +59,9 @@ class Written:
 
 def written_by_driver(tables: PipelineTables, held: Held) -> Written:
     """Return the work of the driver that held the lease for a time."""
+    names = tables.with_windows(PUBLISHED)
     if not tables.exist:
-        return Written(0, None, {name: TableWrites(0, 0, 0) for name in PUBLISHED})
+        return Written(0, None, {name: TableWrites(0, 0, 0) for name in names})
     until = held.until
     if until is None and (row := read_lease(tables)) is not None and row.acquired_at > held.since:
         # A driver that was killed says no end, and the next one holds the lease already.
@@ -70,9 +71,9 @@ def written_by_driver(tables: PipelineTables, held: Held) -> Written:
         began &= pc.field("started_at") < _moment(until)
     chosen = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "events_in", "source_version"], began)
     if not len(chosen):
-        return Written(0, None, {name: TableWrites(0, 0, 0) for name in PUBLISHED})
+        return Written(0, None, {name: TableWrites(0, 0, 0) for name in names})
     bounds = pc.min_max(chosen["epoch"]).as_py()
-    writes = {name: _written_in(tables, name, bounds["min"], bounds["max"]) for name in PUBLISHED}
+    writes = {name: _written_in(tables, name, bounds["min"], bounds["max"]) for name in names}
     newest = chosen.sort_by([("epoch", "descending")])["source_version"].drop_null()
     return Written(pc.sum(chosen["events_in"]).as_py() or 0, newest[0].as_py() if len(newest) else None, writes)
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def register_format(spark: SparkSession, config: str | Path | None = None) -> None:
-    """Give a session the format `tidegate`.
+    """Give a session the format `tidegate`, and a default for its option `config`.
+
+    Where the wheel is installed, Spark finds the format by itself, by package `pyspark_tidegate`; then this changes
+    nothing. In a checkout, and in a session of Spark Connect whose server lacks the wheel, it has to be called.
 
     Args:
         spark: the session, of Spark 4.0 or newer, classic or Connect.
@@ -22,19 +25,33 @@ def register_format(spark: SparkSession, config: str | Path | None = None) -> No
             the current folder up, if there is one; the readers of the session run in other processes.
 
     Raises:
-        UsageError: the extra `spark` is not installed.
+        UsageError: the extra `spark` is not installed; or Spark found the format by itself, which finds another
+            tidegate.toml than `config`.
     """
     from tidegate.extras import require
     from tidegate.pipelines.definition.config import find_config
     from tidegate.pipelines.errors import UsageError
 
     require("the format `tidegate` of Spark", "pyspark", "pandas")
+    from pyspark.errors import AnalysisException
+
     from tidegate.pipelines.observe.reading.data_source import format_of
 
-    if config is None:
-        with suppress(UsageError):
-            config = find_config()
-    spark.dataSource.register(format_of(None if config is None else Path(config)))
+    found: Path | None = None
+    with suppress(UsageError):
+        found = find_config()
+    path = found if config is None else Path(config)
+    try:
+        spark.dataSource.register(format_of(path))
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        if path is not None and (found is None or path.resolve() != found.resolve()):
+            raise UsageError(
+                f"config = {str(config)!r}: Spark has found the format `tidegate` by itself, so it can have no other "
+                f'default. Name the file at each read, .option("config", {str(path.resolve())!r}), or set '
+                "TIDEGATE_CONFIG before Spark starts"
+            ) from error
 
 
 def read_view(
@@ -49,7 +66,7 @@ def read_view(
 
     Args:
         pipeline: name of the pipeline in tidegate.toml.
-        view: `final`, `latest`, `all`, `late`, `rejects`, `epochs` or `state`.
+        view: `final`, `latest`, `windows`, `all`, `late`, `rejects`, `epochs` or `state`.
         columns: names of the columns; None for all.
         where: a condition that the rows satisfy, as the format takes it (`user = 'ann' AND epoch > 3`), or an
             expression of Arrow; files without such rows are not read.

@@ -41,7 +41,7 @@ class TidegateFormat(DataSource):
     Its options are:
 
     - `path`: name of the pipeline, which `load` takes.
-    - `view`: `final` (default), `latest`, `all`, `late`, `rejects`, `epochs` or `state`.
+    - `view`: `final` (default), `latest`, `windows`, `all`, `late`, `rejects`, `epochs` or `state`.
     - `where`: comparisons that rows satisfy, such as `user = 'ann' AND window_end > '2024-03-01'` (in UTC). Files
       without such rows are not read. Spark's own filters are applied by Spark.
     - `config`: path of tidegate.toml; by default the file that `register_format` had, or was given.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.late import REOPENED
@@ -32,17 +32,17 @@ from tidegate.pipelines.observe.reading.reached import (
     settled,
 )
 from tidegate.pipelines.observe.reading.views import OP, has_op, read_file, with_op, without_later_marks
-from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.pipelines.storage.warehouse import stored_schema
 
 FINAL, LATEST, ALL = "final", "latest", "all"
 
 TABLES = {
     **dict.fromkeys((FINAL, LATEST, ALL), results.NAME),
-    **{name: name for name in (late.NAME, rejects.NAME, epochs.NAME, state.NAME)},
+    **{name: name for name in (windows.NAME, late.NAME, rejects.NAME, epochs.NAME, state.NAME)},
 }
 """Table of each view."""
 
-STREAMED = tuple(view for view in TABLES if view != state.NAME)
+STREAMED = tuple(view for view in TABLES if view not in (windows.NAME, state.NAME))
 """Views that a stream reads."""
 
 _APPENDED = tuple(view for view in STREAMED if view not in (FINAL, LATEST))
@@ -85,7 +85,9 @@ class Target:
         loaded.entry(pipeline)
         tables = PipelineTables(warehouse_of(loaded), pipeline)
         key = tuple(require_snapshot(tables).manifest.schemas.key)
-        columns = arrow_schema(tables.look(TABLES[view]))
+        handle = tables.look_windows() if view == windows.NAME else tables.look(TABLES[view])
+        # Files don't have the column of the partitions of table windows.
+        columns = stored_schema(handle)
         # Rows of functions and joins have no `op`, but a stream has to tell which rows left.
         needs_op = view in (FINAL, LATEST) and not has_op(columns)
         return cls(tables, view, columns.append(OP) if needs_op else columns, key)
@@ -141,6 +143,9 @@ class Target:
             snapshot = require_published(tables, require_snapshot(tables))
             files = Files.of(tables.warehouse, snapshot.handle)
             return views.all_rows(files, pc.field("key_group") >= 0), files
+        if self.view == windows.NAME:
+            files = Files.of(tables.warehouse, tables.look_windows())
+            return views.all_rows(files, None), files
         at, files = reached(tables, self.table)
         if self.view in (FINAL, LATEST):
             plan = views.final if self.view == FINAL else views.latest

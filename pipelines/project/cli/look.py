@@ -27,10 +27,11 @@ def list_pipelines(screen: Screen) -> None:
 @click.argument("pipeline")
 @click.option(
     "--view",
-    type=click.Choice(["final", "latest", "all"]),
+    type=click.Choice(["final", "latest", "windows", "all"]),
     default="final",
     show_default=True,
-    help="final: windows that can no longer change; latest: the newest result of each window; all: every pane.",
+    help="final: windows that can no longer change; latest: the newest result of each window; windows: table windows; "
+    "all: every pane.",
 )
 @click.option(
     "--where", help="Only rows that fulfil a condition in Spark SQL, such as \"clicks > 3 AND user = 'ann'\"."

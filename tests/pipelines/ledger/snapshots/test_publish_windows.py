@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
@@ -34,6 +34,7 @@ from tidegate.pipelines.ledger.tables.commits import Outrun, commit
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.observe.reading.target import Target
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing import Accumulation, Count, Sum, TumblingEventTimeWindows, Windows
@@ -259,6 +260,22 @@ def test_a_plain_select_is_right(tables: PipelineTables) -> None:
     assert len(table.to_pandas()) == len(found)
 
 
+@pytest.mark.parametrize("unit", ["none", "day"])
+def test_every_reader_reads_it_in_one_line(lake: Lake, unit: str) -> None:
+    stream(lake, WindowsTable(partition_by=unit))  # type: ignore[arg-type]
+    tables = lake.tables(PIPELINE)
+    path, expected = tables.path(windows.NAME), len(rows_of(tables))
+    assert len(DeltaTable(path).to_pandas()) == expected
+    assert DeltaTable(path).to_pyarrow_dataset().count_rows() == expected
+    assert len(duckdb.from_arrow(DeltaTable(path).to_pyarrow_dataset()).fetchall()) == expected
+    assert pa.table(QueryBuilder().register("windows", DeltaTable(path)).execute("SELECT * FROM windows")).num_rows == (
+        expected
+    )
+    polars = pytest.importorskip("polars")
+    assert len(polars.read_delta(path)) == expected
+    assert polars.scan_delta(path).select("events").sum().collect().item() > 0
+
+
 def test_a_pipeline_that_has_run_gets_the_table_in_its_next_run(lake: Lake) -> None:
     stream(lake, None)
     tables = lake.tables(PIPELINE)
@@ -324,6 +341,40 @@ def test_a_table_that_is_built_again_half_is_filled_by_the_next_run(
     assert not len(rows_of(tables))
     stream(lake, wanted)
     check_windows(tables)
+
+
+@pytest.mark.parametrize("unit", ["none", "month"])
+def test_view_windows_is_the_table(lake: Lake, unit: str) -> None:
+    of_code = project(lake, WindowsTable(partition_by=unit))  # type: ignore[arg-type]
+    of_code.stream("hours")
+    tables = lake.tables(PIPELINE)
+    expected = counted(rows_of(tables))
+    shown = of_code.results("hours", view="windows")
+    assert counted(shown.to_arrow()) == expected
+    assert "windows windows of hours" in shown._repr_html_()
+    target = target_of(lake, "windows")
+    assert counted(target.table_of(None, None)) == expected
+    assert {row["user"] for row in target.table_of(None, "user = 'ann'").to_pylist()} == {"ann"}
+    with pytest.raises(UsageError, match="a stream reads final, latest, all"):
+        target.check_can_be_followed()
+    query = of_code.results_sql("hours", view="windows", dialect="standard", schema="lake")
+    session = duckdb.connect()
+    session.execute("CREATE SCHEMA lake")
+    session.register("held", DeltaTable(tables.path(windows.NAME)).to_pyarrow_dataset())
+    session.execute("CREATE VIEW lake.windows AS SELECT * FROM held")
+    assert len(session.execute(query).fetchall()) == len(rows_of(tables))
+    shutil.rmtree(tables.path(windows.NAME))
+    for read in (lambda: of_code.results("hours", view="windows"), lambda: target_of(lake, "windows")):
+        with pytest.raises(Refused, match="has no table windows: `tidegate windows build hours` makes it"):
+            read()
+    of_code.windows_build("hours")
+    assert counted(of_code.results("hours", view="windows").to_arrow()) == expected
+
+
+def target_of(lake: Lake, view: str) -> Target:
+    file = lake.folder / "tidegate.toml"
+    file.write_text('warehouse = "warehouse"\n[pipelines.hours]\nobject = "m:p"\nstart = 2024-03-01\n')
+    return Target.of("hours", view, file)
 
 
 def test_a_result_with_the_name_of_the_partitions_is_refused_before_anything_runs(lake: Lake) -> None:

@@ -10,18 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import LOCAL, Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.pipelines.project.cli.project import Project
-from tidegate.pipelines.definition.config import LEASE_NOTE
+from tidegate.pipelines.definition.config import LEASE_NOTE, WindowsTable
 from tidegate.pipelines.ledger.lease import Lease, LeaseRow
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.observe.lineage.checks import check_facets
-from tidegate.pipelines.observe.lineage.datasets import datasets_of_driver, schema_facet
+from tidegate.pipelines.observe.lineage.datasets import datasets_of_check, datasets_of_driver, schema_facet
 from tidegate.pipelines.observe.lineage.names import DatasetName, dataset_name
 from tidegate.pipelines.observe.lineage.written import Held, TableWrites, Written, written_by_driver
+from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 
 Note = Callable[[], Held]
@@ -66,6 +67,23 @@ def test_before_the_first_run_the_tables_are_told_by_the_definition(tmp_path: Pa
         "type": "timestamp",
         "description": "end, not included; null for the global window",
     }
+
+
+def test_table_windows_is_an_output_once_it_exists(tmp_path: Path, note: Note) -> None:
+    lake, pipeline = Lake(tmp_path), session_pipeline()
+    lake.append(("ann", at("10:00"), 1), ("bob", at("10:30"), 2), ("cem", at("15:00"), 3))
+    with lake.driver(LOCAL, pipeline) as driver:
+        driver.windows = WindowsTable(partition_by="day")
+        Stream(driver, lambda manifest: None).run_available()
+        lake.clock.now += 60_000
+    told = datasets_of_driver(lake.config, pipeline, note()).to_dict()
+    assert [each["table"] for each in told["outputs"]] == ["results", "late", "rejects", "epochs", "windows"]
+    windows = table(told, "windows")
+    assert windows["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    origins = windows["facets"]["columnLineage"]["fields"]
+    for column, origin in {"user": "user", "total": "value", "window_start": "at", "window_day": "at"}.items():
+        assert [field["field"] for field in origins[column]["inputFields"]] == [origin]
+    assert "windows" in [each["table"] for each in datasets_of_check(lake.config, pipeline.name).to_dict()["inputs"]]
 
 
 def test_without_a_source_the_datasets_still_have_names(tmp_path: Path) -> None:

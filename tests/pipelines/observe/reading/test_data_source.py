@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StructType
 
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.observe.reading.query import Query, values_of
-from tests.pipelines.observe.reading.targets import visits_of
-from tidegate import read_view
+from tests.pipelines.observe.reading.targets import project, visits_of
+from tidegate import read_view, register_format
 from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.engine.spark.versions import to_arrow
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows, publish_windows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.observe.reading import data_source, reached
@@ -64,6 +68,10 @@ def read(made: ByHand, **options: str) -> tuple[pa.Table, int]:
 
 
 def test_each_view_has_the_rows_of_its_table(visits: ByHand) -> None:
+    with pytest.raises(Refused, match="`tidegate windows build visits` makes it"):
+        read(visits, view="windows")
+    make_windows(visits.tables, ("user",), WindowsTable(partition_by="day"))
+    publish_windows(visits.tables, visits.head().manifest)
     latest = results.latest(visits.rows("results"), ("user",))
     expected = {
         "final": len(results.final(latest, visits.head().manifest.watermark)),
@@ -165,7 +173,7 @@ def erase(made: ByHand, key: str) -> int:
     [
         ({"path": ""}, "name a pipeline"),
         ({"path": "visit"}, "unknown pipeline 'visit': .* has visits"),
-        ({"view": "newest"}, "the views are final, latest, all, late, rejects, epochs, state"),
+        ({"view": "newest"}, "the views are final, latest, all, windows, late, rejects, epochs, state"),
         ({"veiw": "all"}, "the options are path, view, where, config, forgottenThrough"),
         ({"forgottenThrough": "all"}, "give the number of the epoch"),
         ({"view": "state"}, "a stream reads final, latest, all, late, rejects, epochs"),
@@ -356,3 +364,19 @@ def test_a_stream_waits_while_a_restore_is_published(visits: ByHand, monkeypatch
     publish(visits.tables, manifest)
     query.run()
     assert query.total() == final_of(visits)
+
+
+def test_a_format_that_spark_found_by_itself_can_have_no_other_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(format_: object) -> None:
+        raise AnalysisException("there is one", errorClass="DATA_SOURCE_ALREADY_EXISTS", messageParameters={})
+
+    spark: Any = SimpleNamespace(dataSource=SimpleNamespace(register=refuse))
+    file = project(tmp_path, "visits")
+    monkeypatch.setenv("TIDEGATE_CONFIG", str(file))
+    register_format(spark)
+    register_format(spark, file)
+    other = tmp_path / "other.toml"
+    with pytest.raises(UsageError, match=r'\.option\("config", \'.*other\.toml\'\), or set TIDEGATE_CONFIG before'):
+        register_format(spark, other)
