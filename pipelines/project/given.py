@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -84,6 +85,22 @@ def lengths_of(values: Iterable[Length], field: str, least: Millis = 1) -> tuple
         0 if least == 0 and value in ("0", "0s", _ZERO) else length_of(value, field) // timedelta(milliseconds=1)
         for value in values
     )
+
+
+def share_of(value: float | str, field: str) -> float:
+    """Return a share, above 0 up to 1, from a number or a text such as `1%` or `all`.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        text = str(value).strip()
+        share = 1.0 if text == "all" else float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise UsageError(f"{field} {value!r}: give a share such as 1%, or all")
+    return share
 
 
 def size_of(value: int | str | None, field: str) -> int | None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed
     from tidegate.pipelines.project.trace import Trace
+    from tidegate.pipelines.project.verify import Verified
     from tidegate.pipelines.project.why import Why
 
 
@@ -424,6 +425,21 @@ class Project:
         from tidegate.pipelines.project.trace import trace
 
         return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to)
+
+    def verify(self, pipeline: str, *, sample: float | str = "1%", seed: int | None = None) -> Verified:
+        """Compute windows again from the source, and compare them with what is published.
+
+        Call `require()` of the outcome to raise an error if something differs.
+
+        Args:
+            pipeline: name of the pipeline.
+            sample: share of the keys to draw: a number above 0 up to 1, a text such as `1%`, or `all`.
+            seed: seed of the draw; None for the newest epoch, so that each epoch draws others.
+        """
+        from tidegate.pipelines.project.given import share_of
+        from tidegate.pipelines.project.verify import verify
+
+        return verify(self._config, pipeline, share_of(sample, "--sample"), seed)
 
     def explain(self, pipeline: str) -> Explained:
         """Check a pipeline, and return how it is run: the operator, why it was chosen, and the steps of an epoch.

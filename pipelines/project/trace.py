@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.extras import require
@@ -15,8 +16,8 @@ from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, state_rows
-from tidegate.pipelines.ledger.tables.keys import is_forgotten, key_columns, key_of_texts, rows_of_key
-from tidegate.pipelines.observe.inspect.history import History, Rows, history
+from tidegate.pipelines.ledger.tables.keys import are_in, is_forgotten, key_columns, key_of_texts, rows_of_key
+from tidegate.pipelines.observe.inspect.history import History, Rows, history, reopenings
 from tidegate.pipelines.observe.inspect.lives import PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
@@ -223,7 +224,10 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
     columns = {
         name: pa.array([part.as_py()], kind) for name, part, kind in zip(names, value, schema.types, strict=True)
     }
-    rows = told.rows(pa.table(columns), after=forgotten)
+    wanted = pa.table(columns)
+    rows = told.rows(
+        lambda table: np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False)), after=forgotten
+    )
     reopened = reopenings(late_rows)
     life = told.lives(rows, reopened)
     whole = Trace(
@@ -249,16 +253,6 @@ def _late(told: History, key: tuple[str, ...]) -> pa.Table:
     names = key_columns(late.NAME, arrow_schema(handle), told.source.bound.key.names)
     rows = read_table(told.tables.warehouse, handle, where=results.current(told.manifest.epoch))
     return rows_of_key(rows, names, key) if names or not told.source.bound.key.names else rows.slice(0, 0)
-
-
-def reopenings(late_rows: pa.Table) -> dict[int, list[Millis]]:
-    """Return by epoch the event times of the late rows that it reopened."""
-    found: dict[int, list[Millis]] = {}
-    if late.REOPENED in late_rows.column_names:
-        for epoch, time in zip(late_rows[late.REOPENED].to_pylist(), late.event_times(late_rows).tolist(), strict=True):
-            if epoch is not None:
-                found.setdefault(epoch, []).append(time)
-    return found
 
 
 def _forgotten(told: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:

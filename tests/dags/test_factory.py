@@ -137,6 +137,12 @@ def test_a_scheduled_run_of_a_stream_leaves_its_data_to_the_one_at_work(
     assert jinja2.Template(template).render(dag_run=SimpleNamespace(run_type=kind)) == skips
 
 
+def test_windows_are_verified_beside_their_check(dags: dict[str, DAG]) -> None:
+    verify = dags["sessions__quality"].get_task("verify")
+    assert (verify.arguments, verify.outlets, verify.upstream_task_ids) == (["verify", "sessions"], [], set())
+    assert verify.downstream_task_ids == set(), "a run fails if the check or the verification fails"
+
+
 def test_only_windows_that_passed_their_checks_change_the_asset(dags: dict[str, DAG]) -> None:
     outlets = {
         (dag.dag_id, task.task_id): [asset.name for asset in task.outlets]

@@ -7,15 +7,16 @@ on how many snapshots are retained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import plain
 from tidegate.pipelines.definition.load import load_pipeline
@@ -27,7 +28,6 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commi
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
-from tidegate.pipelines.ledger.tables.keys import are_in
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import PART, PLACE, STEP, TIME, Life, Step
 from tidegate.pipelines.sources.commits import FilePart
@@ -65,11 +65,11 @@ class History:
         assert isinstance(compute, Windows)
         return compute
 
-    def rows(self, keys: pa.Table, after: int = 0) -> Rows:
+    def rows(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> Rows:
         """Return the usable rows of some keys, in the order of the steps and of time.
 
         Args:
-            keys: the key columns.
+            wanted: returns a flag for each row of a table with the key columns.
             after: only rows that a later epoch read.
         """
         parts = [
@@ -87,7 +87,7 @@ class History:
             kept = judged.usable(part.since, part.until)
             table = pa.table({name: plain(judged.table[name]) for name in columns.names})
             if bound.key.names:
-                kept &= np.asarray(are_in(table, keys, bound.key.names).to_numpy(zero_copy_only=False))
+                kept &= wanted(table)
             if kept.any():
                 flags = pa.array(kept)
                 added = {
@@ -242,3 +242,13 @@ def _watermark(value: Any, before: Millis, newest: Manifest | None) -> Millis:
     if value is not None:
         return to_millis(value)
     return before if before == MIN_TIMESTAMP else MAX_TIMESTAMP
+
+
+def reopenings(late_rows: pa.Table) -> dict[int, list[Millis]]:
+    """Return by epoch the event times of the late rows that it reopened."""
+    found: dict[int, list[Millis]] = {}
+    if late.REOPENED in late_rows.column_names:
+        for epoch, time in zip(late_rows[late.REOPENED].to_pylist(), late.event_times(late_rows).tolist(), strict=True):
+            if epoch is not None:
+                found.setdefault(epoch, []).append(time)
+    return found

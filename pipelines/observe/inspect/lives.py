@@ -112,6 +112,16 @@ class Life:
             self._advance(number, step.after)
         return self
 
+    @property
+    def open_windows(self) -> dict[Bounds, tuple[int, ...]]:
+        """The windows with state after the steps, with the numbers of their rows."""
+        return {window: tuple(rows) for window, rows in self._open.items()}
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """The numbers of the rows that are still late."""
+        return tuple(self._late)
+
     def _cleanup(self, window: Bounds) -> Millis:
         return saturating_add(window[1] - 1, self.lateness)
 

@@ -53,6 +53,7 @@ _COMMANDS = {
     "unlock": "tidegate.pipelines.project.cli.drive:unlock",
     "vacuum": "tidegate.pipelines.project.cli.keep:vacuum",
     "windows": "tidegate.pipelines.project.cli.keep:windows",
+    "verify": "tidegate.pipelines.project.cli.look:verify",
     "why": "tidegate.pipelines.project.cli.look:why",
 }
 

@@ -1,0 +1,322 @@
+"""Differences between what is published and what the source, or another table, says.
+
+Windows, state and late rows of drawn keys are compared with their lives (`lives`), and epochs, late rows and manifests
+with one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.pipelines.definition import epochs, late
+from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
+from tidegate.pipelines.ledger.snapshots.head import (
+    Snapshot,
+    list_snapshots,
+    read_snapshot,
+    state_rows,
+)
+from tidegate.pipelines.ledger.snapshots.publish import epoch_row
+from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.history import History, Rows, Untold, reopenings
+from tidegate.pipelines.observe.inspect.lives import TIME, Life
+from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.windowing.aggregates.bound import AggregateColumns
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.triggers import EventTimeTrigger
+from tidegate.windowing.windows import TimeWindow
+
+_TOLERANCE = 1e-9
+"""Relative difference of doubles that adding them up in another order makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A difference between what is published and what the source, or another table, says.
+
+    Args:
+        kind: `value`, `missing` or `unexpected` (a window), `state`, `late`, `epoch` or `manifest`.
+        epoch: the epoch; None if the window was never published.
+        key: the key, by column; empty for an epoch.
+        start: start of the window, int64 epoch milliseconds; of a late row, its event time.
+        expected: what should be there.
+        found: what is there.
+    """
+
+    kind: str
+    epoch: int | None
+    key: dict[str, Any]
+    start: Millis | None
+    expected: Any
+    found: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The drawn keys: those whose hash, mixed with the seed, lies below a limit. At least one published key does.
+
+    Args:
+        key: names of the key columns.
+        seed: the seed.
+        limit: the limit, up to 2 ** 64.
+    """
+
+    key: tuple[str, ...]
+    seed: int
+    limit: int
+
+    @classmethod
+    def of(cls, windows: pa.Table, key: tuple[str, ...], share: float, seed: int) -> Draw:
+        """Return the draw of a share of the keys, and of one of these windows' keys if it would have none of them."""
+        everything = cls(key, seed, 1 << 64)
+        limit = min(1 << 64, math.ceil(share * 2.0**64))
+        least = int(everything._mixed(windows).min()) if len(windows) else 0
+        return cls(key, seed, max(limit, least + 1))
+
+    def flags(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return a flag for each row: its key is drawn."""
+        if self.limit >= 1 << 64:
+            return np.ones(len(rows), np.bool_)
+        flags: npt.NDArray[np.bool_] = self._mixed(rows) < np.uint64(self.limit)
+        return flags
+
+    def _mixed(self, rows: pa.Table) -> npt.NDArray[np.uint64]:
+        if not self.key or not len(rows):
+            return np.zeros(len(rows), np.uint64)
+        schema: KeySchema = key_schema(rows.schema, self.key)
+        keys = encode_keys(schema, ({name: rows[name] for name in self.key}, len(rows)))
+        mixed = keys.hashes ^ np.uint64(self.seed * 0x9E3779B97F4A7C15 % 2**64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+        of_rows: npt.NDArray[np.uint64] = mixed[keys.codes[0]]
+        return of_rows
+
+
+def faults_of_windows(
+    told: History, snapshot: Snapshot, rows_of: Mapping[str, pa.Table], windows: pa.Table, draw: Draw
+) -> tuple[list[Fault], int, int]:
+    """Compare the windows, the state and the late rows of drawn keys with their lives.
+
+    Return the differences, the number of windows that were computed again, and the number of keys.
+
+    Raises:
+        Refused: the windows can't be computed again.
+    """
+    _check_plain(told)
+    names, late_rows = told.source.bound.key.names, rows_of[late.NAME]
+    of_late = key_columns(late.NAME, late_rows.schema, names)
+    if names and not of_late and len(late_rows):
+        raise Untold("table late lacks the columns of the key, so it can't be told whose rows are late")
+    late_rows = late_rows.drop_columns(
+        [name for name in names if name not in of_late and name in late_rows.schema.names]
+    )
+    renamed = dict(zip(of_late, names, strict=False))
+    late_rows = late_rows.rename_columns([renamed.get(name, name) for name in late_rows.schema.names])
+    arrived = told.rows(draw.flags)
+    by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in arrived.rows:
+        by_key.setdefault(tuple(row[name] for name in names), []).append(row)
+    published, late_by_key = _by_key(windows, names), _by_key(late_rows.filter(pa.array(draw.flags(late_rows))), names)
+    states = _states(told, snapshot, draw)
+    forgets = any(step.kind == "forget" for step in told.steps)
+    faults, computed = list[Fault](), 0
+    for key in dict.fromkeys([*by_key, *published, *states, *late_by_key]):
+        if forgets and key not in published and key not in states and key not in late_by_key:
+            continue
+        rows, held_late = Rows(arrived.parts, by_key.get(key, [])), late_by_key.get(key)
+        of_key = late_rows.slice(0, 0) if held_late is None else held_late
+        life = told.lives(rows, reopenings(of_key))
+        named = dict(zip(names, key, strict=True))
+        faults += _window_faults(told, rows, life, named, published.get(key))
+        faults += _state_faults(told, rows, life, named, states.get(key, {}))
+        faults += _late_faults(rows, life, named, of_key)
+        computed += len(life.panes)
+    return faults, computed, len(by_key)
+
+
+def _check_plain(told: History) -> None:
+    """Check that the plain rules tell the values of the windows.
+
+    Raises:
+        Untold: they don't.
+    """
+    windows = told.windows
+    if not isinstance(windows.aggregate, AggregateColumns) or windows.process is not None:
+        raise Untold("only windows with named aggregates are computed again, not functions of your own")
+    if not isinstance(windows.effective_trigger, EventTimeTrigger):
+        raise Untold(f"{windows.effective_trigger!r} fires at other times than the end of a window")
+    if windows.accumulation is Accumulation.DISCARDING:
+        raise Untold("discarding panes hold a part of their windows each")
+
+
+def _by_key(rows: pa.Table, names: Sequence[str]) -> dict[tuple[Any, ...], pa.Table]:
+    """Return the rows of each key."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    keys = [tuple(row.values()) for row in rows.select(list(names)).to_pylist()] if names else [()] * len(rows)
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    return {key: rows.take(pa.array(numbers)) for key, numbers in places.items()}
+
+
+def _window_faults(
+    told: History, rows: Rows, life: Life, key: dict[str, Any], published: pa.Table | None
+) -> Iterator[Fault]:
+    found: dict[tuple[Millis, Millis], dict[str, Any]] = {}
+    if published is not None:
+        starts, ends = (epoch_millis(published[name]).to_pylist() for name in ("window_start", "window_end"))
+        found = dict(zip(zip(starts, ends, strict=True), published.to_pylist(), strict=True))
+    for bounds, numbers in life.panes.items():
+        expected, pane = told.result_of(rows, numbers), found.pop(bounds, None)
+        if pane is None:
+            yield Fault("missing", None, key, bounds[0], expected, None)
+        elif wrong := _differing(told, expected, pane):
+            values = {name: expected[name] for name in wrong}, {name: pane[name] for name in wrong}
+            yield Fault("value", pane["epoch"], key, bounds[0], *values)
+    for bounds, pane in found.items():
+        yield Fault("unexpected", pane["epoch"], key, bounds[0], None, {"window_end": bounds[1]})
+
+
+def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[tuple[Millis, Millis], Any]]:
+    """Return the value of each open window of drawn keys, by key and bounds."""
+    state = state_rows(told.tables.warehouse, snapshot)
+    state = state.filter(pa.array(draw.flags(state)))
+    function = told.windows.aggregate
+    assert isinstance(function, AggregateColumns)
+    names, found = told.source.bound.key.names, dict[tuple[Any, ...], dict[tuple[Millis, Millis], Any]]()
+    for row in told.source.bound.state.from_table(state):
+        if row.state_window is None or row.contents is None or not isinstance(row.window, TimeWindow):
+            continue
+        rests = iter(row.contents[len(function.functions) :])
+        accumulators = [
+            value if each.rest_type is None else each.restored(value, next(rests))
+            for each, value in zip(function.functions, row.contents, strict=False)
+        ]
+        key = row.key if len(names) != 1 else (row.key,)
+        found.setdefault(key, {})[(row.window.start, row.window.end)] = function.get_result(accumulators)
+    return found
+
+
+def _state_faults(
+    told: History, rows: Rows, life: Life, key: dict[str, Any], held: Mapping[tuple[Millis, Millis], Any]
+) -> Iterator[Fault]:
+    expected = {bounds: told.result_of(rows, numbers) for bounds, numbers in life.open_windows.items()}
+    for bounds in dict.fromkeys([*expected, *held]):
+        should, value = expected.get(bounds), held.get(bounds)
+        if should is None or value is None or _differing(told, should, value):
+            yield Fault("state", told.manifest.epoch, key, bounds[0], should, value)
+
+
+def _late_faults(rows: Rows, life: Life, key: dict[str, Any], published: pa.Table) -> Iterator[Fault]:
+    """Compare the late rows that no window took by their times; rows that were reopened are in their windows."""
+    expected = sorted(rows.rows[number][TIME] for number in life.late)
+    still = published.filter(late.is_open(published)) if len(published) else published
+    found = sorted(late.event_times(still).tolist()) if len(still) else []
+    for time in sorted({*expected, *found}):
+        if expected.count(time) != found.count(time):
+            yield Fault("late", None, key, time, f"{expected.count(time)} row(s)", f"{found.count(time)} row(s)")
+
+
+def _differing(told: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Return the names of the results that differ. Sketches depend on the order of the rows, and are left out."""
+    function = told.windows.aggregate
+    assert isinstance(function, AggregateColumns)
+    return [
+        name
+        for name, each in zip(function.names, function.functions, strict=True)
+        if not type(each).__module__.endswith("sketches") and not _same(expected[name], found[name])
+    ]
+
+
+def _same(expected: Any, found: Any) -> bool:
+    if isinstance(expected, float) and isinstance(found, float):
+        return math.isclose(expected, found, rel_tol=_TOLERANCE) or (math.isnan(expected) and math.isnan(found))
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        return expected.keys() == found.keys() and all(_same(expected[name], found[name]) for name in expected)
+    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        return len(expected) == len(found) and all(map(_same, expected, found))
+    return bool(expected == found)
+
+
+def faults_of_late_rows(rows: pa.Table, told: pa.Table) -> Iterator[Fault]:
+    """Check that each late row was late by the watermark that it was judged against, and that this was its epoch's."""
+    by_epoch: dict[int, tuple[str, Any, Any, Millis]] = {}
+    before: Any = None
+    lateness: Millis | None = None
+    for row in told.sort_by("epoch").to_pylist():
+        if (shape := row[epochs.SHAPE]) is not None:
+            lateness = shape["lateness"] if lateness is None else min(lateness, shape["lateness"])
+        by_epoch[row["epoch"]] = row["kind"], before, row["watermark"], lateness or 0
+        before = row["watermark"] or before
+    times = late.event_times(rows).tolist() if len(rows) else []
+    for row, time in zip(rows.to_pylist(), times, strict=True):
+        kind, first, last, allowed = by_epoch.get(row["epoch"], ("change", None, None, 0))
+        if kind == "change" or row["watermark"] is None:
+            continue
+        judged = to_millis(row["watermark"])
+        end = time if row["window_end"] is None else to_millis(row["window_end"]) - 1
+        is_late = end + allowed <= judged
+        is_of_epoch = (first is None or row["watermark"] >= first) and (last is None or row["watermark"] <= last)
+        if not is_late or not is_of_epoch:
+            expected = "at or after its window's cleanup" if not is_late else f"a watermark of epoch {row['epoch']}"
+            yield Fault("late", row["epoch"], {}, time, expected, show_millis(judged))
+
+
+def faults_of_epochs(told: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
+    """Check that every element of each epoch is accounted for, and that its late rows are there."""
+    rows = told.to_pylist()
+    erased = any(row["kind"] in ("prune", "forget") for row in rows)
+    gone: dict[int, int] = {}
+    for row in rows:
+        for departed in row.get(epochs.DEPARTED) or ():
+            gone[departed["epoch"]] = gone.get(departed["epoch"], 0) + (departed["late"] or 0)
+    counted = dict(zip(*np.unique(late_rows["epoch"].to_numpy(), return_counts=True), strict=True)) if late_rows else {}
+    for row in rows:
+        parts = sum(row.get(name) or 0 for name in ("on_time", "late", "no_window", "rejected", "dropped"))
+        if parts != row["events_in"]:
+            yield Fault("epoch", row["epoch"], {}, None, f"events_in {parts}", f"events_in {row['events_in']}")
+        found = int(counted.get(row["epoch"], 0)) + gone.get(row["epoch"], 0)
+        if not erased and row["kind"] != "change" and found != row["late"]:
+            yield Fault("late", row["epoch"], {}, None, f"{row['late']} row(s) in table late", f"{found} row(s)")
+
+
+def faults_of_manifests(tables: PipelineTables, newest: Manifest, told: pa.Table) -> tuple[int, list[Fault]]:
+    """Check the retained manifests on the lineage: each with its row in table epochs, and with its parent."""
+    rows = {row["epoch"]: row for row in told.to_pylist()}
+    manifests: dict[int, Manifest] = {}
+    for entry in list_snapshots(tables):
+        if is_on(newest.line, entry.epoch) and (snapshot := read_snapshot(tables, entry.version)) is not None:
+            manifests.setdefault(snapshot.manifest.epoch, snapshot.manifest)
+            if snapshot.manifest.epoch != entry.epoch:
+                fault = Fault("manifest", entry.epoch, {}, None, entry.epoch, snapshot.manifest.epoch)
+                return len(manifests), [fault]
+    faults = []
+    schema = arrow_schema(tables.open(epochs.NAME))
+    for epoch, manifest in sorted(manifests.items()):
+        made, row = epoch_row(manifest, schema).to_pylist()[0], rows.get(epoch)
+        if row is None:
+            faults.append(Fault("epoch", epoch, {}, None, "a row in table epochs", None))
+            continue
+        wrong = [name for name in made if name not in ("stale", "phases") and made[name] != row[name]]
+        if wrong:
+            kind = "manifest" if "run_id" in wrong else "epoch"
+            values = {name: made[name] for name in wrong}, {name: row[name] for name in wrong}
+            faults.append(Fault(kind, epoch, {}, None, *values))
+        parent = None if manifest.parent is None else manifests.get(manifest.parent)
+        if manifest.parent is not None and parent is None:
+            continue
+        if manifest.line != line_after(parent, epoch):
+            faults.append(Fault("manifest", epoch, {}, None, line_after(parent, epoch), manifest.line))
+    return len(manifests), faults

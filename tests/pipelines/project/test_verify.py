@@ -1,0 +1,228 @@
+"""Results that prove themselves: a sound pipeline verifies, and each planted fault is found."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.project.cli.project import Project as CommandLine
+from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated
+from tests.pipelines.project.test_trace import project_of
+from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import QualityFailed, UsageError
+from tidegate.pipelines.project.verify import Verified
+from tidegate.windowing import Count, ProcessingTimeSessionWindows, WatermarkStrategy, Windows
+
+
+def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
+    return project_of(lake, pipeline).verify(pipeline.name, **{"sample": "all", **options})
+
+
+@pytest.mark.parametrize("windows", sorted({*EVENT_TIME} - {"early"}))
+@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@given(COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())
+def test_what_a_run_publishes_verifies(
+    windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
+) -> None:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
+    pipeline = Pipeline(
+        name="p",
+        source=DeltaSource("events", timestamp="at"),
+        key=("user",),
+        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
+        watermark_by="user" if by_user else None,
+        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
+    )
+    with TemporaryDirectory() as folder:
+        lake = Lake(Path(folder))
+        dated(lake, commits)
+        lake.stream(LOCAL, pipeline, commits=2)
+        outcome = verified(lake, pipeline)
+        assert outcome.faults == ()
+        assert outcome.why_unverifiable is None
+        assert outcome.windows == len(lake.latest(pipeline))
+
+
+def lived(lake: Lake, pipeline: Pipeline) -> None:
+    """A backfill, a stream with late rows, and rows that are reopened."""
+    users = [f"user {number}" for number in range(12)]
+    lake.append(*((user, at("00:10"), number) for number, user in enumerate(users)))
+    lake.append(*((user, at("05:00"), 2) for user in users))
+    lake.backfill(LOCAL, pipeline, DAY0, DAY0 + timedelta(hours=6), "3h")
+    lake.append(*((user, at("00:15"), 5) for user in users[:3]), *((user, at("13:00"), 6) for user in users))
+    lake.append(*((user, at("20:00"), 7) for user in users))
+    lake.stream(LOCAL, pipeline, commits=1)
+    lake.append(*((user, at("12:50"), 9) for user in users[5:7]), *((user, at("23:00"), 8) for user in users))
+    lake.stream(LOCAL, pipeline)
+
+
+@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
+def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake: Lake) -> None:
+    pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    lake.reopen(LOCAL, pipeline)
+    whole = verified(lake, pipeline)
+    assert (whole.faults, whole.keys, whole.unverifiable) == ((), 12, 0)
+    assert whole.late_rows == 5
+    part = verified(lake, pipeline, sample="30%", seed=7)
+    assert part == verified(lake, pipeline, sample=0.3, seed=7)
+    assert 0 < part.keys < 12
+    assert len({verified(lake, pipeline, sample="10%", seed=seed).windows for seed in range(6)}) >= 1
+    assert verified(lake, pipeline, sample="0.001%").keys >= 1
+    project_of(lake, pipeline).restore(pipeline.name, 3)
+    assert verified(lake, pipeline).faults == ()
+
+
+def change(lake: Lake, pipeline: Pipeline, table: str, changed: Callable[[pa.Table], pa.Table]) -> None:
+    """Write the rows of a table's files again, as somebody with access to the folder could."""
+    folder = Path(lake.path(f"{pipeline.name}/{table}"))
+    handle = DeltaTable(str(folder))
+    for name in handle.file_uris():
+        file = Path(name)
+        before = pq.read_table(file)
+        after = changed(before)
+        if not after.equals(before):
+            pq.write_table(after, file)
+
+
+def set_where(rows: pa.Table, column: str, where: pa.ChunkedArray, value: Any) -> pa.Table:
+    place = rows.schema.get_field_index(column)
+    new = pc.if_else(where, pa.scalar(value, rows.schema.field(column).type), rows[column])
+    return rows.set_column(place, rows.schema.field(column), new)
+
+
+def flip_a_result(rows: pa.Table) -> pa.Table:
+    return set_where(rows, "total", pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 6)), 600)
+
+
+def lose_a_pane(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.invert(pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 6))))
+
+
+def change_state(rows: pa.Table) -> pa.Table:
+    if "user" not in rows.schema.names:
+        return rows
+    name = next(name for name in rows.schema.names if "total" in name)
+    return set_where(rows, name, pc.fill_null(pc.equal(rows["user"], "user 4"), False), 77)
+
+
+def lose_late_rows(rows: pa.Table) -> pa.Table:
+    return rows.slice(1)
+
+
+def edit_an_epoch(rows: pa.Table) -> pa.Table:
+    return set_where(rows, "on_time", pc.equal(rows["epoch"], 3), 1_000)
+
+
+def edit_a_run(rows: pa.Table) -> pa.Table:
+    return set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage")
+
+
+def put_in_a_foreign_manifest(rows: pa.Table) -> pa.Table:
+    if "user" in rows.schema.names:
+        return rows
+    texts = [re.sub(r'"run_id":"\w+"', '"run_id":"of another lineage"', text) for text in rows["manifest"].to_pylist()]
+    return rows.set_column(rows.schema.get_field_index("manifest"), rows.schema.field("manifest"), pa.array(texts))
+
+
+FAULTS: list[tuple[str, Callable[[pa.Table], pa.Table], str]] = [
+    ("results", flip_a_result, "value"),
+    ("results", lose_a_pane, "missing"),
+    ("state", change_state, "state"),
+    ("state", put_in_a_foreign_manifest, "manifest"),
+    ("late", lose_late_rows, "late"),
+    ("epochs", edit_an_epoch, "epoch"),
+    ("epochs", edit_a_run, "manifest"),
+]
+
+
+@pytest.mark.parametrize(("table", "plant", "kind"), FAULTS, ids=[plant.__name__ for _, plant, _ in FAULTS])
+def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.Table], kind: str, lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    assert verified(lake, pipeline).success
+    change(lake, pipeline, table, plant)
+    outcome = verified(lake, pipeline)
+    assert kind in {fault.kind for fault in outcome.faults}
+    with pytest.raises(QualityFailed) as failure:
+        outcome.require()
+    assert failure.value.exit_code == 5
+
+
+def test_a_wrong_window_is_found_as_often_as_its_key_is_drawn(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    change(lake, pipeline, "results", flip_a_result)
+    found = sum(not verified(lake, pipeline, sample=0.5, seed=seed).success for seed in range(12))
+    # Twelve draws at one half: 1 to 11 hits but for one time in two thousand; these seeds are fixed.
+    assert 1 <= found <= 11
+
+
+def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    source = DeltaTable(lake.path("events"))
+    source.optimize.compact()
+    source.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    outcome = verified(lake, pipeline)
+    assert (outcome.windows, outcome.faults) == (0, ())
+    assert outcome.unverifiable == len(lake.latest(pipeline))
+    assert "are gone" in str(outcome.why_unverifiable)
+    assert outcome.require() is outcome
+    # What needs no source is checked all the same.
+    change(lake, pipeline, "epochs", edit_an_epoch)
+    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"epoch"}
+
+
+def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
+    pipeline = replace(hourly_pipeline(), compute=by_clock)
+    lake.stream(LOCAL, pipeline)
+    assert "no windows of event time" in str(verified(lake, pipeline).why_unverifiable)
+
+
+def test_the_command_ends_with_exit_code_5(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    project = CommandLine.make(lake.folder, capsys)
+    lived(lake, session_pipeline())
+    assert project.tidegate("verify", "sessions", "--sample", "all")[0] == 0
+    assert project.data("verify", "sessions", "--seed", "3")["success"] is True
+    change(lake, session_pipeline(), "epochs", edit_an_epoch)
+    code, told = project.tidegate("verify", "sessions", "--json")
+    assert code == 5
+    assert json.loads(told)["faults"][0]["kind"] == "epoch"
+    assert project.tidegate("verify", "sessions", "--sample", "2")[0] == 2
+
+
+@pytest.mark.parametrize("share", ["0", "101%", "some", 0, -1])
+def test_a_share_that_is_none_is_refused(share: Any, lake: Lake) -> None:
+    with pytest.raises(UsageError, match="give a share such as 1%, or all"):
+        verified(lake, session_pipeline(), sample=share)
+
+
+def test_a_table_of_another_lineage_is_found(lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    lived(lake, pipeline)
+    with TemporaryDirectory() as folder:
+        other = Lake(Path(folder))
+        lived(other, pipeline)
+        foreign = other.rows(pipeline, "epochs")
+        handle = DeltaTable(lake.path("hours/epochs"))
+        write_deltalake(handle, foreign, mode="overwrite")
+    assert "manifest" in {fault.kind for fault in verified(lake, pipeline).faults}
