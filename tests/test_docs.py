@@ -150,6 +150,22 @@ def test_every_command_that_a_message_names_exists(package: str) -> None:
     assert unknown == []
 
 
+def test_every_page_that_a_message_names_exists_and_has_the_section() -> None:
+    named = {
+        (file.relative_to(ROOT).as_posix(), page, section)
+        for package in ("windowing", "pipelines", "expectations")
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for page, section in re.findall(r'(docs/[\w/-]+\.md)(?:, "([^"]+)")?', file.read_text())
+    }
+    assert named
+    wrong = [
+        (file, page, section)
+        for file, page, section in named
+        if not (ROOT / page).exists() or (section and f"## {section}\n" not in (ROOT / page).read_text())
+    ]
+    assert wrong == []
+
+
 @pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
 def test_the_command_line_page_has_every_command_with_every_option(path: tuple[str, ...]) -> None:
     # `quality acknowledge` stands below `quality`.

@@ -18,7 +18,7 @@ from tidegate.pipelines.sources.open_source import missing_sources, sources_of_p
 _CATCHUP = (
     "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
     "of {name}__stream on, each later backfill run is refused (exit code 3). Use one of the two, or set catchup = "
-    'false: docs/operations/scheduling.md, "Backfill or stream"'
+    "false: docs/guide/modes.md"
 )
 
 
