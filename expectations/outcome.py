@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,6 +15,7 @@ import pandas as pd
 
 from tidegate.expectations.invariants.rule import Rule
 from tidegate.expectations.invariants.tables import COMPUTED
+from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.quality import MOST_EXAMPLES, Example
 from tidegate.windowing.time import show_millis
 
@@ -180,7 +182,7 @@ class Outcome:
         elif (key or window) and not all_columns:
             named = {*self.columns.split(", ")}
             others = [name for name in others if name in named]
-        return Example(_pairs(key, [*key]), window, _pairs(row, others))
+        return Example(_key(key), window, _pairs(row, others))
 
 
 def _moments(times: pd.Series) -> npt.NDArray[Any] | None:
@@ -202,7 +204,17 @@ def shown(value: Any) -> str:
         text = ", ".join(map(shown, value))
     else:
         text = str(value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        # A text that would look like a null, or like no value, is quoted.
+        if isinstance(value, str) and (value in ("", "null") or value.startswith('"')):
+            text = json.dumps(value, ensure_ascii=False)
+    return _cut(text)
+
+
+def _key(row: dict[str, Any]) -> str:
+    """Return the columns of a key with their values as the command line takes them, so a null is no text."""
+    plain = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+    texts = {name: text_of_value(None if pd.isna(value) else value) for name, value in plain.items()}
+    return ", ".join(f"{name} {_cut(text)}" for name, text in texts.items())
 
 
 def _pairs(row: dict[str, Any], names: Sequence[str]) -> str:
@@ -222,4 +234,28 @@ def _parameter(name: str, value: Any) -> str:
         return str(timedelta(milliseconds=value))
     if name in _TIMES and isinstance(value, int):
         return show_millis(value)
-    return f"[{shown(value)}]" if isinstance(value, list | tuple | set | frozenset) else shown(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"[{shown(value)}]"
+    if name == "row_condition":
+        return _cut(_condition(value))
+    return _cut(value) if isinstance(value, str) else shown(value)
+
+
+def _condition(given: Any) -> str:
+    """Return a condition of Great Expectations as the user wrote it, in Python or as a text."""
+    kind = getattr(given, "type", None)
+    if kind == "pass_through":
+        return str(given.pass_through_filter)
+    if kind in ("and", "or"):
+        return f" {'&' if kind == 'and' else '|'} ".join(f"({_condition(part)})" for part in given.conditions)
+    if kind == "nullity":
+        return f"Column({given.column.name!r}).{'is_null' if given.is_null else 'is_not_null'}()"
+    if kind == "comparison":
+        column, operator = f"Column({given.column.name!r})", str(given.operator)
+        method = {"IN": "is_in", "NOT_IN": "is_not_in"}.get(operator)
+        return f"{column}.{method}({given.parameter!r})" if method else f"{column} {operator} {given.parameter!r}"
+    return str(given)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -246,7 +246,9 @@ def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
         if name not in ("meta", "rendered_content") and "$PARAMETER" in json.dumps(value, default=str):
             yield f"{name} = {value!r} is a parameter, and a check has none to give: write the value into the suite"
     query = given.get("unexpected_rows_query")
-    if isinstance(query, str) and "{batch}" not in query:
+    if isinstance(query, str) and (word := unexpected_rows.first_word(query)) not in ("select", "with", "("):
+        yield f"its query {query!r} begins with {word!r}, and a check only reads: give one SELECT ... FROM {{batch}}"
+    elif isinstance(query, str) and "{batch}" not in query:
         yield f"its query {query!r} reads no {what.split()[-1]}: select FROM {{batch}}"
     elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
         yield f"its query {query!r} has braces that are not {{batch}}: write other braces twice"

@@ -6,6 +6,7 @@ folder for temporary files, because that is what DataFusion reads here.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Hashable
 from typing import Any, Final
@@ -27,18 +28,30 @@ _BATCH: Final = "batch"
 
 
 def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that a query selects; `{batch}` in it stands for the given rows."""
+    """Return the rows that a query selects; `{batch}` in it stands for the given rows.
+
+    The query stands in parentheses, where SQL allows nothing that writes, such as COPY or CREATE.
+    """
     table = pa.Table.from_pandas(rows, preserve_index=False)
     # Delta has no type for columns in which every value is null.
     fields = [pa.field(each.name, pa.string()) if pa.types.is_null(each.type) else each for each in table.schema]
     with tempfile.TemporaryDirectory() as folder:
         write_deltalake(folder, table.cast(pa.schema(fields)))
         engine = QueryBuilder().register(_BATCH, DeltaTable(folder))
-        answer = pa.table(engine.execute(query.format(batch=_BATCH)).read_all())
+        # The last line break ends a comment of the query.
+        read_only = f"SELECT * FROM (\n{query.format(batch=_BATCH).rstrip().removesuffix(';')}\n)"
+        answer = pa.table(engine.execute(read_only).read_all())
     # DataFusion's own kinds of text, which pandas does not know within lists.
     plain = pa.schema([each.with_type(_without_views(each.type)) for each in answer.schema])
     selected: pd.DataFrame = answer.cast(plain).to_pandas(date_as_object=False)
     return selected
+
+
+def first_word(query: str) -> str:
+    """Return the first word of a query in small letters, or its first sign; comments don't count."""
+    bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", query, flags=re.DOTALL)
+    found = re.match(r"\s*(\w+|\S|$)", bare)
+    return found[1].lower() if found else ""
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

@@ -103,7 +103,7 @@ class CommandLineage:
         positional = [word for word in words if not word.startswith("-")]
         # The command itself says what is wrong with a file that can't be read.
         with suppress(UsageError):
-            pipelines = load_config(Path(self.config)).pipelines
+            pipelines = load_config(Path(self.config)).declared
             positional.sort(key=lambda word: word not in pipelines)
         return next(iter(positional), None)
 

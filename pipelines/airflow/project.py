@@ -58,6 +58,7 @@ def project_dags(
             f"{error}. In a DAG file name it from that file: "
             'project_dags(Path(__file__).parent.parent / "tidegate.toml")'
         ) from error
+    project.check_entries()
     check_outside_bundles(project)
     options = DagOptions(prefix, dict(default_args or {}), dict(dag_args or {}), dict(operator_args or {}))
     made = {name: PipelineDags(project, name, entry, options) for name, entry in project.pipelines.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
-from tidegate.pipelines.definition.bound_input import BoundInput, bound_input, require
+from tidegate.pipelines.definition.bound_input import BoundInput, UnsuitableColumn, bound_input, require
 from tidegate.pipelines.definition.column_names import check_names
 from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.fingerprint import fingerprint
@@ -206,8 +206,8 @@ def bind(
         right: both schemas of the second input, if there is one.
 
     Raises:
-        Refused: a column is missing or has an unusable type; the message names it.
-        IllegalArgument, UnsupportedOperation: an aggregate or the key does not support a type.
+        Refused: a column is missing, or has a type that its use does not support; the message names it.
+        IllegalArgument: the definition has a fault whatever the types are, such as two columns of one name.
     """
     compute = pipeline.compute
     if not isinstance(compute, Windows):
@@ -250,7 +250,10 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
         used += [column for column in needed if column not in used]
     if isinstance(windows.aggregate, Mapping):
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
-        windows = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
+        try:
+            windows = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
+        except IllegalArgument as error:
+            raise UnsuitableColumn(error.field, error.value, error.way_out) from error
     return windows, tuple(used)
 
 
@@ -276,7 +279,7 @@ def _check_gap(derived: pa.Schema, column: str) -> None:
     kind = derived.field(column).type
     if not pa.types.is_integer(kind):
         whole = f"try_cast({quoted(column)} as bigint)"
-        raise IllegalArgument(
+        raise UnsuitableColumn(
             "compute.assigner.gap_of",
             column,
             f"it has type {name_of(kind)}; give a column of whole milliseconds, for example "

@@ -14,8 +14,13 @@ from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
-from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.keys import KeySchema, column_hash
 from tidegate.windowing.type_names import name_of
+
+
+class UnsuitableColumn(Refused, IllegalArgument):
+    """A column of the source has a type that the computation does not support; see `IllegalArgument` for the fields."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ def bound_input(
     for field, names in (("key", input.key), ("watermark_by", by)):
         for name in names:
             require(pipeline, derived, name, prefix + field, input.source)
+    for name in input.key:
+        try:
+            column_hash(to_delta(derived.field(name).type), name)
+        except UnsupportedOperation as error:
+            raise Refused(f"{prefix}key of pipeline {pipeline.name!r}: {error}") from error
     if used is None:
         used = derived.names if input.uses is None else input.uses
         for name in used:

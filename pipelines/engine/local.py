@@ -25,6 +25,7 @@ from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.source_columns import without_metadata
 from tidegate.pipelines.sources.sql.expression import SparkSql
 
 if TYPE_CHECKING:
@@ -151,12 +152,12 @@ class LocalEngine:
 
     def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
         """Refuse an input whose rows go through Spark, with the reason."""
-        reason = choice.files_by_spark or choice.sql_by_spark
-        raise Refused(
-            f'pipeline {pipeline.name!r} can\'t read source {source.path} with engine = "local": {reason}, and that '
-            'needs Spark. Run it with --engine spark (engine = "spark" in tidegate.toml), or change that part of the '
-            "pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
-        )
+        if choice.expressions:
+            # What Spark could not evaluate either is told as such.
+            from tidegate.pipelines.sources.sql.words import check_expressions
+
+            check_expressions(pipeline, input_, without_metadata(source.schema).names)
+        raise needs_spark(pipeline, source.path, choice)
 
     def derived(self, sql: SparkSql, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         """Raise an error: no input of this engine has such SQL."""
@@ -192,6 +193,22 @@ class LocalEngine:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def needs_spark(pipeline: Pipeline, source: str, choice: Choice) -> Refused:
+    """Return the error for an input whose rows go through Spark.
+
+    Args:
+        pipeline: the pipeline.
+        source: table or path of the input's source.
+        choice: who reads the input.
+    """
+    reason = choice.files_by_spark or choice.sql_by_spark
+    return Refused(
+        f'pipeline {pipeline.name!r} can\'t read source {source} with engine = "local": {reason}, and that '
+        'needs Spark. Run it with --engine spark (engine = "spark" in tidegate.toml), or change that part of the '
+        "pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
+    )
 
 
 def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:

@@ -67,11 +67,13 @@ class Backups(Answer):
         pipeline: name of the pipeline.
         place: folder or URI of all backups.
         backups: the backups.
+        never_run: a sentence that says so if there is no backup, and the pipeline never ran; else None.
     """
 
     pipeline: str
     place: str
     backups: tuple[Backup, ...]
+    never_run: str | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
         return [as_plain(each) for each in self.backups]
@@ -160,8 +162,10 @@ def backup_create(
 
 def backup_list(config: Config, pipeline: str, place_uri: str | None = None) -> Backups:
     """Return the backups of a pipeline."""
-    _, place = _both(config, pipeline, place_uri)
-    return Backups(pipeline, place.warehouse.uri, tuple(list_backups(place)))
+    tables, place = _both(config, pipeline, place_uri)
+    backups = tuple(list_backups(place))
+    never_run = None if backups or tables.exist else str(no_snapshot_yet(tables))
+    return Backups(pipeline, place.warehouse.uri, backups, never_run)
 
 
 def backup_restore(config: Config, pipeline: str, name: str, place_uri: str | None = None) -> BackupRestored:

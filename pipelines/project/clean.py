@@ -104,7 +104,6 @@ class Optimized(Answer):
 
     def shown(self) -> Iterator[Shown]:
         if self.never_run is not None:
-            yield self.never_run
             return
         rows = [(name, before, after) for name, (before, after) in self.files.items()]
         yield Grid(f"files of {self.pipeline}", ("table", "before", "after"), rows, ("before", "after"))

@@ -10,6 +10,7 @@ from tidegate.pipelines.definition.binding import check_windows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.inspect.explanation import Explanation, look_at_source
 from tidegate.pipelines.observe.inspect.explanation import explain as explained
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
@@ -38,6 +39,18 @@ class Explained(Answer):
     of_panes: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def require(self) -> Explained:
+        """Return this explanation, if its columns were checked.
+
+        Raises:
+            Refused: a source does not exist, so they were not.
+        """
+        if self.missing:
+            raise Refused(
+                f"{self.explanation.pipeline}: no source table at {', '.join(self.missing)}, so no run can begin"
+            )
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         operator = self.explanation.operator
         return {
@@ -57,19 +70,20 @@ class Explained(Answer):
                 f"source {name} has a row for each pane of a window, and rows that take panes back: all of them count. "
                 'Read a copy of the final windows: docs/guide/consuming.md, "A second pipeline"'
             )
-        yield from self.notes
         operator = explanation.operator
         yield f"{explanation.pipeline} runs through the {operator.name} operator: {operator.reason}"
+        yield f"engine: {explanation.engine}"
         yield f"order: {explanation.order}"
         steps = [(number, step.where, step.does) for number, step in enumerate(explanation.steps, 1)]
         yield Grid("an epoch", ("", "where", "what"), steps)
+        yield from self.notes
 
 
 def explain(config: Config, pipeline: str) -> Explained:
     """Check a pipeline, and return how it is run."""
     value = load_pipeline(config, pipeline)
     check_windows(value, config.entry(pipeline).windows)
-    explanation = explained(value, look_at_source(config, value))
+    explanation = explained(value, look_at_source(config, value), config.engine)
     warehouse = warehouse_of(config)
     notes = (_CATCHUP.format(name=pipeline),) if config.entry(pipeline).catchup and not config.values else ()
     return Explained(

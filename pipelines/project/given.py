@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import TypeAlias
 
 from dateutil.relativedelta import relativedelta
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.tables.keys import NULL
+from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse_slice
 from tidegate.windowing.time import Millis, to_millis
 
@@ -119,10 +118,6 @@ def size_of(value: int | str | None, field: str) -> int | None:
     return int(match[1]) << 10 * _POWERS.index(match[2].lower())
 
 
-_ESCAPE = re.compile(r"\\+(N|x([0-9a-fA-F]{2})+)")
-"""Texts that the command line takes for a null or for bytes, unless another backslash stands before them."""
-
-
 class KeyText(tuple[str, ...]):
     r"""A key as people write it on the command line, where `\N` is a null."""
 
@@ -141,20 +136,4 @@ def key_text(key: KeyGiven | None) -> tuple[str, ...] | None:
     """
     if key is None or isinstance(key, KeyText):
         return key
-    return tuple(map(_text, (key,) if isinstance(key, str | bytes) else key))
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return NULL
-    if isinstance(value, bytes):
-        return f"\\x{value.hex()}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, str):
-        return f"\\{value}" if _ESCAPE.fullmatch(value) else value
-    return str(value)
+    return tuple(map(text_of_value, (key,) if isinstance(key, str | bytes) else key))

@@ -130,7 +130,7 @@ class PipelineHarness:
         self._is_half_read = False
         self._results: list[pa.Table] = [self.bound.table_schemas[results.NAME].empty_table()]
         self._late: list[pa.Table] = [self.bound.table_schemas[late.NAME].empty_table()]
-        self.rejected: list[dict[str, Any]] = []
+        self._rejected: list[dict[str, Any]] = []
         self.counters: Counter[str] = Counter()
         self.watermark: Millis = MIN_TIMESTAMP
         self.clock: Millis = 0
@@ -241,6 +241,10 @@ class PipelineHarness:
         """Return every row of table `late`."""
         return _rows(pa.concat_tables(self._late))
 
+    def rejected(self) -> list[dict[str, Any]]:
+        """Return every rejected row: the columns of the source, and `reason` as in table `rejects`."""
+        return list(self._rejected)
+
     def state(self) -> list[dict[str, Any]]:
         """Return every row of table `state`, by key group."""
         return _rows(self._state)
@@ -283,7 +287,7 @@ class PipelineHarness:
             if judgement == OK and time is not None and derived is not None:
                 usable.append((time, row, derived))
             elif judgement != DROPPED:
-                self.rejected.append({**row, "reason": judgement})
+                self._rejected.append({**row, "reason": judgement})
         return usable
 
     def _dropped(

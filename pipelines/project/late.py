@@ -23,7 +23,7 @@ from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet, require_snapshot
 from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.keys import key_of_texts, key_schema
+from tidegate.pipelines.ledger.tables.keys import key_of_texts, key_schema, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
@@ -62,13 +62,14 @@ class LateSummary(Answer):
     for_people = ("keys", "never_run")
 
     def shown(self) -> Iterator[Shown]:
-        if self.never_run is not None:
-            yield self.never_run
         columns = [*self.keys, *_MEASURES]
         yield Grid(
             f"late rows of {self.pipeline}: {self.rows}, of which {self.rows - self.open} are reopened",
             columns,
-            [[_shown(column, group[column]) for column in columns] for group in self.groups],
+            [
+                [*(_of_group(group[key]) for key in self.keys), *(_shown(name, group[name]) for name in _MEASURES)]
+                for group in self.groups
+            ],
             _MEASURES,
         )
         if self.rows:
@@ -198,6 +199,10 @@ def _measured(group: dict[str, Any], rows: pa.Table, keys: tuple[str, ...]) -> d
         "first epoch": pc.min(rows["epoch"]).as_py(),
         "last epoch": pc.max(rows["epoch"]).as_py(),
     }
+
+
+def _of_group(value: Any) -> object:
+    return text_of_value(value) if value is None or isinstance(value, str) else value
 
 
 def _shown(column: str, value: Any) -> object:

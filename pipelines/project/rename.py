@@ -107,9 +107,9 @@ def _check_names(config: Config, old: str, new: str) -> None:
     steps = f"change [pipelines.{old}] to [pipelines.{new}] there, and the name of its Pipeline in the code to {new!r}"
     if old == new:
         raise UsageError(f"{old!r} is the old name and the new one: give two names")
-    if old in config.pipelines:
+    if old in config.declared:
         raise UsageError(f"{config.file} still has [pipelines.{old}]: first {steps}. Then run the command again")
-    if new not in config.pipelines:
+    if new not in config.declared:
         raise UsageError(f"{config.file} has no [pipelines.{new}]: first {steps}. Then run the command again")
     value = config.values.get(new) or config.load(config.entry(new).object, f"pipelines.{new}.object")
     if isinstance(value, Pipeline) and value.name == old:

@@ -21,6 +21,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.foreign_changes import described, find_change
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import final_through, require_published
+from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.reading.queries import DIALECTS, Dialect, ResultQueries
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, json_text, rows_of, span
@@ -235,7 +236,7 @@ def _grid(results: Results) -> Grid:
         [*key, *([f"window ({results.zone or 'UTC'})"] if panes else []), *about, *values],
         [
             [
-                *(row[name] for name in key),
+                *(text_of_value(row[name]) for name in key),
                 *([span(row)] if panes else []),
                 *(cell(row[name]) for name in (*about, *values)),
             ]

@@ -45,8 +45,6 @@ class Runs(Answer):
         return [as_plain(row) for row in self.epochs]
 
     def shown(self) -> Iterator[Shown]:
-        if self.never_run is not None:
-            yield self.never_run
         cells, columns = [_cells(row) for row in self.epochs], list(_COLUMNS)
         if any(row.get(ROWS_GONE) for row in self.epochs):
             columns.insert(_AFTER_IN, _GONE)

@@ -68,8 +68,6 @@ class Savepoints(Answer):
         ]
 
     def shown(self) -> Iterator[Shown]:
-        if self.never_run is not None:
-            yield self.never_run
         rows = [
             (
                 entry.name,

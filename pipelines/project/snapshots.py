@@ -19,6 +19,7 @@ from tidegate.pipelines.ledger.snapshots.compatibility import compare as compare
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, no_snapshot_yet, state_rows
 from tidegate.pipelines.ledger.snapshots.line import come_back_whole
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.contents import Change, Difference, key_group_counts, window_rows
 from tidegate.pipelines.observe.inspect.contents import checksums as sums_of
@@ -52,8 +53,6 @@ class Snapshots(Answer):
         return list(self.snapshots)
 
     def shown(self) -> Iterator[Shown]:
-        if self.never_run is not None:
-            yield self.never_run
         columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "results")
         rows = [
             (
@@ -215,13 +214,19 @@ class SnapshotDiff(Answer):
         yield Grid(
             f"windows: {counts['windows']}",
             ("", *key, "window (UTC)", "what"),
-            [(change, *(row[name] for name in key), span(row), what) for change, row, what in windows],
+            [(change, *(text_of_value(row[name]) for name in key), span(row), what) for change, row, what in windows],
         )
         yield Grid(
             f"timers: {counts['timers']}",
             ("", *key, "window (UTC)", "in", "at (UTC)"),
             [
-                (change, *(timer.row[name] for name in key), span(timer.row), timer.domain, show_millis(timer.at))
+                (
+                    change,
+                    *(text_of_value(timer.row[name]) for name in key),
+                    span(timer.row),
+                    timer.domain,
+                    show_millis(timer.at),
+                )
                 for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
                 for timer in timers[:limit]
             ],
@@ -330,7 +335,7 @@ def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Gr
         names,
         [
             [
-                *(row[name] for name in key),
+                *(text_of_value(row[name]) for name in key),
                 span(row),
                 ", ".join(show_millis(time) for name in _TIMERS for time in row.get(name) or ()),
                 *(_held(row[name]) for name in waits),

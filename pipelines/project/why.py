@@ -5,32 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from shlex import quote
 from typing import Any
 
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import late, results
+from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.recompute_plan import check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.host import system_clock
-from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
-from tidegate.pipelines.ledger.tables.keys import key_columns, rows_of_key
+from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.waiting import PartitionStatus, Waiting, open_windows, partitions
+from tidegate.pipelines.observe.inspect.waiting import PartitionStatus, Waiting, blocked, open_windows, partitions
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
+from tidegate.pipelines.run.intervals import interval_after
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.compute import Compute, IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
-from tidegate.windowing.time import Millis, show_duration, show_millis
+from tidegate.windowing.time import Millis, show_duration, show_millis, to_millis
 from tidegate.windowing.window_join import WindowJoin
 
+_DAY = 86_400_000
 _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for", "")
 
 
@@ -52,6 +55,7 @@ class Why(Answer):
         last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
         late_rows: number of late rows of the key that no window holds; None if it is not known, or no key was given.
         windows: the open windows that end first.
+        blocked: what the watermark waits for, in words; the reasons of windows end with it.
         remarks: facts of the pipeline for people, as pairs of name and value.
         key: names of the key columns.
         unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
@@ -70,10 +74,11 @@ class Why(Answer):
     last_fired: str | None
     late_rows: int | None
     windows: tuple[Waiting, ...]
+    blocked: str = field(repr=False)
     remarks: tuple[tuple[str, object], ...] = field(repr=False)
     key: tuple[str, ...] = field(repr=False)
     unit: str = field(repr=False)
-    for_people = ("remarks", "key", "unit")
+    for_people = ("blocked", "remarks", "key", "unit")
 
     def shown(self) -> Iterator[Shown]:
         yield Grid(f"{self.pipeline} at epoch {self.epoch}", ("", ""), self.remarks)
@@ -91,14 +96,19 @@ class Why(Answer):
             ],
             [
                 [
-                    *window.key.values(),
+                    *map(text_of_value, window.key.values()),
                     *([_span(window), window.fired] if of_windows else []),
                     *([_left(window)] if closing else []),
-                    window.reason,
+                    window.reason.removesuffix(self._for_all),
                 ]
                 for window in self.windows
             ],
         )
+
+    @property
+    def _for_all(self) -> str:
+        """What the reasons of windows end with, which people read once."""
+        return f"; {self.blocked}"
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
@@ -112,7 +122,8 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
     value = load_pipeline(config, pipeline)
     compute = value.compute
     lateness = compute.lateness if isinstance(compute, Windows) else 0
-    shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key, limit)
+    following = _following(manifest, config.entry(pipeline).end)
+    shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key, limit, following)
     answer = Why(
         pipeline=pipeline,
         epoch=manifest.epoch,
@@ -127,11 +138,13 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         last_fired=_last_fired(tables, names, key) if key else None,
         late_rows=_late_rows(tables, names, key) if key else None,
         windows=tuple(shown),
+        blocked=blocked(manifest, now, following),
         remarks=(),
         key=names,
         unit=_unit(compute),
     )
-    return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key)))
+    rejected = _rejected_rows(tables, names, key) if key else 0
+    return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key, rejected)))
 
 
 def _unit(compute: Compute) -> str:
@@ -142,8 +155,9 @@ def _unit(compute: Compute) -> str:
 
 
 def _remarks(
-    answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None
+    answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None, rejected: int
 ) -> Iterator[tuple[str, object]]:
+    """Yield the facts for people; `rejected` is the number of rejected rows of the key."""
     lag = answer.watermark_lag_ms
     behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
     yield "watermark", show_millis(answer.watermark) + behind
@@ -156,6 +170,8 @@ def _remarks(
     for source, versions in answer.unread_versions.items():
         if versions:
             yield f"versions of {source} not yet read", versions
+    if any(window.reason.endswith(answer._for_all) for window in answer.windows):
+        yield "what moves the watermark", answer.blocked
     yield f"open {answer.unit}", answer.open_windows
     for input_ in pipeline.inputs:
         if input_.where is not None and input_.watermark_from == "kept":
@@ -163,13 +179,34 @@ def _remarks(
                 f"rows of {input_.source.table} that `where` drops",
                 "don't move the watermark, unless watermark_from='all'",
             )
+    if key and not (answer.open_windows or answer.last_fired or answer.late_rows or rejected):
+        yield "the key", f"{_unseen(pipeline.compute)}: check that it is spelt as in the data (a null is {NULL})"
     if key:
         yield "last fired", answer.last_fired or "never"
     if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
         named = " ".join(map(quote, key))
         yield "what happened to the key", f"`tidegate trace {answer.pipeline} {named}` tells it"
+    if rejected:
+        yield "rejected rows of the key", f"{rejected}, in table {rejects.NAME} with their reasons"
     if answer.late_rows:
         yield "late rows that no window holds", f"{answer.late_rows}{_remedy(pipeline)}"
+
+
+def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
+    """Return the interval that a backfill runs next, as long as the last one; None if none comes before `end`."""
+    frontier = next(iter(manifest.positions.values())).frontier
+    if frontier is None or (end is not None and frontier >= to_millis(end)):
+        return None
+    last = manifest.interval or Interval(start=frontier - _DAY, end=frontier)
+    following = interval_after(last, frontier)
+    return following if end is None else following.model_copy(update={"end": min(following.end, to_millis(end))})
+
+
+def _unseen(compute: Compute) -> str:
+    """Return what it means that no table has a trace of a key."""
+    if isinstance(compute, Windows) and not compute.may_lose_data:
+        return "no event with this key was read"
+    return "no event with this key was read, or all that were read have left neither state nor a result"
 
 
 def _remedy(pipeline: Pipeline) -> str:
@@ -205,6 +242,15 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
         return None
     rows = read_table(tables.warehouse, handle, [*columns, late.REOPENED, "stale"])
     rows = rows.filter(late.is_open(rows))
+    return len(rows_of_key(rows, columns, key))
+
+
+def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int:
+    """Count the rejected rows of a key; 0 if table `rejects` lacks the columns to tell."""
+    handle = tables.open(rejects.NAME)
+    if not (columns := key_columns(rejects.NAME, arrow_schema(handle), names)):
+        return 0
+    rows = read_table(tables.warehouse, handle, list(columns), where=~pc.field("stale"))
     return len(rows_of_key(rows, columns, key))
 
 

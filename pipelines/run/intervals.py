@@ -77,6 +77,12 @@ def cut_gap(since: Millis, first: Interval, length: relativedelta | None) -> lis
     return [Interval(start=to_millis(low), end=to_millis(high)) for high, low in pairwise(ends)][::-1]
 
 
+def interval_after(interval: Interval, start: Millis) -> Interval:
+    """Return the interval that begins at `start` (int64 epoch milliseconds) and is as long as another one."""
+    begin = from_millis(start)
+    return Interval(start=start, end=to_millis(begin + _length_of(interval)))
+
+
 def _length_of(interval: Interval) -> relativedelta:
     start, end = from_millis(interval.start), from_millis(interval.end)
     months = relativedelta(end, start)

@@ -260,7 +260,7 @@ class FilesOfRuns:
 
     def _of_own_dags(self, artifacts: Artifacts, now: float) -> Iterator[str]:
         """Yield the artifacts of runs in DAGs that a user wrote, whose ids name no pipeline."""
-        pipelines = {self.pipeline, *self.config.pipelines}
+        pipelines = {self.pipeline, *self.config.declared}
         yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in pipelines)
 
     def _of_runs(self, artifacts: Artifacts, now: float, are_of: Callable[[str], bool]) -> Iterator[str]:

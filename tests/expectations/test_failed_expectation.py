@@ -89,6 +89,45 @@ def test_table_quality_has_all_about_a_failure_in_columns(failed: tuple[Pipeline
     assert len(set(zip([row.suite for row in failed[1]], ids, strict=True))) == len(ids)
 
 
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        ("Column('user') == 'a'", "Column('user') == 'a'"),
+        ("Column('events').is_in([1, 4])", "Column('events').is_in([1, 4])"),
+        (
+            "(Column('user') == 'a') & Column('events').is_not_null() & (Column('events') >= 1)",
+            "(Column('user') == 'a') & (Column('events').is_not_null()) & (Column('events') >= 1)",
+        ),
+        ("(Column('user') == 'a') | Column('user').is_null()", "(Column('user') == 'a') | (Column('user').is_null())"),
+        ("'events > 0', condition_parser='pandas'", "events > 0"),
+    ],
+)
+def test_limits_show_a_condition_as_it_is_written(condition: str, shown: str, tmp_path: Path) -> None:
+    suite = f"""
+import great_expectations as gx
+import great_expectations.expectations as gxe
+from great_expectations.expectations.row_conditions import Column
+
+suite = gx.ExpectationSuite(name="own", expectations=[
+    gxe.ExpectColumnValuesToBeBetween(column="events", max_value=0, row_condition={condition}),
+])
+"""
+    tables = project(hour_lake(), tmp_path, suite)
+    assert checked(tmp_path) == 5
+    (own,) = of_suite([QualityRow.of(row) for row in quality.newest(tables).to_pylist()])
+    assert own.limits == f"row_condition {shown}, max_value 0.0"
+
+
+def test_a_null_and_the_text_null_are_told_apart(tmp_path: Path) -> None:
+    lake = hour_lake()
+    lake.panes += [pane(user, "10:15", "11:15", epoch=1) for user in (None, "null", r"\N", "")]
+    tables = project(lake, tmp_path)
+    assert checked(tmp_path) == 5
+    few = of_suite([QualityRow.of(row) for row in quality.newest(tables).to_pylist()])[0]
+    assert few.examples
+    assert {each.key for each in few.examples} >= {r"user \N", "user null", r"user \\N", "user "}
+
+
 def test_every_output_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables = project(hour_lake(), tmp_path)
     assert checked(tmp_path) == 5

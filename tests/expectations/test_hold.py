@@ -110,7 +110,7 @@ def test_more_partitions_than_an_event_names_are_held_back_together(
 def test_partitions_are_needed_to_hold_them_back(tmp_path: Path) -> None:
     project(hour_lake(), tmp_path, FEW, f'{HOLD}asset_partitions = "none"\n')
     with pytest.raises(UsageError, match='hold "partitions" needs events by partition'):
-        load_config(tmp_path / "tidegate.toml")
+        load_config(tmp_path / "tidegate.toml").entry("hours")
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])

@@ -9,13 +9,14 @@ import great_expectations as gx
 import great_expectations.expectations as gxe
 import pandas as pd
 import pytest
+from deltalake.exceptions import DeltaError
 
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_failed_expectation import checked, project
 from tests.expectations.test_fresh import check, fresh, streamed
 from tests.lake import at
 from tidegate.expectations.suites import suites
-from tidegate.expectations.unexpected_rows import select
+from tidegate.expectations.unexpected_rows import first_word, select
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.quality import QualityRow
 
@@ -48,6 +49,14 @@ BROKEN = [
     (
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT * FROM {batch} WHERE nope > 1')",
         ("unexpected_rows_expectation", "nope"),
+    ),
+    (
+        "gxe.UnexpectedRowsExpectation(unexpected_rows_query=' -- x\\nCOPY {batch} TO \"leak.csv\"')",
+        ("unexpected_rows_expectation", "begins with 'copy', and a check only reads", "SELECT ... FROM {batch}"),
+    ),
+    (
+        "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1 AS a); COPY {batch} TO \"x.csv\"; SELECT (1')",
+        ("unexpected_rows_expectation", "can't be evaluated", "single SQL statement"),
     ),
     ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1')", ("'SELECT 1' reads no windows",)),
     (
@@ -97,6 +106,34 @@ def test_a_query_selects_the_rows_that_must_not_be_there(tmp_path: Path, capsys:
     assert (failed.failing, failed.rows, held.failing, held.success) == (1, 3, 0, True)
     assert failed.examples
     assert str(failed.examples[0]) == "[user a, 2024-03-01 10:15:00 to 2024-03-01 11:15:00, events 4]"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM {batch} WHERE events > 1 -- all of them",
+        "WITH many AS (SELECT * FROM {batch}) SELECT * FROM many WHERE events > 1;",
+        "/* one */ (SELECT events FROM {batch} WHERE events > 1)",
+    ],
+)
+def test_a_query_that_only_reads_runs(query: str) -> None:
+    assert not {first_word(query)} - {"select", "with", "("}
+    assert list(select(query, pd.DataFrame({"events": [1, 2, 3]}))["events"]) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY {batch} TO '%s'",
+        "SELECT 1) TO '%s' --",
+        "SELECT 1 AS a); COPY (SELECT 1 AS a) TO '%s'; SELECT * FROM (SELECT 1 AS a",
+        "CREATE EXTERNAL TABLE leak STORED AS CSV LOCATION '%s'",
+    ],
+)
+def test_no_query_writes_a_file(query: str, tmp_path: Path) -> None:
+    with pytest.raises(DeltaError):
+        select(query % (tmp_path / "leak.csv"), pd.DataFrame({"events": [1]}))
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_query_may_select_every_column_of_windows_with_lists_of_texts() -> None:

@@ -13,7 +13,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import Count, EventTimeSessionWindows, First, Max, ProcessWindowFunction, Sum, Windows
-from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.errors import IllegalArgument
 
 GAP = timedelta(minutes=30)
 
@@ -123,7 +123,7 @@ def test_a_zone_or_unit_that_the_timestamp_has_no_use_for_is_refused(
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])])
 def test_a_key_whose_equality_or_hash_is_not_stable_is_refused(kind: pa.DataType) -> None:
     schema = with_column("user", kind)
-    with pytest.raises(UnsupportedOperation, match="key column 'user'"):
+    with pytest.raises(Refused, match="key of pipeline 'sessions': key column 'user'"):
         bind(session_pipeline(), schema, schema)
 
 
@@ -141,7 +141,7 @@ def test_a_key_can_not_have_the_name_of_a_column_of_ours(name: str) -> None:
 
 
 def test_a_sum_over_text_is_refused() -> None:
-    with pytest.raises((IllegalArgument, UnsupportedOperation), match="user"):
+    with pytest.raises(Refused, match="user"):
         bind(session_pipeline(compute=windows(total=Sum("user"))), EVENTS, EVENTS)
 
 

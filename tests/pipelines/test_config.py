@@ -56,7 +56,7 @@ def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
 )
 def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(UsageError) as refused:
-        config(tmp_path, text)
+        config(tmp_path, text).check_entries()
     assert str(tmp_path / "tidegate.toml") in str(refused.value)
     assert named in str(refused.value)
 
@@ -68,6 +68,13 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         ('colour = "x"', "colour: unknown key; the keys here are warehouse, work, "),
         ("warehouse = 3", "warehouse: give a text in quotes"),
         ('spark = "local"', "spark: make it a table: [spark]"),
+        ('engine = "duckdb"', "engine: give 'spark' or 'local'"),
+        ("engine = local", 'Invalid value (at line 1, column 10): write a text in quotes: engine = "spark" or "local"'),
+        (
+            ENTRY + "owner = data-team # us",
+            'Invalid value (at line 4, column 9): write a text in quotes: owner = "..."',
+        ),
+        (ENTRY + "catchup = False", "Invalid value (at line 4, column 11): write catchup = false"),
         ('warehouse = "http://host/x"', "warehouse: 'http' is no object store: give a folder, or a URI with s3://"),
         ('warehouse = "S3://b/x"', "warehouse: 'S3' is no object store"),
         ('warehouse = "s3:/bucket/x"', "warehouse: write it as s3://bucket/folder"),
@@ -119,7 +126,7 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
 )
 def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
-        config(tmp_path, text)
+        config(tmp_path, text).check_entries()
     assert f"tidegate.toml: {told}" in str(refused.value)
     assert "Input should" not in str(refused.value)
 
@@ -128,6 +135,7 @@ def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str
     "text",
     [
         'storage_options = "AWS_SECRET_ACCESS_KEY=hush"',
+        "[storage_options]\nAWS_SECRET_ACCESS_KEY = hush",
         'storage_optionz = { AWS_SECRET_ACCESS_KEY = "hush" }',
         'AWS_SECRET_ACCESS_KEY = "hush"',
         '[storage_options]\nAWS_SECRET_ACCESS_KEY = ["hush"]',
@@ -145,8 +153,21 @@ def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str
 )
 def test_no_fault_shows_what_may_be_a_secret_nor_does_its_traceback(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        config(tmp_path, text)
+        config(tmp_path, text).check_entries()
     assert "hush" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_faulty_entry_stops_only_its_own_pipeline(tmp_path: Path) -> None:
+    faults = '[pipelines.days]\nobject = "a:b"\n[pipelines."../x"]\nobject = "a:b"\nstart = 2013-01-01\n'
+    read = config(tmp_path, ENTRY + faults)
+    assert read.entry("hours").start == datetime(2013, 1, 1, tzinfo=UTC)
+    assert sorted(read.declared) == ["../x", "days", "hours"]
+    with pytest.raises(UsageError, match=r"tidegate\.toml: pipelines\.days\.start: the field is missing"):
+        read.entry("days")
+    with pytest.raises(UsageError, match=r"pipelines\.days\.start: .*; pipelines\.\.\./x: "):
+        read.check_entries()
+    with pytest.raises(UsageError, match=r"pipelines\.days\.start: .*; warehose: unknown key"):
+        config(tmp_path, 'warehose = "x"\n' + ENTRY + faults)
 
 
 def test_neither_a_config_nor_a_warehouse_shows_its_secrets(tmp_path: Path) -> None:

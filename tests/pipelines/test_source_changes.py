@@ -380,5 +380,5 @@ def test_a_time_an_hour_ahead_of_its_commit_is_the_last_that_is_taken_by_default
     rows = [("ann", at("03:00"), 1), ("bob", at("03:00") + timedelta(milliseconds=1), 1)]
     harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("02:00"))
     harness.run()
-    assert [row["user"] for row in harness.rejected] == ["bob"]
+    assert [row["user"] for row in harness.rejected()] == ["bob"]
     assert harness.watermark == to_millis(at("03:00")) - 1

@@ -112,7 +112,7 @@ def play(harness: PipelineHarness, steps: Any, cut: set[int] | None, shards: int
 
 def seen(harness: PipelineHarness) -> list[Counter[Any]]:
     ours = ("epoch", "emitted_at", "timeline")
-    tables = (harness.results(), harness.late(), harness.rejected)
+    tables = (harness.results(), harness.late(), harness.rejected())
     return [
         Counter(repr([value for name, value in row.items() if name not in ours]) for row in rows) for rows in tables
     ]
@@ -142,6 +142,6 @@ def test_no_cut_changes_what_comes_out(
         counters = harness.counters
         assert counters["on_time"] + counters["late"] + counters["rejected"] + counters["filtered"] == rows
         assert counters["late"] == len(harness.late())
-        assert counters["rejected"] == len(harness.rejected)
+        assert counters["rejected"] == len(harness.rejected())
         marks = Counter((row["user"], row["window_id"], row["pane"], row["op"]) for row in harness.results())
         assert max(marks.values(), default=1) == 1

@@ -297,6 +297,9 @@ def test_commands_name_a_key_with_a_null(tmp_path: Path, capsys: pytest.CaptureF
     assert (code, other["late_rows"]) == (0, 0)
     code, latest = said("results", "twins", "--view", "latest", "--limit", "0")
     assert (code, {(row["a"], row["b"]) for row in latest} >= {("x", None), (None, "x"), ("x", "null")}) == (0, True)
+    assert tidegate(["results", "twins", "--view", "latest", "--limit", "0", "--config", str(config)]) == 0
+    cells = {tuple(line.split()[:2]) for line in capsys.readouterr().out.splitlines()}
+    assert cells >= {("x", r"\N"), (r"\N", "x"), ("x", "null")}, "people can copy a key into a command"
     assert said("forget", "twins", "x", "None", "--yes")[1]["epoch"] is None
     code, forgotten = said("forget", "twins", "x", r"\N", "--yes")
     assert (code, forgotten["rows"]["results"] > 0, forgotten["rows"]["late"]) == (0, True, 1)

@@ -173,7 +173,10 @@ class EventTime:
                 continue
             # An idle partition gets no calls, whenever it is found to be idle.
             until = self.clock if timeout is None else min(self.clock, silent_since + timeout)
-            partition.generator.on_periodic_emits(max(until // interval - before // interval, 0), partition.output)
+            # Calls are due at whole intervals after the last commit, which made the first of them itself.
+            made = max((before - silent_since) // interval, 1)
+            due = (until - silent_since) // interval
+            partition.generator.on_periodic_emits(max(due - made, 0), partition.output)
 
     def _combine(self) -> Millis:
         for partition in self._partitions.values():

@@ -6,9 +6,10 @@ reads the messages. So only the value of a known field of a pipeline is shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -46,6 +47,29 @@ def describe(faults: Sequence[Mapping[str, Any]]) -> str:
         # A value that fits none of several types has a fault for each; the first is enough.
         messages.setdefault(".".join(place), _fault(place, fault))
     return "; ".join(f"{field}: {message}" for field, message in messages.items())
+
+
+def unquoted(text: str, message: str) -> str:
+    """Return what to add to the parser's message if a value lacks its quotes, or is a Boolean of Python; else "".
+
+    The value may be a secret, so only its key is shown.
+
+    Args:
+        text: the content of the file.
+        message: that of tomllib, which ends with the place of the fault.
+    """
+    place = re.search(r"at line (\d+), column", message)
+    line = text.splitlines()[int(place[1]) - 1] if place else ""
+    bare = re.fullmatch(r"\s*(?P<key>[\w-]+)\s*=\s*(?P<value>[A-Za-z].*)", line)
+    if bare is None:
+        return ""
+    key, value = bare["key"], bare["value"].partition("#")[0].strip()
+    if value.lower() in ("true", "false"):
+        return f": write {key} = {value.lower()}"
+    field = Config.model_fields.get(key) or PipelineEntry.model_fields.get(key)
+    choices = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
+    values = " or ".join(f'"{each}"' for each in choices or ("...",))
+    return f": write a text in quotes: {key} = {values}"
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from tidegate.pipelines.definition.config.faults import describe
+from tidegate.pipelines.definition.config.faults import describe, unquoted
 from tidegate.pipelines.definition.config.settings import ANY_START, FILE_NAME, IN_CODE, Config
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
@@ -37,17 +38,23 @@ def find_config(start: Path | None = None) -> Path:
 def load_config(file: Path | None = None) -> Config:
     """Read tidegate.toml.
 
+    A faulty entry of a pipeline is an error of that pipeline alone: `Config.entry` raises it, and
+    `Config.check_entries` those of all pipelines.
+
     Raises:
-        UsageError: it is missing or faulty; the error names file and field, but no value that may be secret.
+        UsageError: the file is missing, or what all pipelines share is faulty; the error names file and field, but no
+            value that may be secret.
     """
-    given = file or find_config()
+    path = file or find_config()
     by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
-    file = given.absolute()
+    file = path.absolute()
+    text = ""
     try:
-        raw = tomllib.loads(file.read_text())
+        text = file.read_text()
+        raw = tomllib.loads(text)
     except FileNotFoundError as error:
-        relative = f"; {given} is relative to the current folder, {Path.cwd()}"
-        raise UsageError(f"there is no {file}{by_environment}{'' if given.is_absolute() else relative}") from error
+        relative = f"; {path} is relative to the current folder, {Path.cwd()}"
+        raise UsageError(f"there is no {file}{by_environment}{'' if path.is_absolute() else relative}") from error
     except IsADirectoryError as error:
         raise UsageError(f"{file} is a folder{by_environment}: name the file, such as {file / FILE_NAME}") from error
     except OSError as error:
@@ -55,15 +62,23 @@ def load_config(file: Path | None = None) -> Config:
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: {error}") from error
-    if reserved := sorted({"root", "file_name", "values", "session"} & raw.keys()):
+        raise UsageError(f"{file}: {error}{unquoted(text, str(error))}") from error
+    if reserved := sorted({"root", "file_name", "values", "session", "faulty"} & raw.keys()):
         raise UsageError(f"{file}: {reserved[0]}: unknown key")
+    given = {**raw, "root": file.parent, "file_name": file.name}
     try:
-        return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
+        return Config.model_validate(given)
     except ValidationError as error:
         faults = error.errors()
     # Raised outside of the handler: pydantic's error holds the values, and a chained traceback would show them.
-    raise UsageError(f"{file}: {describe(faults)}")
+    if any(fault["loc"][0] != "pipelines" or len(fault["loc"]) == 1 for fault in faults):
+        raise UsageError(f"{file}: {describe(faults)}")
+    by_pipeline: dict[str, list[Mapping[str, Any]]] = {}
+    for fault in faults:
+        by_pipeline.setdefault(str(fault["loc"][1]), []).append(fault)
+    sound = {name: entry for name, entry in raw["pipelines"].items() if name not in by_pipeline}
+    faulty = {name: describe(its) for name, its in by_pipeline.items()}
+    return Config.model_validate({**given, "pipelines": sound, "faulty": faulty})
 
 
 def config_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -330,6 +331,8 @@ class Config(BaseModel):
     """Pipelines that code gave as values, by name; `object` of the others is imported."""
     session: Any = Field(default=None, exclude=True, repr=False)
     """A session of Spark that runs already, for the engine `spark`; None starts one."""
+    faulty: dict[str, str] = Field(default={}, exclude=True, repr=False)
+    """Pipelines whose entry in the file is faulty, with the faults."""
 
     @property
     def file(self) -> Path:
@@ -391,19 +394,35 @@ class Config(BaseModel):
         """Return the names of the pipelines as the clause of a message."""
         if self.values:
             return f"Project(pipelines=[...]) has {listed(sorted(self.pipelines))}"
-        if not self.pipelines:
+        if not self.declared:
             return f"{self.file} has no pipeline; add one as [pipelines.NAME]"
-        return f"{self.file} has {listed(sorted(self.pipelines))}"
+        return f"{self.file} has {listed(sorted(self.declared))}"
+
+    @property
+    def declared(self) -> Set[str]:
+        """Return the names of all pipelines, also of those whose entry is faulty."""
+        return self.pipelines.keys() | self.faulty.keys()
 
     def entry(self, name: str) -> PipelineEntry:
         """Return the entry of a pipeline.
 
         Raises:
-            UsageError: there is no pipeline of that name.
+            UsageError: there is no pipeline of that name, or its entry is faulty.
         """
+        if name in self.faulty:
+            raise UsageError(f"{self.file}: {self.faulty[name]}")
         if name not in self.pipelines:
             raise UsageError(f"unknown pipeline {name!r}: {self.names}")
         return self.pipelines[name]
+
+    def check_entries(self) -> None:
+        """Refuse a file in which an entry is faulty, for callers that need all pipelines.
+
+        Raises:
+            UsageError: the message names every fault.
+        """
+        if self.faulty:
+            raise UsageError(f"{self.file}: {'; '.join(self.faulty.values())}")
 
     def load(self, path: str, field: str) -> object:
         """Import `package.module:name`, with the project's folder on the path.

@@ -36,6 +36,8 @@ _NULL = "null"
 """Text that stands for a null too, in columns of which it is no value."""
 _HEX = r"x((?:[0-9a-fA-F]{2})+)"
 _BYTES = re.compile(rf"\\{_HEX}")
+_ESCAPE = re.compile(rf"\\+(N|{_HEX})")
+"""Texts that are taken for a null or for bytes, unless another backslash stands before them."""
 _MORE_BACKSLASHES = re.compile(rf"\\{{2,}}(N|{_HEX})")
 _SALT_BYTES = 16
 
@@ -52,6 +54,27 @@ def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
         names = ", ".join(schema.names) or "none"
         raise UsageError(f"the key has the columns {names}: give one value for each, in order")
     return tuple(map(_value_of_text, schema.names, schema.types, texts))
+
+
+def text_of_value(value: object) -> str:
+    r"""Return the text of a key's value, in the spelling of the command line: `key_of_texts` reads it back.
+
+    >>> [text_of_value(value) for value in ("ann", None, r"\N", 7)]
+    ['ann', '\\N', '\\\\N', '7']
+    """
+    if value is None:
+        return NULL
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, str):
+        return f"\\{value}" if _ESCAPE.fullmatch(value) else value
+    return str(value)
 
 
 def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.definition.binding import no_windows
-from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config import Config, EngineName
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
@@ -32,26 +32,30 @@ class Explanation:
 
     Args:
         pipeline: its name.
+        engine: the engine that runs its tasks.
         operator: the operator that its events go through, and the reason for it.
         order: a sentence that says if results depend on the order of arrival.
         steps: the steps of an epoch, in order.
     """
 
     pipeline: str
+    engine: EngineName
     operator: OperatorChoice
     order: str
     steps: tuple[Step, ...]
 
 
-def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None) -> Explanation:
+def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine: EngineName = "spark") -> Explanation:
     """Explain how a pipeline is run.
 
     Args:
         pipeline: the pipeline.
         choices: who reads each input; None if there is no table yet, and then both ways to read it are named.
+        engine: the engine that runs its tasks.
     """
     choice = choose_operator(pipeline.compute)
-    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, choices)))
+    steps = tuple(_steps(pipeline, choice, choices, engine))
+    return Explanation(pipeline.name, engine, choice, _order(pipeline.compute), steps)
 
 
 def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
@@ -59,8 +63,10 @@ def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
 
     Raises:
         Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
-            `columns` is left to Spark, because only Spark knows its type.
+            `columns` is left to Spark, because only Spark knows its type. Or an input needs Spark, and the engine is
+            `local`.
     """
+    from tidegate.pipelines.engine.local import needs_spark
     from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
     from tidegate.pipelines.sources.base import MissingSource
 
@@ -68,18 +74,24 @@ def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
         choices = choices_of(config, pipeline)
     except MissingSource:
         return None
+    if config.engine == "local":
+        for part, choice in zip(pipeline.inputs, choices, strict=True):
+            if choice.needs_spark:
+                raise needs_spark(pipeline, part.source.table, choice)
     if all(choice.derived is not None for choice in choices):
         bind_to_source(config, pipeline)
     return choices
 
 
-def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice] | None) -> list[Step]:
+def _steps(
+    pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice] | None, engine: EngineName
+) -> list[Step]:
     return [
         Step(
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
         *(Step("driver", _correcting(input_)) for input_ in pipeline.inputs if input_.corrects),
-        *_reading(pipeline, choices),
+        *_reading(pipeline, choices, engine),
         *(
             Step("driver", _pass(input_))
             for input_ in pipeline.inputs
@@ -105,7 +117,7 @@ def _plain_table(compute: Compute) -> str:
     )
 
 
-def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]:
+def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: EngineName) -> list[Step]:
     """Return the steps that bring the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     shards = f"{least}, or more if a shard would get over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
@@ -117,15 +129,16 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]
             steps.append(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({choice.files_by_spark})"))
             steps += _evaluating(choice, side)
             continue
-        unless = (
-            "; the table does not exist yet: Spark will read it if it has a feature or a type of Delta that only Spark "
-            f"reads{_or_sql(input_)}"
+        on_spark = f"it has a feature or a type of Delta that only Spark reads{_or_sql(input_, engine)}"
+        unless = "; the table does not exist yet: " + (
+            f"a run is refused if {on_spark}" if engine == "local" else f"Spark will read it if {on_spark}"
         )
         read = _scan(pipeline, input_, "read the files of")
         steps.append(Step("Python task", f"{read}{unless if choices is None else ''}"))
         if choice.sql_by_spark is not None:
             steps.append(Step("Spark", f"evaluate SQL over the columns that it needs ({choice.sql_by_spark})"))
         steps += _evaluating(choice, side)
+    moved = "leaves the packs in the work folder" if engine == "local" else "Spark moves the packs"
     if any(choice.needs_spark for choice in choices or asked):
         steps.append(Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"))
     else:
@@ -133,7 +146,7 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]
             Step(
                 "Python task",
                 f"few rows: every shard reads them, on one machine once for all, and keeps those of its {group}; "
-                f"many rows: the reading task packs them by it, and Spark moves the packs: {shards}",
+                f"many rows: the reading task packs them by it, and {moved}: {shards}",
             )
         )
     if any(choice.files_by_spark is not None for choice in choices or asked):
@@ -169,9 +182,11 @@ def _correcting(input_: Input) -> str:
     )
 
 
-def _or_sql(input_: Input) -> str:
-    has_sql = input_.columns or input_.where is not None
-    return ", and evaluate SQL that is not proven to give Spark's values as Arrow compute" if has_sql else ""
+def _or_sql(input_: Input, engine: EngineName) -> str:
+    if not input_.columns and input_.where is None:
+        return ""
+    unproven = "SQL that is not proven to give Spark's values as Arrow compute"
+    return f", or {unproven}" if engine == "local" else f", and evaluate {unproven}"
 
 
 def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:

@@ -29,7 +29,7 @@ SNAPSHOTS = 10
 
 def pipeline_names(config_file: str | Path) -> list[str]:
     """Return the names of the pipelines in tidegate.toml."""
-    return sorted(load_config(Path(config_file)).pipelines)
+    return sorted(load_config(Path(config_file)).declared)
 
 
 def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[], float] = time.time) -> dict[str, Any]:
@@ -42,16 +42,18 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
     config = load_config(Path(config_file))
-    config.entry(pipeline)
     now = int(clock() * 1000)
     try:
+        config.entry(pipeline)
         return {
             "pipeline": pipeline,
             "error": None,
             **_read(config, PipelineTables(warehouse_of(config), pipeline), now),
         }
     except TidegateError as error:
-        # One pipeline whose tables can't be trusted must not hide the others.
+        if pipeline not in config.declared:
+            raise
+        # One pipeline whose tables or settings can't be trusted must not hide the others.
         return {"pipeline": pipeline, "error": masked(str(error))}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import rows_of_key
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -17,6 +17,7 @@ from tidegate.windowing.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Millis,
+    from_millis,
     saturating_add,
     show_duration,
     show_millis,
@@ -134,6 +135,7 @@ def open_windows(
     now: Millis,
     key: Sequence[str] | None = None,
     limit: int | None = None,
+    following: Interval | None = None,
 ) -> tuple[list[Waiting], int]:
     """Return the first windows (or keys, or elements of a join) of a snapshot, and the number of all of them.
 
@@ -146,6 +148,7 @@ def open_windows(
         now: int64 epoch milliseconds.
         key: texts of the key columns' values, in order; None for all keys.
         limit: number of windows to return; None for all.
+        following: interval that a backfill runs next; None if none follows, or for a stream.
 
     Raises:
         UsageError: a text of the key is no value of its column.
@@ -155,10 +158,10 @@ def open_windows(
     rows = state_rows(warehouse, snapshot, pc.field("namespace") == _namespace(manifest))
     if key is not None:
         rows = rows_of_key(rows, names, key)
-    blocked = _blocked(manifest, now)
+    waits_for = blocked(manifest, now, following)
     # Nulls sort last, so what has no end comes last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
-    waiting = [_waiting(row, names, manifest, lateness, blocked) for row in first.to_pylist()]
+    waiting = [_waiting(row, names, manifest, lateness, waits_for) for row in first.to_pylist()]
     return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
 
 
@@ -214,13 +217,17 @@ def _namespace(manifest: Manifest) -> str:
     return kind if kind in (KEY, BUCKET) else WINDOW
 
 
-def _blocked(manifest: Manifest, now: Millis) -> str:
-    """Explain in words why the watermark does not move."""
+def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:
+    """Explain in words why the watermark does not move; see `open_windows` for the arguments."""
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
+        command = f"tidegate backfill {manifest.pipeline}"
+        if following is None:
+            return f"no interval follows, because `end` of tidegate.toml is reached: run `{command} --end-of-input`"
+        start, end = map(_option, (following.start, following.end))
         return (
-            f"in a backfill the run of the next interval does that, from {show_millis(position.frontier)} on: "
-            f"`tidegate backfill {manifest.pipeline} --start ...`"
+            f"in a backfill the run of the next interval does that, from {show_millis(following.start)} on: "
+            f"`{command} --start {start} --end {end}`"
         )
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
@@ -237,3 +244,8 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     if not slowest.holds:
         return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"
+
+
+def _option(moment: Millis) -> str:
+    """Return a time as an option of a command takes it: a date, or a date-time in UTC."""
+    return from_millis(moment).isoformat().replace("+00:00", "Z").removesuffix("T00:00:00Z")

@@ -56,6 +56,12 @@ class Answer:
     for_people: ClassVar[tuple[str, ...]] = ()
     """Fields that only `shown` uses."""
 
+    @property
+    def notice(self) -> str | None:
+        """A remark that is no part of the content: commands write it to the standard error, with `--json` too."""
+        never_run: str | None = getattr(self, "never_run", None)
+        return never_run
+
     def to_dict(self) -> Any:
         """Return the content as dicts, lists and plain values, as `--json` prints it."""
         return {name: value for name, value in as_plain(self).items() if name not in self.for_people}
@@ -65,7 +71,7 @@ class Answer:
         yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
 
     def _repr_html_(self) -> str:
-        return "\n".join(map(_html, self.shown()))
+        return "\n".join(map(_html, [*filter(None, [self.notice]), *self.shown()]))
 
 
 def as_plain(value: Any) -> Any:

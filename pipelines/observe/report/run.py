@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import PinnedTables, pin_tables
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.keys import NULL
+from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -142,7 +142,7 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
 
 def _name(values: tuple[Any, ...]) -> str:
     """Return a key as text. Other keys may have the same, as those of `a/b`, `c` and `a`, `b/c`."""
-    return "/".join(NULL if value is None else str(value) for value in values)
+    return "/".join(map(text_of_value, values))
 
 
 def _bounds(rows: pa.Table, key: tuple[str, ...], is_open: bool) -> list[tuple[tuple[Any, ...], Session]]:

@@ -172,9 +172,11 @@ def _pipelines(ctx: click.Context | None) -> str:
 
     try:
         # Options of the command line come before arguments that are missing, so --config is already read.
-        return f"Give a pipeline: {load_config(ctx.params.get('config_file') if ctx else None).names}"
+        config = load_config(ctx.params.get("config_file") if ctx else None)
     except TidegateError as error:
         return f"The project's pipelines can't be listed: {error}"
+    faults = "".join(f". Faulty: {faults}" for faults in config.faulty.values())
+    return f"Give a pipeline: {config.names}{faults}"
 
 
 def _names(ctx: click.Context) -> list[str]:

@@ -216,7 +216,9 @@ def explain(screen: Screen, pipeline: str) -> None:
     Faults that would end a run are reported without Spark where possible: missing columns and functions, conditions
     that are not boolean, types that don't fit.
     """
-    screen.show_answer(screen.project().explain(pipeline))
+    answer = screen.project().explain(pipeline)
+    screen.show_answer(answer)
+    answer.require()
 
 
 @click.command()

@@ -87,6 +87,8 @@ class Screen:
 
     def show_answer(self, answer: Answer) -> None:
         """Show the answer of a call, as JSON or as its lines and tables."""
+        if answer.notice is not None:
+            click.echo(plain_cell(answer.notice), err=True)
         shown = [] if self.json else [each if isinstance(each, str) else as_table(each) for each in answer.shown()]
         self.show(answer.to_dict(), *shown)
 

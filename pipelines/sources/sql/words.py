@@ -7,13 +7,14 @@ installed Spark does not have.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.pipelines.definition.bound_input import near_names
@@ -136,8 +137,10 @@ def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None)
     names = {name.lower() for name in columns}
     try:
         tree = sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
-    except SqlglotError:
-        return None if _has_word_of_grammar(text, names) else "can't be parsed as an expression of Spark SQL"
+    except SqlglotError as error:
+        if _has_word_of_grammar(text, names):
+            return None
+        return f"can't be parsed as an expression of Spark SQL{_place_of(error, text)}"
     except IndexError:
         # sqlglot makes the trees of some functions, such as map(), from arguments that it takes for given.
         return None
@@ -146,6 +149,37 @@ def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None)
         if name.lower() not in names | _BARE | {_HIDDEN} and name != "*":
             return f"names no column {name!r}; {near_names(name, columns)}"
     return None if functions is None else _unknown_function(text, functions)
+
+
+_CLOSED = re.compile(r"""(?:[^'"`]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)*""", re.DOTALL)
+"""The beginning of a text up to a quote that is not closed."""
+
+
+def _place_of(error: SqlglotError, text: str) -> str:
+    """Return where a text can't be parsed, with the place marked in its line; empty if that is not known."""
+    found = error.errors[0] if isinstance(error, ParseError) and error.errors else None
+    if found is not None:
+        # sqlglot counts columns from 1, up to the end of the word.
+        line, word, said = int(found["line"]), str(found["highlight"]), str(found["description"])
+        if "\n" in word:
+            return f" at line {line}, near {word!r}"
+        column = int(found["col"]) - len(word) + 1
+        reason = (
+            said[0].lower() + said[1:]
+            if said.startswith("Expect")
+            else f"{word!r} is not expected there"
+            if said.startswith("Invalid")
+            else f"something is missing after {word!r}"
+        )
+    elif (begin := _CLOSED.match(text)) is not None and begin.end() < len(text):
+        before = text[: begin.end()].split("\n")
+        line, column, word = len(before), len(before[-1]) + 1, text[begin.end()]
+        reason = f"the {word} is not closed"
+    else:
+        return ""
+    of_line, begins = text.split("\n")[line - 1], column - 1
+    marked = f"{of_line[:begins]}>>>{word}<<<{of_line[begins + len(word) :]}"
+    return f" at line {line}, column {column}, marked in {marked.strip()!r}: {reason}"
 
 
 def _unknown_function(text: str, functions: Collection[str]) -> str | None:

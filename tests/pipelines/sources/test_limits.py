@@ -107,7 +107,7 @@ def test_a_pipeline_of_sessions_goes_on_over_a_gap_that_is_none(gap: int | None)
     harness.run()
     assert [row["n"] for row in harness.results()] == [2]
     reason = rejects.NULL_GAP if gap is None else rejects.GAP_OUT_OF_RANGE
-    assert [row["reason"] for row in harness.rejected] == [reason]
+    assert [row["reason"] for row in harness.rejected()] == [reason]
 
 
 # --- within structs, lists and maps ----------------------------------------------------------------

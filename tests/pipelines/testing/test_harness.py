@@ -93,7 +93,7 @@ def test_a_column_that_a_row_leaves_out_is_null() -> None:
     harness.run()
     (window,) = harness.state()
     assert (window["acc_n"], window["acc_sum"]) == (2, 3)
-    assert harness.rejected == [{"user": None, "at": NOON, "amount": None, "shop": None, "reason": "null_key"}]
+    assert harness.rejected() == [{"user": None, "at": NOON, "amount": None, "shop": None, "reason": "null_key"}]
 
     backfill = PipelineHarness(pipeline(), SOURCE)
     backfill.backfill([{"user": "ann", "at": NOON}], NOON, NOON + minutes(20))
@@ -186,7 +186,7 @@ def test_rows_that_can_not_be_used_are_rejected_with_the_reason() -> None:
     ancient = {**row("ann", 0), "at": datetime(1969, 12, 31, tzinfo=UTC)}
     harness.commit([row(None, 0), row("ann", None), ancient, row("ann", 60 * 25), row("ann", 0)], NOON)
     harness.run()
-    reasons = [rejected["reason"] for rejected in harness.rejected]
+    reasons = [rejected["reason"] for rejected in harness.rejected()]
     assert reasons == [rejects.NULL_KEY, rejects.NULL_TIMESTAMP, rejects.OUT_OF_RANGE, rejects.AHEAD]
     assert (harness.counters["rejected"], harness.counters["usable"]) == (4, 1)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,9 +106,25 @@ def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2 * ms, 10 * ms, 5 * ms)
     event_time = EventTime(strategy)
     assert commit(event_time, 1_000, a=100) == 97
-    assert event_time.advance(1_005) == 97
-    assert event_time.advance(1_010) == 112
-    assert event_time.advance(1_050) == 152
+    assert event_time.advance(1_010) == 97
+    assert event_time.advance(1_014) == 97
+    assert event_time.advance(1_015) == 112
+    assert event_time.advance(1_050) == 147
+
+
+@pytest.mark.parametrize("clock", [1_000, 1_001, 1_003, 1_199])
+@pytest.mark.parametrize(
+    "looks", [(1_199,), (200, 400, 401, 1_199), range(1, 1_400, 7)], ids=["once", "at calls", "often"]
+)
+def test_time_that_goes_on_by_itself_is_never_ahead_of_the_clock(clock: int, looks: Iterable[int]) -> None:
+    """It follows once more than the wait has passed since the last commit, in whole intervals."""
+    event_time = EventTime(WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2, 1_000))
+    assert commit(event_time, clock, a=500) == 497
+    assert commit(event_time, clock + 3, a=700) == 697
+    for passed in looks:
+        assert event_time.advance(clock + 3 + passed) == (697 if passed < 1_200 else 697 + passed // 200 * 200)
+    assert event_time.advance(clock + 3 + 1_200) >= 697 + 1_200
+    assert event_time.advance(clock + 3 + 86_400_100) == 697 + 86_400_000
 
 
 def test_a_month_of_pause_is_one_step_for_time_that_goes_on_by_itself() -> None:
@@ -121,8 +139,8 @@ def test_a_month_of_pause_is_one_step_for_time_that_goes_on_by_itself() -> None:
     event_time = EventTime(WatermarkStrategy.for_generator(lambda: Counted(2, 10)))
     event_time.read({}, NOW, events=[SeenEvent(0, "a", NOW, {})])
     calls.clear()
-    assert event_time.advance(NOW + 31 * 24 * HOUR) == NOW + 31 * 24 * HOUR + 200 - 3
-    assert calls == [31 * 24 * HOUR // 200]
+    assert event_time.advance(NOW + 31 * 24 * HOUR) == NOW + 31 * 24 * HOUR - 3
+    assert calls == [31 * 24 * HOUR // 200 - 1]
 
 
 def test_time_that_goes_on_by_itself_does_so_before_a_commit_that_is_read_in_parts() -> None:
@@ -131,10 +149,10 @@ def test_time_that_goes_on_by_itself_does_so_before_a_commit_that_is_read_in_par
     whole, parts = EventTime(strategy), EventTime(strategy)
     for event_time in (whole, parts):
         commit(event_time, 1_000, a=100)
-    assert whole.read({"a": 90}, 1_050) == 152
+    assert whole.read({"a": 90}, 1_050) == 147
     parts.read({"a": 80}, 1_050, complete=False)
     restored = EventTime(strategy, parts.watermark, parts.clock, parts.snapshot())
-    assert restored.read({"a": 90}, 1_050) == 152
+    assert restored.read({"a": 90}, 1_050) == 147
 
 
 class Counting(WatermarkGenerator):
@@ -160,7 +178,7 @@ class Counting(WatermarkGenerator):
 def test_a_generator_of_ones_own_is_not_asked_about_the_time_before_its_first_commit() -> None:
     event_time = EventTime(WatermarkStrategy.for_generator(Counting).with_interval(HOUR))
     assert event_time.read({}, NOW, events=[SeenEvent(0, "a", 500, {})]) == 501
-    assert event_time.read({}, NOW + 2 * HOUR, events=[SeenEvent(1, "b", 900, {})]) == 503
+    assert event_time.read({}, NOW + 2 * HOUR, events=[SeenEvent(1, "b", 900, {})]) == 502
     assert event_time.snapshot()["b"]["generator"] == {"last": 900, "calls": 1}
 
 
@@ -168,9 +186,9 @@ def test_a_generator_of_ones_own_goes_on_by_the_clock_while_nothing_comes() -> N
     strategy = WatermarkStrategy.for_generator(Counting).with_interval(timedelta(seconds=1))
     event_time = EventTime(strategy)
     event_time.read({}, NOW, events=[SeenEvent(0, "a", 500, {})])
-    assert [event_time.advance(NOW + beat) for beat in (999, 1_000, 4_500)] == [501, 502, 505]
+    assert [event_time.advance(NOW + beat) for beat in (999, 1_000, 4_500)] == [501, 501, 504]
     restored = EventTime(strategy, event_time.watermark, event_time.clock, event_time.snapshot())
-    assert restored.advance(NOW + 5_000) == 506
+    assert restored.advance(NOW + 5_000) == 505
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.none() | st.integers(1, 60), st.data())

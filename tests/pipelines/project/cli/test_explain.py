@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,14 +13,33 @@ from deltalake import write_deltalake
 
 from tests.hand_made import HandMade, column
 from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
-from tests.pipelines.project.cli.project import Project
+from tests.pipelines.project.cli.project import SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.observe.inspect.explanation import explain
 from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger
 
 
+@pytest.fixture
+def project(project: Project) -> Project:
+    """The project on Spark, which is never started."""
+    (project.folder / "tidegate.toml").write_text(SPARK_TOML)
+    return project
+
+
+DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
+
+
+def explained(project: Project, pipeline: str = "sessions") -> Any:
+    """Return the JSON of an explanation, which ends with 3 if a source is missing."""
+    code, told = project.tidegate("explain", pipeline, "--json")
+    answer = json.loads(told)
+    assert code == (3 if answer["missing_tables"] else 0), told
+    return answer
+
+
 def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> None:
-    told = project.data("explain", "sessions")
+    told = explained(project)
+    assert told["engine"] == "spark"
     assert told["operator"] == {
         "name": "columnar",
         "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may meet "
@@ -29,11 +50,11 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
 
 
 def test_it_says_by_which_ways_changed_rows_are_told(project: Project) -> None:
-    assert not any("change feed" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    assert not any("change feed" in step["does"] for step in explained(project)["steps"])
     project.rewrite(
         "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
     )
-    (step,) = [step for step in project.data("explain", "sessions")["steps"] if "change feed" in step["does"]]
+    (step,) = [step for step in explained(project)["steps"] if "change feed" in step["does"]]
     assert step["where"] == "driver"
 
 
@@ -49,7 +70,7 @@ def test_it_says_by_which_ways_changed_rows_are_told(project: Project) -> None:
 def test_it_says_who_reads_the_source_as_it_is(project: Project, features: list[str], where: str, told: str) -> None:
     columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
     HandMade(project.folder / "warehouse" / "events", columns, ["user"], features)
-    step = project.data("explain", "sessions")["steps"][1]
+    step = explained(project)["steps"][1]
     assert (step["where"], told in step["does"]) == (where, True), step
     assert "does not exist" not in step["does"]
 
@@ -95,7 +116,7 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     write_deltalake(project.folder / "warehouse" / "events", rows)
     project.rewrite(f"session_pipeline({SQL % kind})")
-    told = project.data("explain", "sessions")["steps"]
+    told = explained(project)["steps"]
     assert [
         (step["where"], step["does"]) for step in told if step["does"].startswith(("columns[", "where ="))
     ] == expected
@@ -105,7 +126,7 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
 
 def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(project: Project) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
-    assert project.data("explain", "sessions")["tables_of_panes"] == []
+    assert explained(project)["tables_of_panes"] == []
     source = "__import__('tidegate').DeltaSource('sessions/results', timestamp='window_start')"
     project.rewrite(f"session_pipeline(name='second', source={source}, columns={{'value': 'total'}})")
     toml = project.folder / "tidegate.toml"
@@ -113,7 +134,7 @@ def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(proje
     code, told = project.tidegate("explain", "second")
     assert code == 0
     assert "source sessions/results has a row for each pane of a window" in told
-    assert project.data("explain", "second")["tables_of_panes"] == ["sessions/results"]
+    assert explained(project, "second")["tables_of_panes"] == ["sessions/results"]
 
 
 CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct')"
@@ -122,9 +143,9 @@ CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at'
 def test_a_source_whose_changes_are_corrected_has_a_step_more(project: Project) -> None:
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     write_deltalake(project.folder / "warehouse" / "events", rows)
-    assert not any("changed rows" in step["does"] for step in project.data("explain", "sessions")["steps"])
+    assert not any("changed rows" in step["does"] for step in explained(project)["steps"])
     project.rewrite(f"session_pipeline({CORRECTING})")
-    assert "if versions of events changed rows" in project.data("explain", "sessions")["steps"][1]["does"]
+    assert "if versions of events changed rows" in explained(project)["steps"][1]["does"]
 
 
 @pytest.mark.parametrize(
@@ -175,9 +196,12 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
         ("where='soundex(usr) = 1'", "names no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']"),
         (
             "where='(value > 3'",
-            "where of pipeline 'sessions': '(value > 3' can't be parsed as an expression of Spark SQL",
+            "be parsed as an expression of Spark SQL at line 1, column 10, marked in '(value > >>>3<<<': expecting )",
         ),
-        ("where='value >'", "can't be parsed"),
+        ("where='value >'", "at line 1, column 7, marked in 'value >>>><<<': something is missing after '>'"),
+        (r"where='value > 1 or\n  (at is null))'", "at line 2, column 15, marked in '(at is null)>>>)<<<': ')' is not"),
+        ('where="user = \'ann"', "at line 1, column 8, marked in \"user = >>>'<<<ann\": the ' is not closed"),
+        ("columns={'a': 'value + cast(at as )'}", "marked in 'value + cast(at as >>>)<<<': expected TYPE after CAST"),
         (
             "columns={'more': 'valeu + 1'}",
             "columns['more'] of pipeline 'sessions': 'valeu + 1' names no column 'valeu'",
@@ -239,7 +263,7 @@ def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shard
         "right = Input(source=DeltaSource('payments', timestamp='at'), where='value > 2')\n"
         "sessions = session_pipeline(where='value > 1', right=right, compute=IntervalJoin.between(-5, 5))\n"
     )
-    steps = [step["does"].split(":")[0] for step in project.data("explain", "sessions")["steps"]]
+    steps = [step["does"].split(":")[0] for step in explained(project)["steps"]]
     assert steps[1:6] == [
         "read the files of events",
         "where = value > 1",
@@ -256,28 +280,83 @@ def test_a_window_join_says_when_it_joins(project: Project) -> None:
         "join = WindowJoin(TumblingEventTimeWindows.of(3_600_000), 'anti')\n"
         "sessions = session_pipeline(right=Input(source=DeltaSource('payments', timestamp='at')), compute=join)\n"
     )
-    explained = project.data("explain", "sessions")
-    steps = [step["does"] for step in explained["steps"]]
+    answer = explained(project)
+    steps = [step["does"] for step in answer["steps"]]
     assert "when the watermark reaches the end of a window, emit its anti join, and remove the window" in steps
-    assert "except for late rows" in str(explained)
+    assert "except for late rows" in str(answer)
 
 
 def test_people_read_it_as_a_table(project: Project) -> None:
     code, told = project.tidegate("explain", "sessions")
-    assert code == 0
+    assert (code, "Refused" in told) == (3, False)
     assert "sessions runs through the columnar operator" in told
 
 
 def test_a_source_that_is_not_there_is_said_first(project: Project) -> None:
     missing = str(project.folder / "warehouse" / "events")
-    assert project.data("explain", "sessions")["missing_tables"] == [missing]
+    assert explained(project)["missing_tables"] == [missing]
     told = " ".join(project.tidegate("explain", "sessions")[1].split())
     assert told.startswith(f"no column is checked yet: source table {missing} does not exist: create it")
+    assert told.endswith(f"tidegate: sessions: no source table at {missing}, so no run can begin")
 
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     write_deltalake(missing, rows)
-    assert project.data("explain", "sessions")["missing_tables"] == []
+    assert explained(project)["missing_tables"] == []
     assert "does not exist" not in project.tidegate("explain", "sessions")[1]
+
+
+def test_an_explanation_for_this_machine_speaks_of_no_exchange_by_spark(project: Project) -> None:
+    (project.folder / "tidegate.toml").write_text(TOML)
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    asked = explained(project)["steps"]
+    assert any(
+        "a run is refused if it has a feature or a type of Delta that only Spark" in step["does"] for step in asked
+    )
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    told = explained(project)
+    assert told["engine"] == "local"
+    assert not any("Spark" in step["does"] or step["where"] == "Spark" for step in told["steps"])
+    assert any("leaves the packs in the work folder" in step["does"] for step in told["steps"])
+    _, text = project.tidegate("explain", "sessions")
+    assert text.index("engine: local") < text.index("catchup = true"), "what is explained comes first"
+
+
+@pytest.mark.parametrize("command", [("explain",), ("backfill", *DAY, "--dry-run"), ("backfill", *DAY)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("where='soundex(user) = 1'", "with engine = \"local\": where = 'soundex(user) = 1' is evaluated by Spark"),
+        ("where='(value > 3'", "can't be parsed as an expression of Spark SQL at line 1, column 10"),
+    ],
+)
+def test_what_this_machine_can_not_evaluate_is_refused_in_one_way(
+    project: Project, options: str, told: str, command: tuple[str, ...]
+) -> None:
+    (project.folder / "tidegate.toml").write_text(TOML)
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({options})")
+    code, said = project.tidegate(command[0], "sessions", *command[1:])
+    assert (code, told in " ".join(said.split())) == (3, True), said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "key=('part',)",
+        "compute=replace(session_pipeline().compute, aggregate={'n': Sum('user')})",
+        "key=('usr',)",
+    ],
+    ids=["a key of floats", "a sum of texts", "a missing column"],
+)
+def test_a_column_that_does_not_fit_is_refused_with_one_exit_code(project: Project, options: str) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1], "part": [0.5]})
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    (project.folder / "of_the_project.py").write_text(
+        "from dataclasses import replace\nfrom tests.lake import session_pipeline\nfrom tidegate import Sum\n"
+        f"sessions = session_pipeline({options})\n"
+    )
+    assert project.tidegate("explain", "sessions")[0] == 3
 
 
 def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
@@ -351,6 +430,8 @@ def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object)
 
 
 def test_it_starts_no_jvm(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
     code = (
         "import sys; from tidegate.pipelines.project.cli import run; "
         f"code = run(['explain', 'sessions', '--config', {str(project.folder / 'tidegate.toml')!r}]); "
@@ -362,12 +443,12 @@ def test_it_starts_no_jvm(project: Project) -> None:
 
 
 def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:
-    (note,) = project.data("explain", "sessions")["notes"]
+    (note,) = explained(project)["notes"]
     assert "from the first run of sessions__stream on, each later backfill run is refused (exit code 3)" in note
     assert "catchup = true lets Airflow backfill" in " ".join(project.tidegate("explain", "sessions")[1].split())
     toml = project.folder / "tidegate.toml"
     toml.write_text(f"{toml.read_text()}catchup = false\n")
-    assert project.data("explain", "sessions")["notes"] == []
+    assert explained(project)["notes"] == []
 
 
 def test_a_column_of_microseconds_is_made_a_time_as_the_message_says(project: Project) -> None:

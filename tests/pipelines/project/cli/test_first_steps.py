@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from deltalake import write_deltalake
 
 from tests.lake import at
 from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.project.cli import run
 
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
 
@@ -66,17 +68,37 @@ def test_a_dry_run_refuses_a_source_without_a_column_that_the_pipeline_names(pro
 
 @pytest.mark.parametrize(
     "command",
-    [("snapshot", "list"), ("savepoint", "list"), ("runs",), ("late", "summary"), ("optimize",), ("results",)],
+    [
+        *(("snapshot", "list"), ("savepoint", "list"), ("backup", "list"), ("runs",), ("late", "summary")),
+        *(("optimize",), ("results",)),
+    ],
     ids=" ".join,
 )
 def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
     project: Project, command: tuple[str, ...]
 ) -> None:
     """A list is empty and no error, so it ends with 0; people read the reason all the same."""
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(f'backups = "{project.folder}/elsewhere"\n{toml.read_text()}')
     code, told = project.tidegate(*command, "sessions")
     assert code == (3 if command == ("results",) else 0)
     assert f"has no snapshot yet in warehouse {project.folder}/warehouse: first run" in " ".join(told.split())
     assert "correct `warehouse` in tidegate.toml" in " ".join(told.split())
+    assert run([*command, "sessions", "--json", "--config", str(project.folder / "tidegate.toml")]) == code
+    printed = project.printed.readouterr()
+    json.loads(printed.out)
+    if code == 0:
+        assert ("has no snapshot yet" in printed.err, printed.err.count("\n")) == (True, 1), "one line, no document"
+
+
+def test_a_faulty_entry_is_named_in_a_list_and_stops_no_other_pipeline(project: Project) -> None:
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(toml.read_text() + '[pipelines.days]\nobject = "days:days"\n')
+    code, told = project.tidegate("runs")
+    assert (code, "has days, sessions. Faulty: pipelines.days.start: the field is missing" in told) == (2, True), told
+    assert project.tidegate("runs", "sessions")[0] == 0
+    code, told = project.tidegate("runs", "days")
+    assert (code, f"{toml}: pipelines.days.start: the field is missing" in told) == (2, True), told
 
 
 @pytest.mark.parametrize(("words", "found"), [("tidegate res", "results"), ("tidegate results --wh", "--where")])

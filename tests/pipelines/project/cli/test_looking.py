@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -184,6 +184,49 @@ def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> N
     )
     (window,) = project.data("why", "sessions")["windows"]
     assert "the run of the next interval does that, from 2024-03-02 00:00" in window["reason"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "end", "command"),
+    [
+        ((at("00:00"), at("00:00", 1)), "", "--start 2024-03-02 --end 2024-03-03"),
+        ((at("18:00"), at("00:00", 1)), "", "--start 2024-03-02 --end 2024-03-02T06:00:00Z"),
+        ((at("00:00"), at("00:00", 1)), "end = 2024-03-02T12:00:00\n", "--start 2024-03-02 --end 2024-03-02T12:00:00Z"),
+        ((at("00:00"), at("00:00", 1)), "end = 2024-03-02\n", "--end-of-input"),
+    ],
+    ids=["a day", "six hours", "up to the end", "after the end"],
+)
+def test_why_in_a_backfill_gives_the_whole_command_once(
+    project: Project, interval: tuple[datetime, datetime], end: str, command: str
+) -> None:
+    with (project.folder / "tidegate.toml").open("a") as toml:
+        toml.write(end)
+    by_hand = project.by_hand
+    rows = [(user, at("23:50"), 1) for user in ("ann", "bob")]
+    by_hand.epoch(*rows, watermark=at("00:00", 1), kind="backfill", interval=interval)
+    _, text = project.tidegate("why", "sessions")
+    given = f"`tidegate backfill sessions {command}`"
+    assert text.count("tidegate backfill") == text.count(given) == 1, text
+    assert all(given in window["reason"] for window in project.data("why", "sessions")["windows"])
+
+
+def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    assert "no event with this key was read" not in project.tidegate("why", "sessions", "--key", "ann")[1]
+    code, text = project.tidegate("why", "sessions", "--key", "anne")
+    assert (code, r"no event with this key was read: check that it is spelt as in the data (a null is \N)" in text) == (
+        0,
+        True,
+    ), text
+    losing = "aggregate={'n': __import__('windowing').Count()}"
+    trigger = "__import__('windowing').CountTrigger.of(2)"
+    windows = (
+        f"__import__('windowing').Windows(__import__('windowing').EventTimeSessionWindows.with_gap(1), {trigger}, "
+    )
+    project.rewrite(f"session_pipeline(compute={windows}{losing}))")
+    _, text = project.tidegate("why", "sessions", "--key", "anne")
+    assert "or all that were read have left neither state nor a result" in text
 
 
 def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:

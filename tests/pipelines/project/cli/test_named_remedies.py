@@ -57,6 +57,14 @@ def totals(project: Project, view: str = "latest") -> dict[str, int]:
     return {row["window_start"][:16]: row["total"] for row in rows}
 
 
+def test_why_names_the_backfill_that_moves_the_watermark(project: Project, lake: Lake) -> None:
+    lake.append(("bob", at("23:50"), 1))
+    project.data("backfill", "sessions", *DAYS[0])
+    told = refused(project, 0, "why", "sessions", "--key", "bob")
+    heeded(project, told, "backfill")
+    assert len(project.data("runs", "sessions")) == 2
+
+
 def test_unlock_takes_the_lease_of_a_driver_that_died_elsewhere(project: Project) -> None:
     clock = Clock(system_clock() + HOUR)
     held_by(project.by_hand.tables, clock, host="elsewhere")
