@@ -195,8 +195,9 @@ class PipelineDags:
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
         with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
-            # Beside the check: a run whose check fails must fail, whatever the last task of a chain says.
-            self._tidegate("verify", ["verify", self.name])
+            if sample := self.entry.verify_sample:
+                # Beside the check: a run whose check fails must fail, whatever the last task of a chain says.
+                self._tidegate("verify", ["verify", self.name, "--sample", f"{sample}"])
         return dag
 
     def full_check(self) -> DAG:

@@ -137,9 +137,13 @@ def test_a_scheduled_run_of_a_stream_leaves_its_data_to_the_one_at_work(
     assert jinja2.Template(template).render(dag_run=SimpleNamespace(run_type=kind)) == skips
 
 
-def test_windows_are_verified_beside_their_check(dags: dict[str, DAG]) -> None:
-    verify = dags["sessions__quality"].get_task("verify")
-    assert (verify.arguments, verify.outlets, verify.upstream_task_ids) == (["verify", "sessions"], [], set())
+def test_windows_are_verified_beside_their_check(dags: dict[str, DAG], tmp_path: Path) -> None:
+    assert not dags["sessions__quality"].has_task("verify"), "the tables of this project have no source"
+    (tmp_path / "other").mkdir()
+    sampled = project_dags(write_project(tmp_path / "other", verify_sample="0.05"))
+    verify = sampled["sessions__quality"].get_task("verify")
+    arguments = ["verify", "sessions", "--sample", "0.05"]
+    assert (verify.arguments, verify.outlets, verify.upstream_task_ids) == (arguments, [], set())
     assert verify.downstream_task_ids == set(), "a run fails if the check or the verification fails"
 
 
