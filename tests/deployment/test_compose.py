@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -305,3 +306,11 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
         for source in sources.split():
             assert (ROOT / source).exists(), source
             assert source.split("/")[0] in kept, source
+
+
+def test_the_image_copies_all_that_the_wheel_is_built_from() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    linked = [path.resolve().name for path in (ROOT / "tidegate").iterdir() if path.is_symlink()]
+    wanted = {*build["packages"], *linked, *(place.split("/")[0] for place in build.get("force-include", {}))}
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert wanted - {source for sources in copied for source in sources.split()} == set()
