@@ -51,6 +51,8 @@ class Quality(Answer):
     changed: Changed | None
     report: str | None
 
+    main: ClassVar[str] = "checks"
+
     @property
     def success(self) -> bool:
         """True if every critical expectation holds."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import floor
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -110,6 +111,8 @@ class Advice(Answer):
     curve: tuple[Advised, ...]
     partitions: tuple[PartitionAdvice, ...]
     file: str | None = None
+
+    main: ClassVar[str] = "curve"
 
     @property
     def present(self) -> Advised:

@@ -117,6 +117,8 @@ class Backfilled(Answer):
     epoch: int | None
     runs: tuple[BackfillRun, ...]
 
+    main: ClassVar[str] = "runs"
+
     def shown(self) -> Iterator[Shown]:
         yield ""
         rows = [
@@ -293,6 +295,7 @@ class Replayed(Answer):
     pipeline: str
     epochs: tuple[ReplayedEpoch, ...]
 
+    main: ClassVar[str] = "epochs"
     says: ClassVar[str] = "{pipeline}: every source commit is replayed"
 
 
@@ -327,6 +330,8 @@ class BackfillPlan(Answer):
     pipeline: str
     planned: tuple[tuple[Interval, str], ...]
     changes: Preview | None
+
+    main: ClassVar[str] = "planned"
 
     def to_dict(self) -> dict[str, Any]:
         changed = () if self.changes is None else self.changes.intervals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.pipelines.definition.binding import check_windows
 from tidegate.pipelines.definition.config import Config
@@ -38,6 +38,8 @@ class Explained(Answer):
     missing: dict[str, str]
     of_panes: tuple[str, ...]
     notes: tuple[str, ...]
+
+    main: ClassVar[str] = "steps"
 
     def require(self) -> Explained:
         """Return this explanation, if its columns were checked.

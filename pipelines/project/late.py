@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +59,7 @@ class LateSummary(Answer):
     groups: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
     never_run: str | None = None
+    main: ClassVar[str] = "groups"
     for_people = ("keys", "never_run")
 
     def shown(self) -> Iterator[Shown]:

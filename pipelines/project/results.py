@@ -6,13 +6,12 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.extras import require
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition import results as results_table
 from tidegate.pipelines.definition.config import Config
@@ -29,9 +28,6 @@ from tidegate.pipelines.sources.sql.compile import as_condition, compile_express
 from tidegate.pipelines.sources.sql.program import RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, stored_schema
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _log = logging.getLogger(__name__)
 
@@ -66,12 +62,6 @@ class Results(Answer):
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
         return self.rows
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a frame of pandas."""
-        require("a frame of pandas", "pandas")
-        frame: pd.DataFrame = self.rows.to_pandas()
-        return frame
 
     def to_dict(self) -> list[dict[str, Any]]:
         return rows_of(self.rows)

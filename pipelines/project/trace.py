@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +127,8 @@ class Trace(Answer):
     panes: tuple[TracedPane, ...]
     remark: str | None = None
     file: str | None = None
+
+    main: ClassVar[str] = "events"
 
     def shown(self) -> Iterator[Shown]:
         named = ", ".join(f"{name} {cell(value)}" for name, value in self.key.items())

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from shlex import quote
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
@@ -78,6 +78,7 @@ class Why(Answer):
     remarks: tuple[tuple[str, object], ...] = field(repr=False)
     key: tuple[str, ...] = field(repr=False)
     unit: str = field(repr=False)
+    main: ClassVar[str] = "windows"
     for_people = ("blocked", "remarks", "key", "unit")
 
     def shown(self) -> Iterator[Shown]:

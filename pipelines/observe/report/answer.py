@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
+from tidegate.extras import require
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 
@@ -66,12 +68,42 @@ class Answer:
         """Return the content as dicts, lists and plain values, as `--json` prints it."""
         return {name: value for name, value in as_plain(self).items() if name not in self.for_people}
 
+    main: ClassVar[str] = ""
+    """Part of `to_dict` that has the rows of the main table; empty if the fields are its only row."""
+
+    def to_arrow(self) -> pa.Table:
+        """Return the main table as an Arrow table: a row for each epoch, snapshot, check and so on.
+
+        An answer without such a table is one row. A column whose values have no type in common has them as JSON.
+        """
+        import pyarrow as pa
+
+        content = self.to_dict()
+        rows = content if isinstance(content, list) else content[self.main] if self.main else [content]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the main table as a frame of pandas."""
+        require("a frame of pandas", "pandas")
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
     def shown(self) -> Iterable[Shown]:
         """Return the lines and tables that show the content to people."""
         yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
 
     def _repr_html_(self) -> str:
         return "\n".join(map(_html, [*filter(None, [self.notice]), *self.shown()]))
+
+
+def _column(values: list[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if value is None else json_text(value) for value in values], pa.string())
 
 
 def as_plain(value: Any) -> Any:

@@ -9,10 +9,11 @@ import json
 import pkgutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import pandas as pd
@@ -165,6 +166,61 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
     for name in ("by-hand", "nightly-2", "nightly-3"):
         project.savepoint_delete("sessions", name)
     assert capsys.readouterr() == ("", "")
+
+
+def test_every_answer_has_a_table_and_a_frame(project: Project, lake: Lake) -> None:
+    plan = project.backfill_plan("sessions", DAY, DAY + timedelta(days=1))
+    done = project.backfill("sessions", DAY, DAY + timedelta(days=1), slice=timedelta(hours=12))
+    lake.append(("ann", at("00:25"), 16))
+    project.stream("sessions")
+    answers: dict[str, Answer] = {
+        "backfill_plan": plan,
+        "backfill": done,
+        **{
+            name: getattr(project, name)("sessions")
+            for name in (
+                "results",
+                "late_summary",
+                "runs",
+                "why",
+                "explain",
+                "snapshot_list",
+                "snapshot_show",
+                "optimize",
+            )
+        },
+        "snapshot_diff": project.snapshot_diff("sessions", 1),
+        "savepoint_create": project.savepoint_create("sessions", "now"),
+        "savepoint_list": project.savepoint_list("sessions"),
+        "lineage": project.lineage("sessions"),
+        "restore": project.restore("sessions", 2),
+    }
+    for name, answer in answers.items():
+        content: Any = answer.to_dict()
+        rows = content if isinstance(content, list) else content[answer.main] if answer.main else [content]
+        if name == "snapshot_show":
+            rows = content["windows"]
+        table = answer.to_arrow()
+        assert len(table) == len(rows), name
+        assert len(rows) or name in ("why", "snapshot_show"), name
+        assert {*table.column_names} >= {*rows[0]} if rows else True, name
+        assert len(answer.to_pandas()) == len(table), name
+    numbers = answers["runs"].to_arrow()["epoch"].to_pylist()
+    assert numbers == [*range(len(numbers), 0, -1)]
+    assert answers["explain"].to_pandas()["where"][0] == "driver"
+
+
+def test_a_column_of_several_types_is_json() -> None:
+    @dataclass(frozen=True)
+    class Mixed(Answer):
+        rows: tuple[dict[str, Any], ...]
+        main: ClassVar[str] = "rows"
+
+    table = Mixed(({"value": 1, "key": {"a": 1}}, {"value": "x", "more": None})).to_arrow()
+    assert table.to_pylist() == [
+        {"value": "1", "key": {"a": 1}, "more": None},
+        {"value": '"x"', "key": None, "more": None},
+    ]
 
 
 def test_errors_are_ours_and_have_the_exit_codes_of_the_commands(project: Project) -> None:
