@@ -6,25 +6,27 @@ failures for the same reason raise no alarm. Open incidents are kept among the a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.airflow.tasks import HELD
-from tidegate.pipelines.definition.config import Config, Notifier, load_config
+from tidegate.pipelines.definition.config import Config, Notifier, PipelineEntry, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
 from tidegate.pipelines.storage.artifacts import ALARMS, incidents_name
@@ -92,7 +94,7 @@ class Alarm:
             _log.warning("no alarm: somebody marked the task or its run")
             return
         config = load_config(Path(self.config))
-        alarm = describe(context, self.pipeline, config.entry(self.pipeline).owner)
+        alarm = describe(context, self.pipeline, config.entry(self.pipeline))
         _log.error("alarm: %s", json.dumps(alarm))
         place, what = incident_of(instance), what_failed(alarm)
         with _incidents(config, self.pipeline) as incidents:
@@ -139,7 +141,7 @@ class AlarmEnds:
         with _incidents(config, self.pipeline) as incidents:
             ended = incidents.pop(place, None)
         if ended is not None:
-            alarm = describe(context, self.pipeline, config.entry(self.pipeline).owner)
+            alarm = describe(context, self.pipeline, config.entry(self.pipeline))
             alarm |= {"status": "ended", "since": ended["since"], "severity": "info"}
             raise_alarm(config, self.pipeline, alarm, context)
 
@@ -175,6 +177,31 @@ def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: dict[str, 
         notify(**notifier.arguments)({**context, "tidegate": alarm})
     except Exception as error:  # Notifiers are not ours, and their errors have many types.
         raise TidegateError(masked(f"{field}: {notifier.notifier}: {type(error).__name__}: {error}")) from error
+
+
+async def deadline_missed(context: Mapping[str, Any], config: str, pipelines: Sequence[str]) -> None:
+    """Raise the alarm of each pipeline whose run is not over at its deadline; Airflow's triggerer calls it once a run.
+
+    Args:
+        context: the run and its deadline, as Airflow has them.
+        config: path of tidegate.toml.
+        pipelines: the pipelines of the run.
+    """
+    # Notifiers and `on_failure` may take minutes, and the triggerer's loop serves all triggers.
+    for pipeline in pipelines:
+        await asyncio.to_thread(_miss_deadline, context, config, pipeline)
+
+
+def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str) -> None:
+    run, settings = context["dag_run"], load_config(Path(config))
+    dag, name = run["dag_id"], run["dag_run_id"]
+    instance = SimpleNamespace(dag_id=dag, run_id=name, task_id="deadline", try_number=1)
+    at = context["deadline"]["deadline_time"]
+    error = TidegateError(f"run {name} of {dag} was not over at its deadline, {at}: it goes on, or waits for its turn")
+    given = {"ti": instance, "exception": error, "dag_run": run}
+    alarm = describe(given, pipeline, settings.entry(pipeline))
+    _log.error("alarm: %s", json.dumps(alarm))
+    raise_alarm(settings, pipeline, alarm, given)
 
 
 def incident_of(instance: Any) -> str:
@@ -228,12 +255,13 @@ def meaning(exit_code: int | None) -> str | None:
     return MEANINGS.get(exit_code)
 
 
-def describe(context: Any, pipeline: str, owner: str) -> dict[str, Any]:
+def describe(context: Any, pipeline: str, entry: PipelineEntry) -> dict[str, Any]:
     """Return the alarm of a failed task as plain values: the task, where to look, its exit code, meaning and reason."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
     task = getattr(instance, "task", None)
-    owner = getattr(task, "owner", None) or owner
+    # A task of a group of streams runs for pipelines of several owners.
+    owner = entry.owner if "owner" in entry.model_fields_set else getattr(task, "owner", None) or entry.owner
     result = getattr(task, "result", None)
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -6,15 +6,15 @@ An event carries the facts that a downstream DAG decides by: versions, watermark
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk import Asset, AssetAlias
 
 from tidegate.pipelines.airflow.report_link import report_url
 from tidegate.pipelines.definition.config import SourceAsset
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import QUALITY, UsageError
 from tidegate.pipelines.observe.inspect.status import read_status
 
 if TYPE_CHECKING:
@@ -137,8 +137,10 @@ class WindowEvents:
         unit = "day" if self.unit == "none" else self.unit
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
-    def may_tell(self, result: Any) -> bool:
+    def may_tell(self, result: Any, exit_code: int | None) -> bool:
         """Return True if there may be events although a critical expectation failed, from the JSON of the check."""
+        if exit_code != QUALITY:
+            return False
         return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None
 
     def withhold(self, context: Context) -> None:
@@ -217,3 +219,45 @@ class SnapshotEvent:
         """Return the event; the result of the command is not needed for it."""
         status = read_status(self.config, self.pipeline)
         return event_extra({**asdict(status), "snapshot_version": status.version})
+
+
+FAILED: Final = "failed"
+"""Id of the task that fails in a group of streams, and name of the field in the result of the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvents:
+    """Events of the snapshots of a group's streams, without those of the streams that failed.
+
+    Args:
+        config: path of tidegate.toml.
+        assets: by pipeline, the name of its assets.
+    """
+
+    config: str
+    assets: Mapping[str, str]
+
+    def asset(self, pipeline: str) -> Asset:
+        """Return the asset of a pipeline's snapshots."""
+        return snapshot_asset(self.assets[pipeline])
+
+    def arguments(self, context: Context) -> list[str]:
+        """Return no options: the command needs none for the events."""
+        return []
+
+    def may_tell(self, result: Any, exit_code: int | None) -> bool:
+        """Return True if the command told which streams failed: then task `failed` fails in place of this one."""
+        return isinstance(result, dict) and isinstance(result.get(FAILED), dict)
+
+    def withhold(self, context: Context) -> None:
+        """Make no event."""
+        context["ti"].task.outlets = []
+
+    def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
+        """Give Airflow the events of the streams that ended well."""
+        good = [name for name in self.assets if name not in result[FAILED]]
+        # Airflow makes an event for each outlet of a task that succeeds.
+        context["ti"].task.outlets = [self.asset(name) for name in good]
+        for name in good:
+            context["outlet_events"][self.asset(name)].extra = SnapshotEvent(self.config, name)(None)
+        return f"failed: {', '.join(result[FAILED])}" if result[FAILED] else None

@@ -42,6 +42,11 @@ expectation fails does the asset `{name}__final_windows` change.
   --start-date <the interval's end> --yes`
 
 Exit codes 2 (usage), 3 (refused) and 5 (quality) are never tried again.
+
+**Backfill or stream.** One of the two drives the pipeline. The first run of `{name}__stream` continues after the newest
+interval and takes over for good; from then on runs here are refused (exit code 3), so pause this DAG. To go back: pause
+the stream and run `tidegate restore {pipeline} EPOCH` with the epoch that the refused run, or
+`tidegate explain {pipeline}`, names.
 """
 
 _STREAM = """
@@ -53,6 +58,17 @@ Runs over the commits of its source: by schedule, or when asset `{name}__commits
 place of one that is running.
 
 Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
+
+**Backfill or stream.** From its first run on the stream drives the pipeline, and runs of `{name}__backfill` are
+refused: pause that DAG first. `tidegate explain {pipeline}` says which of the two drives, and how to change over.
+"""
+
+_STREAMS = """
+### Streams of the group `{name}`
+
+One command runs the streams of {pipeline}, one epoch after the other, each with its own lease (`[stream_groups]` in
+tidegate.toml). If one fails the others go on: task `failed` names it and raises its alarm. After the run the quality
+DAG of each pipeline that ended well runs. The DAG `PIPELINE__stream` of a member runs by hand.
 """
 
 _RESTART = """
@@ -120,6 +136,7 @@ the newest epoch is older than that. `tidegate why {pipeline}` says what windows
 DOCUMENTS = {
     "backfill": Document("Windows of {name}, one data interval after the other", _BACKFILL),
     "stream": Document("{name} over its source's commits, as they come", _STREAM),
+    "streams": Document("Streams of {pipeline} in one process", _STREAMS),
     "restart": Document("{name} from another snapshot, or in place of a running stream", _RESTART),
     "maintenance": Document("Savepoints, small files and old files of {name}", _MAINTENANCE),
     "late": Document("Takes late rows of {name} into their windows", _LATE),

@@ -38,7 +38,7 @@ _DATABASE_ERROR = "Database error"
 _ANSWER_SECONDS = 120.0
 """Timeout of a call in seconds: on a busy machine the first calls wait for half a minute."""
 # Their log servers would listen on every address of the machine; Airflow's page reads the log files instead.
-_OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
+_OPTIONS = dict.fromkeys(("scheduler", "triggerer", "celery worker"), ("--skip-serve-logs",))
 
 
 @dataclass
@@ -91,7 +91,7 @@ class EmbeddedAirflow:
             TidegateError: a process ended, or the API did not answer in time; the message names the log.
         """
         self.home.mkdir(parents=True, exist_ok=True)
-        self.port, self.password = _free_port(), secrets.token_urlsafe(12)
+        self.port, self.password = free_port(), secrets.token_urlsafe(12)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({USER: self.password}))
@@ -105,8 +105,8 @@ class EmbeddedAirflow:
         self._wait_for("Airflow's API", self.is_up)
 
     def start_component(self, component: str) -> None:
-        """Start one of Airflow's processes, such as `scheduler`, in a session of its own."""
-        arguments = [component, *_OPTIONS.get(component, ())]
+        """Start one of Airflow's processes, such as `scheduler` or `celery worker`, in a session of its own."""
+        arguments = [*component.split(), *_OPTIONS.get(component, ())]
         if component == "api-server":
             arguments += ["--port", str(self.port)]
         with (self.home / f"{component}.log").open("ab") as log:
@@ -307,7 +307,8 @@ def _airflow() -> list[str]:
     return [sys.executable, "-m", "airflow"]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nothing listens to."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

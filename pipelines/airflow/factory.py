@@ -17,16 +17,21 @@ from airflow.sdk import (
     TriggerRule,
     chain,
 )
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.pipelines.airflow import params
-from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds
+from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, deadline_missed
 from tidegate.pipelines.airflow.assets import (
+    FAILED,
+    GroupEvents,
     SnapshotEvent,
     WindowEvents,
     snapshot_asset,
     source_assets,
 )
 from tidegate.pipelines.airflow.documents import DOCUMENTS
+from tidegate.pipelines.airflow.groups import FailedStreams, GroupAlarm
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.options import DagOptions
 from tidegate.pipelines.airflow.params import (
@@ -41,6 +46,7 @@ from tidegate.pipelines.airflow.params import (
     restart_arguments,
     savepoint_arguments,
     stream_arguments,
+    streams_arguments,
 )
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
@@ -131,6 +137,26 @@ class PipelineDags:
         ) as dag:
             # A run that takes longer than its schedule also reads the commits of the next run, which may skip.
             self._stream(stream_arguments(self.name), skip_if_held=f"{{{{ {BY_ITSELF} }}}}")
+        return dag
+
+    def streams(self, group: str, pipelines: Sequence[str]) -> DAG:
+        """Runs the streams of a group in one command, on the schedule and with the settings of the first of them."""
+        names = {name: f"{self.options.prefix}{name}" for name in pipelines}
+        events = GroupEvents(str(self.config.file), names)
+        of_mode = params.stream(self.entry.stream_mode)
+        with self._dag(
+            "streams",
+            name=f"{self.options.prefix}{group}",
+            members=pipelines,
+            schedule=None if self._is_continuous else self._every_tick,
+            max_active_runs=2,
+            params={name: of_mode[name] for name in ("mode", "interval")},
+        ) as dag:
+            outlets = [*map(events.asset, names)]
+            arguments = streams_arguments(pipelines)
+            streams = self._tidegate("streams", arguments, pool=self._pool, windows=events, outlets=outlets)
+            held = f"{{{{ {BY_ITSELF} }}}}"
+            streams >> FailedStreams(task_id=FAILED, streams=streams.task_id, skip_if_held=held, retries=0)
         return dag
 
     def restart(self) -> DAG:
@@ -272,7 +298,7 @@ class PipelineDags:
 
     @property
     def _stream_schedule(self) -> CronTriggerTimetable | AssetOrTimeSchedule | list[Asset] | None:
-        if self._is_continuous:
+        if self._is_continuous or self.config.group_of(self.name) is not None:
             return None
         if self.entry.stream_on == "schedule":
             return self._every_tick
@@ -295,7 +321,7 @@ class PipelineDags:
         theirs: str = self.options.default_args.get("pool", self.entry.pool)
         return self.entry.pool if "pool" in self.entry.model_fields_set else theirs
 
-    def _default_args(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
+    def _default_args(self, kind: str, names: Iterable[str], members: Sequence[str]) -> dict[str, Any]:
         """Return the default arguments of a DAG's tasks: those of code, of tidegate.toml, and Tidegate's own."""
         entry, theirs = self.entry, self.options.default_args
         minutes = entry.max_minutes
@@ -309,15 +335,16 @@ class PipelineDags:
         }
         defaults = {name: value for name, value in values.items() if value}
         written = {name: values[name] for name, field in _IN_FILE.items() if field in entry.model_fields_set}
+        of_group = GroupAlarm(str(self.config.file), tuple(members))
         own: dict[str, Any] = {
             "pre_execute": params.known_params(names, self._params_elsewhere(kind)),
-            "on_failure_callback": [Alarm(**self._pipeline)],
-            "on_success_callback": [AlarmEnds(**self._pipeline)],
+            "on_failure_callback": [of_group if members else Alarm(**self._pipeline)],
+            "on_success_callback": [of_group if members else AlarmEnds(**self._pipeline)],
         }
         for name in _CALLBACKS:
             given = theirs.get(name) or []
             own[name] += [given] if callable(given) else [*given]
-        if kind in ("stream", "restart") and self._is_continuous:
+        if kind in ("stream", "streams", "restart") and self._is_continuous:
             own["execution_timeout"] = None
         return {**defaults, "retries": entry.retries, **theirs, **written, **own}
 
@@ -326,18 +353,36 @@ class PipelineDags:
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
         return dict.fromkeys(sorted(restart), f"{self.full_name}__restart") if kind == "stream" else {}
 
-    def _dag(self, kind: str, **options: Any) -> DAG:
+    def _deadline(self, kind: str, pipelines: Sequence[str]) -> DeadlineAlert | None:
+        """Return the alert for a run that is not over in time; it begins when the run is queued."""
+        minutes = self.entry.deadline_minutes
+        if (
+            minutes is None
+            or kind not in ("backfill", "stream", "streams")
+            or (kind != "backfill" and self._is_continuous)
+        ):
+            return None
+        given = {"config": str(self.config.file), "pipelines": list(pipelines) or [self.name]}
+        reference, interval = DeadlineReference.DAGRUN_QUEUED_AT, timedelta(minutes=minutes)
+        return DeadlineAlert(reference, interval, AsyncCallback(deadline_missed, given))
+
+    def _dag(self, kind: str, *, name: str = "", members: Sequence[str] = (), **options: Any) -> DAG:
         theirs = dict(self.options.dag_args)
         tags = ["tidegate", self.full_name, kind, *self.entry.tags, *theirs.pop("tags", ())]
         shared: dict[str, Any] = {
             "start_date": self.entry.start,
             "catchup": False,
             "is_paused_upon_creation": True,
+            # Code of an older version of a bundle can't continue what newer code left.
+            "rerun_with_latest_version": True,
             **theirs,
-            "dag_id": f"{self.full_name}__{kind}",
+            "dag_id": f"{name or self.full_name}__{kind}",
             "tags": list(dict.fromkeys(tags)),
-            "default_args": self._default_args(kind, options.get("params", ())),
-            **DOCUMENTS[kind].about(self.full_name, self.name, self.entry.max_lag_minutes),
+            "deadline": self._deadline(kind, members),
+            "default_args": self._default_args(kind, options.get("params", ()), members),
+            **DOCUMENTS[kind].about(
+                name or self.full_name, ", ".join(members) or self.name, self.entry.max_lag_minutes
+            ),
         }
         return DAG(**shared | options)
 

@@ -18,7 +18,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from tidegate.pipelines.airflow import process
-from tidegate.pipelines.airflow.assets import WindowEvents, event_extra
+from tidegate.pipelines.airflow.assets import GroupEvents, WindowEvents, event_extra
 from tidegate.pipelines.airflow.bundles import check_file_outside_bundles
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
@@ -66,7 +66,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: a template; if it renders to anything but `True` the task is skipped.
         skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
         event: makes the content of its assets' events from the command's result.
-        windows: events of the final windows, if the command checks them.
+        windows: events of the final windows, if the command checks them, or those of a group of streams.
         announce: a template; if it renders to anything but `True` these events are left to a later check.
         note: makes a line for the log from the result of a command that ended well.
         links: buttons at the task; its log names where they lead.
@@ -98,7 +98,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: str = "True",
         skip_if_held: str = "False",
         event: Callable[[Any], dict[str, Any]] = event_extra,
-        windows: WindowEvents | None = None,
+        windows: WindowEvents | GroupEvents | None = None,
         announce: str = "True",
         note: Callable[[Any], str | None] = lambda result: None,
         links: Sequence[BaseOperatorLink] = (),
@@ -155,7 +155,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         notes = [self.note(result)]
         if self.windows is not None and str(self.announce) != "True":
             self.windows.withhold(context)
-            self.log.info("no event of %s: this run announces nothing", self.windows.asset.name)
+            self.log.info("no event: this run announces nothing")
         elif self.windows is not None:
             notes.append(self.windows.tell(context, result, self.event(result)))
         else:
@@ -245,8 +245,8 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             return self.result
         code, reason = run.exit_code(), run.reason()
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
-        if code == QUALITY and self.windows is not None and self.windows.may_tell(self.result):
-            # Task `held` fails with what this check found: Airflow takes no events from a task that fails.
+        if self.windows is not None and self.windows.may_tell(self.result, code):
+            # A task after it (`held`, `failed`) fails in its place: Airflow takes no events from a task that fails.
             self.log.warning("%s", reason)
             return self.result
         if code == LEASE_HELD and str(self.skip_if_held) == "True":

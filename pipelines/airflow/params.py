@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -249,6 +249,12 @@ def stream_arguments(pipeline: str) -> list[str]:
         # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
         f"{{{{ '' if {BY_ITSELF} else '--patience={PATIENCE_SECONDS}' }}}}",
     ]
+
+
+def streams_arguments(pipelines: Sequence[str]) -> list[str]:
+    """Return `tidegate stream` of several pipelines with the Params mode and interval."""
+    command, name, mode, _, patience = stream_arguments(pipelines[0])
+    return [command, name, *pipelines[1:], mode, patience]
 
 
 def restart_arguments(pipeline: str, before: str) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,13 @@ def project_dags(
     check_outside_bundles(project)
     options = DagOptions(prefix, dict(default_args or {}), dict(dag_args or {}), dict(operator_args or {}))
     made = {name: PipelineDags(project, name, entry, options) for name, entry in project.pipelines.items()}
-    dags = {f"{name}__{kind}": (dags, kind) for name, dags in made.items() for kind in dags.kinds}
+    dags: dict[str, Callable[[], DAG]] = {
+        f"{name}__{kind}": getattr(dags, kind) for name, dags in made.items() for kind in dags.kinds
+    }
+    for group, names in project.stream_groups.items():
+        dags[f"{group}__streams"] = partial(made[names[0]].streams, group, names)
     wanted = list(dags) if select is None else _selected(project, [*dags], select)
-    return {dag.dag_id: dag for dag in (getattr(dags[each][0], dags[each][1])() for each in wanted)}
+    return {dag.dag_id: dag for dag in (dags[each]() for each in wanted)}
 
 
 def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> list[str]:

@@ -255,6 +255,11 @@ class Manifest(_Grown):
             raise Refused(_unreadable(text, error)) from error
 
     @property
+    def driven_by(self) -> str:
+        """Return which commands continue the snapshot: `backfill` by intervals, or `stream` by commits."""
+        return "backfill" if any(each.frontier is not None for each in self.positions.values()) else "stream"
+
+    @property
     def final_through(self) -> Millis:
         """Windows with `final_at` up to this time are final, int64 epoch milliseconds.
 

@@ -11,15 +11,25 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.explanation import Explanation, look_at_source
 from tidegate.pipelines.observe.inspect.explanation import explain as explained
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
+from tidegate.pipelines.run.backfill import way_back_to_backfill
 from tidegate.pipelines.sources.open_source import missing_sources, sources_of_panes
 
 _CATCHUP = (
     "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
     "of {name}__stream on, each later backfill run is refused (exit code 3). Use one of the two, or set catchup = "
     "false: docs/guide/modes.md"
+)
+_BY_BACKFILL = (
+    "a backfill drives it, up to epoch {epoch}. The first run of a stream continues after that epoch and takes over "
+    "for good: pause {name}__backfill before you unpause {name}__stream"
+)
+_BY_STREAM = (
+    "a stream drives it, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. {way}"
 )
 
 
@@ -87,7 +97,20 @@ def explain(config: Config, pipeline: str) -> Explained:
     check_windows(value, config.entry(pipeline).windows)
     explanation = explained(value, look_at_source(config, value), config.engine)
     warehouse = warehouse_of(config)
-    notes = (_CATCHUP.format(name=pipeline),) if config.entry(pipeline).catchup and not config.values else ()
+    notes = [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup and not config.values else []
+    if (driver := _driven_by(config, pipeline)) is not None:
+        notes.insert(0, driver)
     return Explained(
-        explanation, dict(missing_sources(value, warehouse)), tuple(sources_of_panes(value, warehouse)), notes
+        explanation, dict(missing_sources(value, warehouse)), tuple(sources_of_panes(value, warehouse)), tuple(notes)
     )
+
+
+def _driven_by(config: Config, pipeline: str) -> str | None:
+    """Return which of backfill and stream drives a pipeline, and how to change over; None before the first epoch."""
+    tables = PipelineTables.of(config, pipeline)
+    head = read_snapshot(tables)
+    if head is None:
+        return None
+    if head.manifest.driven_by == "backfill":
+        return _BY_BACKFILL.format(name=pipeline, epoch=head.manifest.epoch)
+    return _BY_STREAM.format(name=pipeline, epoch=head.manifest.epoch, way=way_back_to_backfill(tables, head))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 from tidegate.extras import require
 from tidegate.pipelines.definition.config import Config, EngineName, PartitionUnit, config_of, load_config
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.snapshots import SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed
+    from tidegate.pipelines.project.together import StreamedTogether
     from tidegate.pipelines.project.trace import Trace
     from tidegate.pipelines.project.verify import Verified
     from tidegate.pipelines.project.why import Why
@@ -196,6 +197,7 @@ class Project:
 
         return replay(self._config, pipeline, commits_per_epoch, self._teller(pipeline))
 
+    @overload
     def stream(
         self,
         pipeline: str,
@@ -210,11 +212,44 @@ class Project:
         max_commits_per_epoch: int | None = None,
         patience: float = 0.0,
         stop: StopRequest | None = None,
-    ) -> Streamed:
+    ) -> Streamed: ...
+
+    @overload
+    def stream(
+        self,
+        pipeline: list[str] | tuple[str, ...],
+        *,
+        interval: Length | None = None,
+        end_of_input: bool = False,
+        max_files_per_epoch: int | None = None,
+        max_bytes_per_epoch: int | str | None = None,
+        max_commits_per_epoch: int | None = None,
+        patience: float = 0.0,
+        stop: StopRequest | None = None,
+    ) -> StreamedTogether: ...
+
+    def stream(
+        self,
+        pipeline: str | list[str] | tuple[str, ...],
+        *,
+        interval: Length | None = None,
+        end_of_input: bool = False,
+        restore: str | int = "latest",
+        restore_from_timeline: int | None = None,
+        parallelism: int | None = None,
+        max_files_per_epoch: int | None = None,
+        max_bytes_per_epoch: int | str | None = None,
+        max_commits_per_epoch: int | None = None,
+        patience: float = 0.0,
+        stop: StopRequest | None = None,
+    ) -> Streamed | StreamedTogether:
         """Run a pipeline as a stream: over what is in the source now, or until it is stopped.
 
+        Several pipelines run in this process with one engine and a lease for each, one epoch after the other. One that
+        fails does not stop the others, and raises nothing: `failed` of the answer has its error.
+
         Args:
-            pipeline: name of the pipeline.
+            pipeline: name of the pipeline, or a list of names.
             interval: time between two polls of the source, until `stop` is called; None reads what is there and ends.
             end_of_input: True to end event time at the end, so that all windows fire; only without `interval`.
             restore: the snapshot to begin from: `latest`, an epoch, `savepoint:NAME`; or `none` for the beginning of
@@ -248,6 +283,10 @@ class Project:
             EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch),
             patience,
         )
+        if not isinstance(pipeline, str):
+            from tidegate.pipelines.project.together import stream_together
+
+            return stream_together(self._config, pipeline, options, stop or StopRequest(), self._teller)
         return stream(self._config, pipeline, options, stop or StopRequest(), self._teller(pipeline))
 
     def stop(self, pipeline: str, *, patience: float = 600.0) -> StoppedDriver:

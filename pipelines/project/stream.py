@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import REOPENED
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.ledger.host import Heartbeat, system_clock
@@ -78,6 +80,22 @@ class StreamOptions:
 
 def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequest, teller: Teller) -> Streamed:
     """Run a pipeline as a stream until it has read what is there, or until somebody asks it to stop."""
+    with entered(config, pipeline, options, stop, teller) as run:
+        if not stop.is_made():
+            run.to_its_end()
+    return Streamed(pipeline, tuple(run.epochs))
+
+
+@contextmanager
+def entered(
+    config: Config,
+    pipeline: str,
+    options: StreamOptions,
+    stop: StopRequest,
+    teller: Teller,
+    engine: Engine | None = None,
+) -> Iterator[StreamRun]:
+    """Enter a stream that holds the lease; one of several uses the engine of all."""
     value = load_pipeline(config, pipeline)
     require_engine(config, "a stream")
     note_sources(config, value)
@@ -86,17 +104,15 @@ def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequ
         value = replace(value, parallelism=options.parallelism)
     command = "stream" if options.every else ENDS_BY_ITSELF
     wait = Patience(options.patience, ENDS_BY_ITSELF, teller.say, stop.is_made, time.monotonic, time.sleep)
-    with drive(config, value, command, wait=wait, observe=measured) as driver:
-        run = _Run(config, driver, options, stop, teller)
+    with drive(config, value, command, engine, wait=wait, observe=measured) as driver:
+        run = StreamRun(config, driver, options, stop, teller)
         if options.every is not None:
             # The first commit that comes should not wait for it.
             driver.engine.start()
-        if not stop.is_made():
-            run.to_its_end()
-    return Streamed(pipeline, tuple(run.epochs))
+        yield run
 
 
-class _Run:
+class StreamRun:
     """A stream at work.
 
     Args:
@@ -111,6 +127,7 @@ class _Run:
         self, config: Config, driver: Driver, options: StreamOptions, stop: StopRequest, teller: Teller
     ) -> None:
         self.epochs: list[dict[str, Any]] = []
+        self._polled: tuple[Stream, Callable[[], bool]] | None = None
         self._driver, self._options, self._stop, self._teller = driver, options, stop, teller
         pipeline = driver.pipeline.name
         entry = config.entry(pipeline)
@@ -128,24 +145,34 @@ class _Run:
         target = self._target()
         if target not in ("latest", "none"):
             _restore(self._driver, target)
-        is_new = target == "none"
-        run = Stream(
-            self._driver,
-            self._on_epoch,
-            options.limits,
-            self._upkeep,
-            anew=is_new,
-            reopen_schedule=self._reopen_schedule,
-            timezone=self._timezone,
-            pause=self._stop.wait,
-        )
-        should_stop = _asked_to_stop(self._stop, self._driver.lease, self._beat)
+        run, should_stop = self._stream(anew=target == "none")
         if options.every is not None:
             run.run_continuously(options.every, should_stop)
             return
         run.run_available(should_stop)
         if options.end_of_input:
             run.end_of_input()
+
+    def poll(self) -> bool:
+        """Run epochs over what is in the source now; return False if somebody asked this stream to stop."""
+        if self._polled is None:
+            self._polled = self._stream()
+            self._polled[0].begin()
+        run, should_stop = self._polled
+        return run.poll(should_stop)
+
+    def _stream(self, anew: bool = False) -> tuple[Stream, Callable[[], bool]]:
+        run = Stream(
+            self._driver,
+            self._on_epoch,
+            self._options.limits,
+            self._upkeep,
+            anew=anew,
+            reopen_schedule=self._reopen_schedule,
+            timezone=self._timezone,
+            pause=self._stop.wait,
+        )
+        return run, _asked_to_stop(self._stop, self._driver.lease, self._beat)
 
     def _target(self) -> str:
         """Return the snapshot to begin from. The newest one is read only if a timeline was named.

@@ -24,6 +24,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage, read_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
@@ -230,18 +231,24 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
 
 def _streams(driver: Driver, head: Snapshot) -> str:
     """Explain why a pipeline that runs as a stream accepts no interval, and how to backfill it anyway."""
-    name = driver.pipeline.name
-    before = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch) if entry.manifest["interval"])
+    epoch, name = head.manifest.epoch, driver.pipeline.name
+    way = way_back_to_backfill(driver.tables, head)
+    return f"a stream has taken over at epoch {epoch}. To leave it so, pause the DAG {name}__backfill. {way}"
+
+
+def way_back_to_backfill(tables: PipelineTables, head: Snapshot) -> str:
+    """Return what to do to backfill a pipeline that a stream drives, as a sentence."""
+    name = tables.pipeline
+    before = (entry.manifest for entry in lineage(tables, head.manifest.epoch) if entry.manifest["interval"])
     newest = next(before, None)
     if newest is not None:
         return (
-            f"a stream has taken over at epoch {head.manifest.epoch}. Go back to the backfill's newest epoch with "
-            f"`tidegate restore {name} {newest['epoch']}`, or backfill a pipeline of another name"
+            "To backfill again, pause or stop the stream, go back to the backfill's newest epoch with "
+            f"`tidegate restore {name} {newest['epoch']}`; or backfill a pipeline of another name"
         )
     return (
-        f"it runs as a stream, at epoch {head.manifest.epoch}, and has no snapshot of a backfill to go back to. "
-        f"Backfill a pipeline of another name, or compute it again from the source's first commit with `tidegate "
-        f"stream {name} --restore none`"
+        "It has no snapshot of a backfill to go back to: backfill a pipeline of another name, or compute it again from "
+        f"the source's first commit with `tidegate stream {name} --restore none`"
     )
 
 

@@ -93,7 +93,7 @@ class Stream:
             Refused: the source is not the table in which the position was taken, or an unread version of it can't be
                 read.
         """
-        self._begin()
+        self.begin()
         self._drain(should_stop)
 
     def end_of_input(self) -> None:
@@ -121,11 +121,20 @@ class Stream:
                 read.
         """
         seconds = positive_millis(interval, "interval") / 1000
-        self._begin()
+        self.begin()
         while not self._is_asked(should_stop):
             looked = self.timer()
-            self._drain(should_stop, self._reopen_if_due)
+            self.poll(should_stop)
             self._wait(looked + seconds, should_stop)
+
+    def poll(self, should_stop: Callable[[], bool]) -> bool:
+        """Run epochs over what is in the source now; return False if the stream was asked to stop. `begin` comes first.
+
+        A process that runs several streams calls it for one after the other.
+        """
+        self._drain(should_stop, self._reopen_if_due)
+        self.driver.engine.check()
+        return not self._is_asked(should_stop)
 
     def _drain(self, should_stop: Callable[[], bool], before_each: Callable[[], None] = lambda: None) -> None:
         """Run epochs over what is in the source now, and then advance the clock; end early if asked to stop."""
@@ -173,7 +182,7 @@ class Stream:
             self.pause(min(left, _SECOND))
             self.driver.engine.check()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Recover after a crash, take over from a backfill, and check what is unread."""
         self.driver.recover()
         source = self._source()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.dags.project import write_project
-from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, meaning
+from tidegate.pipelines.airflow import project_dags
+from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, deadline_missed, meaning
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused
 from tidegate.pipelines.errors import TidegateError
 
@@ -187,3 +189,28 @@ def test_a_task_that_somebody_marked_while_it_ran_raises_no_alarm(
     assert len(raised(tmp_path)) == alarms
     fails({"ti": instance("stream", "stream"), "exception": refused(3)})
     assert len(raised(tmp_path)) == alarms + 1, "a command that failed by itself always does"
+
+
+def test_a_run_that_is_not_over_at_its_deadline_raises_the_alarm_of_its_pipeline(tmp_path: Path) -> None:
+    file = write_project(tmp_path, deadline_minutes="45", owner='"billing"')
+    dags = project_dags(file)
+    (deadline,) = dags["sessions__backfill"].deadline
+    assert dags["sessions__quality"].deadline is None
+    assert deadline.interval == timedelta(minutes=45)
+    context = {
+        "dag_run": {"dag_id": "sessions__backfill", "dag_run_id": "of_monday"},
+        "deadline": {"id": "1", "deadline_time": "2024-03-04T01:00:00Z"},
+    }
+    module, _, name = deadline.callback.path.rpartition(".")
+    asyncio.run(getattr(sys.modules[module], name)(context=context, **deadline.callback.kwargs))
+    (line,) = (tmp_path / ".work" / "alarms.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert (told["pipeline"], told["owner"], told["task"]) == ("sessions", "billing", "deadline")
+    assert "run of_monday of sessions__backfill was not over at its deadline, 2024-03-04T01:00:00Z" in told["reason"]
+    assert deadline.callback.path == f"{deadline_missed.__module__}.deadline_missed"
+
+
+def test_a_stream_without_an_end_has_no_deadline(tmp_path: Path) -> None:
+    dags = project_dags(write_project(tmp_path, deadline_minutes="45", stream_mode='"continuous"'))
+    assert dags["sessions__stream"].deadline is None
+    assert dags["sessions__backfill"].deadline is not None

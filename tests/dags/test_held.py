@@ -18,6 +18,9 @@ from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import describe, incident_of
 from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions
+from tidegate.pipelines.definition.config import PipelineEntry
+
+ENTRY = PipelineEntry.model_validate({"object": "visits:hours", "start": "2024-03-01", "owner": "data"})
 
 
 def result_of_check(folder: Path, printed: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def test_it_fails_with_what_the_check_found_until_all_is_right(
     given = context(task, result_of_check(tmp_path, capsys))
     with pytest.raises(CommandRefused, match="epoch 2: 1 partitions of hours are held back") as failed:
         task.execute(given)
-    alarm = describe(given | {"exception": failed.value}, "hours", "data")
+    alarm = describe(given | {"exception": failed.value}, "hours", ENTRY)
     assert (alarm["exit_code"], alarm["severity"]) == (5, "critical")
     (check,) = alarm["failed"]
     assert (check["columns"], check["limits"], check["failing"]) == ("events", "max_value 3.0", 1)
@@ -59,7 +62,7 @@ def test_it_fails_with_what_the_check_found_until_all_is_right(
     assert acknowledged(tmp_path, "events = 4") == 0
     given = context(task, result_of_check(tmp_path, capsys))
     assert task.execute(given)["held"] == 0
-    assert describe(given, "hours", "data")["failed"] == []
+    assert describe(given, "hours", ENTRY)["failed"] == []
 
 
 @pytest.mark.parametrize("hold", ["asset", "partitions"])

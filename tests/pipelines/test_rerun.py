@@ -189,7 +189,9 @@ def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to
 def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Path) -> None:
     lake = source(tmp_path / "streamed")
     lake.stream(LOCAL, PIPELINE)
-    with pytest.raises(Refused, match=r"it runs as a stream.*`tidegate stream sessions --restore none`") as refused:
+    with pytest.raises(
+        Refused, match=r"a stream has taken over.*no snapshot of a backfill.*`tidegate stream sessions --restore none`"
+    ) as refused:
         ran(lake, 0)
     assert "Go back" not in str(refused.value)
 

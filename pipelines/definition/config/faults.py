@@ -45,8 +45,8 @@ def describe(faults: Sequence[Mapping[str, Any]]) -> str:
     for fault in faults:
         place = _place(fault["loc"])
         # A value that fits none of several types has a fault for each; the first is enough.
-        messages.setdefault(".".join(place), _fault(place, fault))
-    return "; ".join(f"{field}: {message}" for field, message in messages.items())
+        messages.setdefault(".".join(place), _fault(place, fault) if place else _own_words(fault))
+    return "; ".join(f"{field}: {message}" if field else message for field, message in messages.items())
 
 
 def unquoted(text: str, message: str) -> str:
@@ -74,7 +74,7 @@ def unquoted(text: str, message: str) -> str:
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
     """Return the keys that lead to a value; parts that pydantic adds for its types are left out."""
-    depth = 3 if loc[0] == "pipelines" else 2
+    depth = 3 if loc[:1] == ("pipelines",) else 2
     return tuple(str(part) for part in loc[:depth] if part != "[key]")
 
 

@@ -244,6 +244,9 @@ class PipelineEntry(BaseModel):
     """Seconds before a retry."""
     max_minutes: float | None = Field(default=None, gt=0)
     """Longest time of one try of a task in minutes; then its command is ended. A continuous stream has no limit."""
+    deadline_minutes: float | None = Field(default=None, gt=0)
+    """Minutes after which a run of the backfill or the stream that has not ended raises an alarm; None for none. A
+    continuous stream has none."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
     tags: tuple[str, ...] = ()
@@ -325,6 +328,8 @@ class Config(BaseModel):
     metrics: MetricsSettings = MetricsSettings()
     """Places to which runs give their metrics; none by default."""
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
+    stream_groups: dict[Annotated[str, AfterValidator(check_name)], tuple[str, ...]] = {}
+    """Pipelines by group whose streams run in one process, under one DAG with the settings of the first of them."""
     root: Path = Field(default=Path(), exclude=True)
     """The folder of the file."""
     file_name: str = Field(default=FILE_NAME, exclude=True)
@@ -335,6 +340,26 @@ class Config(BaseModel):
     """A session of Spark that runs already, for the engine `spark`; None starts one."""
     faulty: dict[str, str] = Field(default={}, exclude=True, repr=False)
     """Pipelines whose entry in the file is faulty, with the faults."""
+
+    @model_validator(mode="after")
+    def _groups_what_there_is(self) -> Config:
+        seen: dict[str, str] = {}
+        for group, names in self.stream_groups.items():
+            for name in names:
+                if name not in self.pipelines:
+                    raise ValueError(
+                        f"stream_groups.{group}: unknown pipeline {name!r}; there are {listed(sorted(self.pipelines))}"
+                    )
+                if name in seen:
+                    raise ValueError(f"stream_groups.{group}: {name!r} is in group {seen[name]!r} already")
+                seen[name] = group
+            if len(names) < 2:
+                raise ValueError(f"stream_groups.{group}: a group has at least two pipelines")
+        return self
+
+    def group_of(self, pipeline: str) -> str | None:
+        """Return the group in which the stream of a pipeline runs; None for none."""
+        return next((group for group, names in self.stream_groups.items() if pipeline in names), None)
 
     @property
     def file(self) -> Path:

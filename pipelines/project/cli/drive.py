@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import click
 
@@ -100,7 +101,7 @@ def backfill(
 
 
 @click.command()
-@click.argument("pipeline")
+@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True)
 @click.option("--available-now", is_flag=True, help="Read the commits that exist now, advance the clock, then end.")
 @click.option(
     "--end-of-input", is_flag=True, help="With --available-now: end event time at the end, so all windows fire."
@@ -128,7 +129,7 @@ def backfill(
 @with_screen
 def stream(
     screen: Screen,
-    pipeline: str,
+    pipelines: tuple[str, ...],
     available_now: bool,
     end_of_input: bool,
     interval: str | None,
@@ -145,24 +146,36 @@ def stream(
     After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of
     the source; its first epoch replaces everything that was published. Each epoch has a line of JSON in
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
+
+    Several pipelines run in one process, one epoch after the other, each with its own lease. If one fails the others
+    go on, and the exit code at the end is that of the failure (1 if failures differ).
     """
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
-    with screen.running(pipeline) as project:
-        answer = project.stream(
-            pipeline,
-            interval=interval,
-            end_of_input=end_of_input,
-            restore=restore,
-            restore_from_timeline=restore_from_timeline,
-            parallelism=parallelism,
-            max_files_per_epoch=max_files_per_epoch,
-            max_bytes_per_epoch=max_bytes_per_epoch,
-            max_commits_per_epoch=max_commits_per_epoch,
-            patience=patience,
-            stop=_request_of_signals(),
-        )
-    screen.show_answer(answer)
+    options: dict[str, Any] = {
+        "interval": interval,
+        "end_of_input": end_of_input,
+        "max_files_per_epoch": max_files_per_epoch,
+        "max_bytes_per_epoch": max_bytes_per_epoch,
+        "max_commits_per_epoch": max_commits_per_epoch,
+        "patience": patience,
+        "stop": _request_of_signals(),
+    }
+    with screen.running(", ".join(pipelines)) as project:
+        if len(pipelines) > 1:
+            if restore != "latest" or restore_from_timeline is not None or parallelism is not None:
+                raise UsageError("--restore and --parallelism: only with one pipeline; restart that one by itself")
+            together = project.stream(pipelines, **options)
+        else:
+            alone: dict[str, Any] = {
+                "restore": restore,
+                "restore_from_timeline": restore_from_timeline,
+                "parallelism": parallelism,
+            }
+            screen.show_answer(project.stream(pipelines[0], **options, **alone))
+            return
+    screen.show_answer(together)
+    together.require()
 
 
 def _request_of_signals() -> StopRequest:

@@ -57,6 +57,7 @@ OF_THE_COMMAND_LINE = {
 }
 """Options of the command line alone, and those that choose between two methods."""
 NAMED_OTHERWISE = {
+    "stream": {"pipelines": "pipeline"},
     "backfill": {"slice_": "slice"},
     "quality": {"everything": "all", "unit": "partitions", "with_report": "report"},
     "savepoint_create": {"target": "of"},

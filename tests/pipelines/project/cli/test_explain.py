@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.hand_made import HandMade, column
-from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.observe.inspect.explanation import explain
@@ -449,6 +449,28 @@ def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_t
     toml = project.folder / "tidegate.toml"
     toml.write_text(f"{toml.read_text()}catchup = false\n")
     assert explained(project)["notes"] == []
+
+
+def test_it_says_which_of_backfill_and_stream_drives_and_how_to_change_over(project: Project) -> None:
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(f"{TOML}catchup = false\n")
+    Lake(project.folder).append(("ann", at("10:00"), 1), ("bob", at("12:00", day=1), 1))
+    project.data("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
+    (note,) = project.data("explain", "sessions")["notes"]
+    assert "a backfill drives it, up to epoch 1." in note
+    assert "pause sessions__backfill before you unpause sessions__stream" in note
+    project.data("stream", "sessions", "--available-now")
+    (note,) = project.data("explain", "sessions")["notes"]
+    assert "a stream drives it, at epoch" in note
+    refused = project.tidegate("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03")
+    assert refused[0] == 3
+    assert "a stream has taken over at epoch" in " ".join(refused[1].split())
+    for told in (note, " ".join(refused[1].split())):
+        assert "the DAG sessions__backfill" in told or "pause sessions__backfill" in told
+        assert "`tidegate restore sessions 1`" in told
+    project.data("restore", "sessions", "1")
+    assert "a backfill drives it" in project.data("explain", "sessions")["notes"][0]
+    project.data("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03")
 
 
 def test_a_column_of_microseconds_is_made_a_time_as_the_message_says(project: Project) -> None:

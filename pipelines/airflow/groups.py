@@ -1,0 +1,85 @@
+"""The DAG of a group of streams: one command runs them all, and a task after it says which of them failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds
+from tidegate.pipelines.airflow.assets import FAILED
+from tidegate.pipelines.airflow.operator import CommandFailed
+from tidegate.pipelines.errors import LEASE_HELD
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class StreamsFailed(CommandFailed):
+    """The error of a group of which streams failed.
+
+    Args:
+        failed: by pipeline, message and exit code.
+    """
+
+    def __init__(self, failed: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__("; ".join(f"{name}: {error['message']}" for name, error in failed.items()), None)
+        self.failed = failed
+
+
+class FailedStreams(BaseOperator):
+    """Fails if streams of the group failed; a task that ends well releases the events of the others.
+
+    Args:
+        streams: id of the task that runs them.
+        skip_if_held: a template; if it renders to `True` a lease that another driver holds is no failure.
+    """
+
+    template_fields: Sequence[str] = ("skip_if_held",)
+
+    def __init__(self, *, streams: str, skip_if_held: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.streams = streams
+        self.skip_if_held = skip_if_held
+
+    def execute(self, context: Context) -> None:
+        """Look at the result of the command.
+
+        Raises:
+            StreamsFailed: streams failed.
+        """
+        failed = context["ti"].xcom_pull(task_ids=self.streams)[FAILED]
+        passed_over = LEASE_HELD if str(self.skip_if_held) == "True" else None
+        if failed := {name: error for name, error in failed.items() if error["exit_code"] != passed_over}:
+            raise StreamsFailed(failed)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAlarm:
+    """A callback of a group's tasks: an alarm for each pipeline that failed, and the end of the incident of the others.
+
+    If the command failed as a whole, each pipeline has its alarm, because each has other owners and notifiers.
+
+    Args:
+        config: path of tidegate.toml.
+        pipelines: their names.
+    """
+
+    config: str
+    pipelines: tuple[str, ...]
+
+    def __call__(self, context: Any) -> None:
+        """Raise the alarms of a failed task, or end the incidents after a task that ended well."""
+        error = context.get("exception")
+        failed = error.failed if isinstance(error, StreamsFailed) else None
+        for name in self.pipelines:
+            if error is None or (failed is not None and name not in failed):
+                AlarmEnds(self.config, name)(context)
+            elif failed is None:
+                Alarm(self.config, name)(context)
+            else:
+                message = str(failed[name]["message"])
+                of_one = CommandFailed(f"{name}: {message}", failed[name]["exit_code"], message)
+                Alarm(self.config, name)({**context, "exception": of_one})
