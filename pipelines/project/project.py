@@ -512,7 +512,13 @@ class Project:
         return lineage(self._config, pipeline, command, millis_of(since, "--since"), millis_of(until, "--until"))
 
     def report(
-        self, pipeline: str, *, epoch: int | None = None, key: str | None = None, to: str | Path | None = None
+        self,
+        pipeline: str,
+        *,
+        epoch: int | None = None,
+        key: str | None = None,
+        window: Moment | None = None,
+        to: str | Path | None = None,
     ) -> Report:
         r"""Write the report of a run as one HTML page.
 
@@ -520,11 +526,14 @@ class Project:
             pipeline: name of the pipeline.
             epoch: the run of this epoch; None for the newest.
             key: key whose windows the timeline shows, its columns joined by `/`, `\N` for a null; None for the busiest.
+            window: start of a window of that key, whose picture is drawn: its rows, watermark, merges and panes.
             to: the file; None puts it among the artifacts.
         """
+        from tidegate.pipelines.project.given import millis_of
         from tidegate.pipelines.project.runs import report
 
-        return report(self._config, pipeline, epoch, key, None if to is None else Path(to))
+        place = None if to is None else Path(to)
+        return report(self._config, pipeline, epoch, key, place, millis_of(window, "--window"))
 
     def quality(
         self,

@@ -11,12 +11,13 @@ from tidegate.extras import require
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
 from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, cell, moment
 from tidegate.pipelines.storage.warehouse import active_files
-from tidegate.windowing.time import show_duration
+from tidegate.windowing.time import Millis, show_duration, show_millis
 
 _COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
 _GONE = "gone"
@@ -106,10 +107,23 @@ class Report(Answer):
     says: ClassVar[str] = "report of {pipeline}: {file}"
 
 
-def report(config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> Report:
-    """Write the page of an epoch's run."""
+def report(
+    config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None, window: Millis | None = None
+) -> Report:
+    """Write the page of an epoch's run; with a window, also the picture of that window of the key."""
     config.entry(pipeline)
+    if window is not None and key is None:
+        raise UsageError("--window: name the key whose window it is with --key")
     require("the run report", "jinja2", "matplotlib")
     from tidegate.pipelines.observe.report.page import write_report
 
-    return Report(pipeline, write_report(config, pipeline, epoch, key, to))
+    more: dict[str, str] = {}
+    if window is not None and key is not None:
+        from tidegate.pipelines.observe.report.trace import time_line
+        from tidegate.pipelines.project.trace import trace
+
+        traced = trace(config, pipeline, tuple(key.split("/")), window, False, None)
+        if traced.remark is not None:
+            raise UsageError(f"--window: {traced.remark}")
+        more = {f"Window of {key} from {show_millis(window)}": time_line(traced.elements, traced.events)}
+    return Report(pipeline, write_report(config, pipeline, epoch, key, to, more))

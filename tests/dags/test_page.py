@@ -108,6 +108,7 @@ def test_a_page_beside_the_reports_is_served_as_they_are(client: TestClient, tmp
     artifacts_of(load_config(tmp_path / "tidegate.toml")).write(page_name("sessions", "advice.html"), b"<p>a curve")
     shown = client.get("/pipelines/sessions/reports/advice.html")
     assert (shown.status_code, shown.text) == (200, "<p>a curve")
+    assert client.get("/pipelines/sessions").json()["pages"] == ["advice.html"]
     assert "default-src 'none'" in shown.headers["Content-Security-Policy"]
     assert client.get("/pipelines/sessions/reports/..%2Fadvice.html").status_code == 404
 

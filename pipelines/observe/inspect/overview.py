@@ -121,6 +121,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
         "snapshots": [_snapshot(tables, entry, reports) for entry in list_snapshots(tables, SNAPSHOTS)],
         "has_docs": artifacts.written_at(f"{docs_folder(tables.pipeline)}/index.html") is not None,
+        "pages": sorted(name.rpartition("/")[2] for name in reports if "/epoch-" not in name),
         "savepoints": [
             {
                 "name": entry.name,

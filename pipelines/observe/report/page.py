@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
@@ -28,7 +29,12 @@ ADVICE = "advice.html"
 
 
 def write_report(
-    config: Config, pipeline: str, epoch: int | None = None, key: str | None = None, to: Path | None = None
+    config: Config,
+    pipeline: str,
+    epoch: int | None = None,
+    key: str | None = None,
+    to: Path | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Write the report of an epoch, and return its path or URI; the arguments and errors are those of `read_run`.
 
@@ -38,10 +44,11 @@ def write_report(
         epoch: None takes the newest.
         key: key whose windows the timeline shows.
         to: the file; None takes the reports among the artifacts.
+        more: plots as SVG by title, which come before the others.
     """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
     has_advice = to is None and artifacts_of(config).written_at(page_name(pipeline, ADVICE)) is not None
-    return _write(config, report_name(pipeline, run.manifest.epoch), to, render(run, has_advice=has_advice))
+    return _write(config, report_name(pipeline, run.manifest.epoch), to, render(run, has_advice=has_advice, more=more))
 
 
 def write_answer(
@@ -83,7 +90,12 @@ def _environment() -> Environment:
     return environment
 
 
-def render(run: RunReport, now: datetime | None = None, has_advice: bool = False) -> str:
+def render(
+    run: RunReport,
+    now: datetime | None = None,
+    has_advice: bool = False,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Return the page as HTML that loads nothing from elsewhere."""
     environment, manifest = _environment(), run.manifest
     row = run.epoch
@@ -102,7 +114,7 @@ def render(run: RunReport, now: datetime | None = None, has_advice: bool = False
             if counter.label
         ],
         lengths=_lengths(run),
-        plots=plots(run),
+        plots={**more, **plots(run)},
         failed=[check for check in run.quality if not check.success],
         last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
         now=now or datetime.now(UTC),

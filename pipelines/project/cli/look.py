@@ -252,11 +252,14 @@ def lineage(
     "--key",
     help="Key whose windows the timeline shows, its columns joined by /, \\N for a null; default: the busiest key.",
 )
+@click.option("--window", help="Also draw the window of the key that starts at this time: rows, watermark, panes.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
 @with_screen
-def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> None:
+def report(
+    screen: Screen, pipeline: str, epoch: int | None, key: str | None, window: str | None, to: Path | None
+) -> None:
     """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
-    screen.show_answer(screen.project().report(pipeline, epoch=epoch, key=key, to=to))
+    screen.show_answer(screen.project().report(pipeline, epoch=epoch, key=key, window=window, to=to))
 
 
 class _Quality(click.Command):

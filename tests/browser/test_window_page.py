@@ -1,0 +1,91 @@
+"""The page of one window, of a lateness curve, and the window in a run report, each in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.lake import LOCAL, Lake, at, session_pipeline
+from tidegate import Project
+from tidegate.windowing import WatermarkStrategy
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def project(lake: Lake) -> Project:
+    """A session that merges from two, takes a late row within its lateness, and refuses one after it."""
+    pipeline = session_pipeline(
+        allowed_lateness=timedelta(hours=1),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=5)),
+    )
+    lake.append(("<ann> & co", at("10:00"), 1), ("<ann> & co", at("10:50"), 2))
+    lake.append(("<ann> & co", at("10:25"), 4))
+    lake.append(("bob", at("11:40"), 8))
+    lake.append(("<ann> & co", at("10:55"), 16))
+    lake.append(("bob", at("15:00"), 32))
+    lake.append(("<ann> & co", at("10:05"), 64))
+    lake.stream(LOCAL, pipeline, commits=1)
+    return Project(warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local")
+
+
+def asked_elsewhere(page: Page, file: Path) -> list[str]:
+    """Open a file; the addresses outside of it that it asks for."""
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    page.goto(file.as_uri())
+    return [url for url in requested if not url.startswith(("file:", "data:"))]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_window_is_shown_with_its_rows_merges_and_panes(
+    width: int, project: Project, page: Page, keep: Callable[[Page, str], Path]
+) -> None:
+    trace = project.trace("sessions", ("<ann> & co",), window=at("10:00"), page=True)
+    assert trace.file is not None
+    assert {event.what for event in trace.events} == {
+        "in",
+        "late",
+        "opened",
+        "merged",
+        "fired",
+        "fired late",
+        "cleaned",
+    }
+    page.set_viewport_size({"width": width, "height": 800})
+    assert asked_elsewhere(page, Path(trace.file)) == []
+    assert page.inner_text("h1") == "sessions: trace of <ann> & co"
+    box = page.locator("figure svg").bounding_box()
+    assert box is not None
+    assert 300 < box["width"] <= width
+    rows = page.locator("table").nth(0).locator("tbody tr")
+    assert rows.count() == len(trace.events)
+    assert [rows.nth(number).locator("td").nth(3).inner_text() for number in range(rows.count())] == [
+        event.what for event in trace.events
+    ]
+    # A dot for each row, and a triangle for each pane.
+    drawn = page.locator("figure svg g[id^='line2d']").count()
+    assert drawn >= sum(event.what in ("in", "late", "fired", "fired late") for event in trace.events)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    keep(page, f"window-{width}")
+
+
+def test_a_run_report_has_the_window(project: Project, page: Page) -> None:
+    report = project.report("sessions", key="<ann> & co", window=at("10:00"))
+    assert asked_elsewhere(page, Path(report.file)) == []
+    titles = page.locator("figure h2").all_inner_texts()
+    assert titles[0] == "Window of <ann> & co from 2024-03-01 10:00:00"
+
+
+def test_a_curve_is_drawn_and_the_report_leads_to_it(project: Project, page: Page) -> None:
+    project.advise("sessions", page=True)
+    report = project.report("sessions")
+    page.goto(Path(report.file).as_uri())
+    page.click("#advice")
+    assert page.inner_text("h1") == "sessions: lateness curve"
+    assert page.locator("figure svg").count() >= 4
+    assert "now" in page.locator("table").nth(0).inner_text()
