@@ -47,15 +47,8 @@ def test_a_window_is_shown_with_its_rows_merges_and_panes(
 ) -> None:
     trace = project.trace("sessions", ("<ann> & co",), window=at("10:00"), page=True)
     assert trace.file is not None
-    assert {event.what for event in trace.events} == {
-        "in",
-        "late",
-        "opened",
-        "merged",
-        "fired",
-        "fired late",
-        "cleaned",
-    }
+    kinds = {"in", "late", "opened", "merged", "fired", "fired late", "cleaned"}
+    assert {event.what for event in trace.events} == kinds
     page.set_viewport_size({"width": width, "height": 800})
     assert asked_elsewhere(page, Path(trace.file)) == []
     assert page.inner_text("h1") == "sessions: trace of <ann> & co"
