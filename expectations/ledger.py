@@ -22,6 +22,8 @@ from tidegate.pipelines.definition.counters import FIRED, RETRACTED
 from tidegate.pipelines.definition.epochs import DEPARTED
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.ledger.manifest import Line, Manifest
+from tidegate.windowing.columnar.slices import open_windows, windows_of_rows
+from tidegate.windowing.state.rows import SLICE, WINDOW
 
 _PRUNED = ("late", "rejected")
 """Counters of rows that `tidegate late prune` may remove, always all of an epoch at once."""
@@ -140,13 +142,16 @@ class Contents:
     def __post_init__(self) -> None:
         self.open_windows, self.elements = (np.zeros(self.groups, np.int64) for _ in range(2))
 
-    def take_state(self, rows: pa.Table | pa.RecordBatch, count: str | None) -> None:
-        """Add rows of the snapshot; `count` names the result that counts the elements of a window."""
-        is_open = pc.and_(pc.equal(rows["namespace"], "window"), rows["in_flight"]).to_numpy(zero_copy_only=False)
-        groups = rows["key_group"].to_numpy(zero_copy_only=False)[is_open]
-        self.open_windows += np.bincount(groups, minlength=self.groups)
-        if count is not None:
-            self.elements += self._sums(groups, rows[f"acc_{count}"].to_numpy(zero_copy_only=False)[is_open])
+    def take_windows(self, rows: pa.Table, key: tuple[str, ...]) -> None:
+        """Add the open windows of state rows, among which are all rows of their keys that are window slices."""
+        self.open_windows += np.bincount(open_windows(rows, key)["key_group"].to_numpy(), minlength=self.groups)
+
+    def take_elements(self, rows: pa.Table, count: str) -> None:
+        """Add the elements in open windows of state rows; `count` names the result that counts those of a window."""
+        rows = rows.filter(pc.and_(pc.is_in(rows["namespace"], pa.array([WINDOW, SLICE])), rows["in_flight"]))
+        # The elements of a slice are in each of its windows.
+        counts = rows[f"acc_{count}"].to_numpy() * windows_of_rows(rows)
+        self.elements += self._sums(rows["key_group"].to_numpy(), counts)
 
     def take_final(self, groups: Ints, counts: pa.ChunkedArray, sign: int = 1) -> None:
         """Add final windows with their numbers of elements; subtract them if the sign is -1."""

@@ -28,6 +28,10 @@ from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
+_BOUNDS = ("window_start", "window_end", "state_window_start", "state_window_end")
+_OF_WINDOWS = ("key_group", "namespace", "in_flight", "event_time_timers", *_BOUNDS)
+"""Columns of table `state` that show the open windows."""
+
 
 @dataclass(frozen=True)
 class Read:
@@ -103,8 +107,18 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
     manifest, proof = scope.pinned.snapshot.manifest, scope.proof
     contents = Contents(manifest.max_parallelism)
     count = shape.count if shape is not None and counts_elements(manifest, shape) else None
+    key, sliced = manifest_key(manifest), list[pa.Table]()
     for batch in state_batches(tables, scope.pinned):
-        contents.take_state(batch, count)
+        rows = pa.Table.from_batches([batch])
+        if count is not None:
+            contents.take_elements(rows, count)
+        if manifest.slices:
+            # Slices of a window may be in several batches.
+            sliced.append(rows.select([*key, *_OF_WINDOWS]))
+        else:
+            contents.take_windows(rows, key)
+    if sliced:
+        contents.take_windows(pa.concat_tables(sliced), key)
     open_elements = int(contents.elements.sum())
     lateness = max(0 if shape is None else shape.lateness, 0 if proof is None else proof.lateness)
     fresh, share_ids = 0, False

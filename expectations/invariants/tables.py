@@ -146,8 +146,10 @@ class ExpectWatermarkNeverToGoBack(Rule):
 
 def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
     """Mark the windows whose cleanup time the watermark has reached; the global window has no cleanup time."""
-    bounded = rows[(rows["namespace"] == "window") & rows["window_end"].notna()]
-    cleanup = milliseconds(bounded["window_end"]) - 1 + lateness
+    # A slice shows the next of its windows that fires.
+    ends = rows["window_end"].where(rows["namespace"] != "slice", rows["state_window_end"])
+    bounded = ends[rows["namespace"].isin(["window", "slice"]) & ends.notna()]
+    cleanup = milliseconds(bounded) - 1 + lateness
     return (cleanup <= watermark).reindex(rows.index, fill_value=False)
 
 

@@ -20,10 +20,10 @@ MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group 
 _TIMES = ("window_start", "window_end", "state_window_start", "state_window_end")
 _MEANINGS = {
     "key_group": "pmod(xxhash64(key columns), max_parallelism); -1 is the manifest",
-    "namespace": "window, discarded, key or bucket",
+    "namespace": "window, slice, discarded, key or bucket",
     "side": "input, where there are two",
     "window_start": "null bounds: the global window",
-    "state_window_start": "what the window was when it first fired, which its id is made of",
+    "state_window_start": "what the window was when it first fired, which its id is made of; the next one of a slice",
     "in_flight": "false where only timers are left of a window",
     "event_time_timers": "epoch milliseconds",
     "processing_time_timers": "epoch milliseconds",

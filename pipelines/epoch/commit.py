@@ -20,6 +20,8 @@ from tidegate.pipelines.ledger.snapshots.commit import as_data_file, check_files
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 from tidegate.pipelines.storage.warehouse import active_files
+from tidegate.windowing.columnar import choose_operator
+from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.compute import Windows
 
 
@@ -92,6 +94,7 @@ def _manifest(
     erasures = erasing_epochs(plan.tables) if plan.replaced_epochs else set()
     replaced = dict.fromkeys(PUBLISHED, plan.replaced_epochs)
     replaced[epochs.NAME] = tuple(number for number in plan.replaced_epochs if number not in erasures)
+    sliced = isinstance(choose_operator(bound.compute).slicing, Slicing)
     return Manifest(
         pipeline=bound.pipeline.name,
         timeline=plan.timeline,
@@ -145,6 +148,7 @@ def _manifest(
         started_at=plan.started_at,
         library_version=version("tidegate"),
         engine=engine,
+        slices=True if sliced or (plan.parent is not None and plan.parent.manifest.slices) else None,
     )
 
 

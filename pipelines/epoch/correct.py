@@ -25,6 +25,7 @@ from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.ledger.tables.keys import key_groups
 from tidegate.windowing.keys import window_identity
+from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import WINDOW, StateRow
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, to_millis
@@ -124,10 +125,10 @@ def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corr
     now = outcome.state().drop_columns([state.MANIFEST.name])
     kept: list[StateRow] = []
     if spans.may_hold(rows) or spans.may_hold(now):
-        for state_row in job.state.from_table(rows):
+        for state_row in without_slices(job.state.from_table(rows), job.windows):
             span = spans.of_state(state_row)
             (kept if span is None else span.open_before).append(state_row)
-        for state_row in job.state.from_table(now):
+        for state_row in without_slices(job.state.from_table(now), job.windows):
             if (span := spans.of_state(state_row)) is not None:
                 span.open_now.append(state_row)
     if spans.beyond > work.margin:

@@ -19,10 +19,11 @@ from tidegate.pipelines.ledger.tables.keys import Key, are_in, are_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.columnar.slices import as_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.state.rows import SLICE, WINDOW
 from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis
 
@@ -51,17 +52,22 @@ def open_rows(
         near: panes near which the windows lie; None for all windows.
         groups: key groups of the windows; None for all.
     """
-    chosen = (pc.field("namespace") == WINDOW) & pc.field("in_flight")
+    # Windows that share slices may lie near although no slice of theirs does.
+    near_windows = pc.field("namespace") == WINDOW
     if near is not None:
-        chosen = chosen & near.overlap
+        near_windows = near_windows & near.overlap
+    chosen = (near_windows | (pc.field("namespace") == SLICE)) & pc.field("in_flight")
     if groups is not None:
         chosen = chosen & pc.field("key_group").isin(groups)
     # Only sessions keep the panes that they have emitted.
     wanted = dict.fromkeys((*key.names, "window_start", "window_end", "emitted"))
+    of_slices = ("namespace", "state_window_start", "state_window_end", "event_time_timers")
     stored = arrow_schema(head.handle).names
     columns = [name for name in wanted if name in stored]
-    rows = state_rows(tables.warehouse, head, chosen, columns)
-    return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
+    rows = state_rows(tables.warehouse, head, chosen, list(dict.fromkeys((*columns, *of_slices))))
+    rows = rows if only is None else rows.filter(are_of_key(rows, key.names, only))
+    windows = as_windows(rows, key.names)
+    return (windows if near is None else windows.filter(near.overlap)).select(columns)
 
 
 def open_spans(

@@ -18,7 +18,7 @@ from tidegate.pipelines.epoch.recompute_plan import RecomputePlan
 from tidegate.pipelines.epoch.shard import Receive, ShardOutcome
 from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
-from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.columnar.slices import open_windows
 
 BEYOND = "beyond"
 """Counter of a shard that corrected nothing: the milliseconds by which a session reaches beyond its span."""
@@ -80,9 +80,8 @@ class RecomputeJob:
         outcome.counters = {"fired_late": corrections.fired, "withdrawn": corrections.retracted}
         if corrections.state is not None:
             state_rows = corrections.state
-            is_open = pc.and_(pc.equal(state_rows["namespace"], WINDOW), state_rows["in_flight"])
             outcome.rows = len(state_rows)
-            outcome.counters["open_windows"] = pc.sum(is_open).as_py() or 0
+            outcome.counters["open_windows"] = len(open_windows(state_rows, job.key.names))
             outcome.next_event_time_timer = pc.min(pc.list_flatten(state_rows["event_time_timers"])).as_py()
         outcome.seconds = {"correct": perf_counter() - began}
         return outcome

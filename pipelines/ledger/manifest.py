@@ -202,11 +202,12 @@ class Manifest(_Grown):
     millisecond is `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no
     lateness was ever allowed, and in older manifests. `shape` is None without windows, and in older manifests.
     `ends_by_clock` is True if processing time ends the windows, else None; older manifests don't have it.
-    `engine` names the engine that ran the epoch; None stands for Spark.
+    `engine` names the engine that ran the epoch; None stands for Spark. `slices` is True if the state may
+    hold window slices, which an older tidegate can't read; else None.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
-        {"watermark_by", "closed_through", "next_panes", "shape", "ends_by_clock", "engine"}
+        {"watermark_by", "closed_through", "next_panes", "shape", "ends_by_clock", "engine", "slices"}
     )
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -241,6 +242,7 @@ class Manifest(_Grown):
     started_at: int
     library_version: str
     engine: str | None = None
+    slices: bool | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

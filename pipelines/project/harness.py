@@ -58,6 +58,7 @@ from tidegate.pipelines.project.harness_rows import (
 )
 from tidegate.pipelines.sources.commits import interleaved
 from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import key_group_range
@@ -334,7 +335,7 @@ class PipelineHarness:
             kept.append(run.state().drop_columns(["manifest"]))
             self._count(run.counters())
         self._state = pa.concat_tables(kept)
-        self.counters["open_windows"] = sum(self._state["in_flight"].to_pylist())
+        self.counters["open_windows"] = len(open_windows(self._state, self.bound.key.names))
         complete = [step.watermark for step in steps if step.complete]
         self.watermark = max([self.watermark, *complete])
         self.clock = steps[-1].clock

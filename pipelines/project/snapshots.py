@@ -94,7 +94,8 @@ class SnapshotContent(Answer):
         pipeline: name of the pipeline.
         version: version of table `state`.
         manifest: its manifest.
-        windows: the first rows of its windows, or of the keys and elements that are kept in place of windows.
+        windows: the first rows of its windows and window slices, or of the keys and elements that are kept in place of
+            windows.
         total: number of all such rows.
         key_groups: by key group, numbers of windows and timers; the checksum, if it was asked for.
         rows: largest number of rows that tables show.
@@ -122,6 +123,10 @@ class SnapshotContent(Answer):
 
     def shown(self) -> Iterator[Shown]:
         manifest, shown = self.manifest, rows_of(self.windows)
+        rows, what = (
+            sum(shard.rows for shard in manifest.shards),
+            "slices and windows" if manifest.slices else "windows",
+        )
         facts = [
             ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
             ("table version", self.version),
@@ -130,13 +135,14 @@ class SnapshotContent(Answer):
             ("processing time", show_millis(manifest.processing_time)),
             *((f"position in {source}", _position(at)) for source, at in manifest.positions.items()),
             ("shards", f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"),
-            ("windows", sum(shard.rows for shard in manifest.shards)),
+            ("windows", manifest.counters["open_windows"] if manifest.slices else rows),
+            *([("rows of windows and slices", rows)] if manifest.slices else []),
             ("stale intervals", len(manifest.stale)),
             ("fingerprint", manifest.fingerprint),
         ]
         yield Grid(f"snapshot of {self.pipeline}", ("", ""), facts)
         yield ""
-        yield _windows(f"windows ({len(shown)} of {self.total})", shown, tuple(manifest.schemas.key))
+        yield _windows(f"{what} ({len(shown)} of {self.total})", shown, tuple(manifest.schemas.key))
         yield ""
         has_sums = any("checksum" in group for group in self.key_groups)
         groups = [tuple(group.values()) for group in self.key_groups[: self.rows]]
@@ -150,7 +156,7 @@ def snapshot_show(
     tables = PipelineTables.of(config, pipeline)
     snapshot = find_snapshot(tables, target)
     windows = window_rows(tables, snapshot, key_group)
-    groups = key_group_counts(windows)
+    groups = key_group_counts(windows, tuple(snapshot.manifest.schemas.key))
     if checksums:
         sums = sums_of(state_rows(tables.warehouse, snapshot))
         for group in groups:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.property.world import INPUT, KEYS, ROWS, key_columns, times
-from tests.windowing.columnar.longest import Longest
+from tests.windowing.columnar.longest import Longest, LongestInParts
 from tidegate.pipelines.epoch.event_times import EventOrder
 from tidegate.windowing.aggregates import (
     AggregateColumns,
@@ -132,22 +132,34 @@ def assigners(draw: st.DrawFn) -> Any:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    chosen = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
-    assigner = draw(assigners())
+def overlapping(draw: st.DrawFn) -> SlidingEventTimeWindows:
+    """Draw windows that share slices."""
+    width, slide = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    size = draw(st.integers(slide + 1, 12))
+    offset = draw(st.integers(1 - slide * width, slide * width - 1))
+    return SlidingEventTimeWindows(size * width, slide * width, offset)
+
+
+@st.composite
+def cases(draw: st.DrawFn, sliced: bool = False) -> Case:
+    """Draw a case; with `sliced`, mostly one of windows that share slices."""
+    possible_aggregates = [name for name in sorted(AGGREGATES) if not (sliced and name.startswith(("var", "dev")))]
+    chosen = draw(st.lists(st.sampled_from(possible_aggregates), min_size=1, max_size=4, unique=True))
+    assigner = draw(overlapping() if sliced else assigners())
     scale = CALENDAR_SCALE if isinstance(assigner, CalendarEventTimeWindows) else 1
     triggers: list[Trigger | None] = [None, EventTimeTrigger(), PurgingTrigger(EventTimeTrigger())]
     accumulation = draw(st.sampled_from(list(Accumulation)))
-    if not isinstance(assigner, MergingWindowAssigner) and accumulation is not Accumulation.DISCARDING:
+    if not isinstance(assigner, MergingWindowAssigner) and accumulation is not Accumulation.DISCARDING and not sliced:
         triggers += [ContinuousEventTimeTrigger(draw(st.integers(1, 15)) * scale)] * 2
     windows = Windows(
         assigner,
         trigger=draw(st.sampled_from(triggers)),
-        allowed_lateness=draw(st.sampled_from([0, 0, 3, 10, 40])) * scale,
+        allowed_lateness=0 if sliced else draw(st.sampled_from([0, 0, 3, 10, 40])) * scale,
         accumulation=accumulation,
         aggregate=draw(
             st.sampled_from(
-                [AggregateColumns.of({name: AGGREGATES[name] for name in chosen}, INPUT)] * 9 + [Longest("é 日本")]
+                [AggregateColumns.of({name: AGGREGATES[name] for name in chosen}, INPUT)] * 9
+                + [LongestInParts("é 日本") if sliced else Longest("é 日本")]
             )
         ),
     )

@@ -23,12 +23,13 @@ from tests.property.columnar_cases import MAX_PARALLELISM, SIGNS_MIX, Case, case
 from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.assigners import MergingWindowAssigner
 from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
+from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.operators.window.snapshot import state_schema, without_slices
 from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.state.rows import REST
+from tidegate.windowing.state.rows import REST, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
@@ -43,6 +44,20 @@ EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "400"))
     max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator(case: Case) -> None:
+    assert_equal_in_every_epoch(case)
+
+
+@given(cases(sliced=True))
+@settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+def test_windows_that_share_slices_give_the_same(case: Case) -> None:
+    """States of whole windows become slices in mid-life, and slices windows, where the operators swap their states."""
+    event(f"slices: {isinstance(slicing_of(case.windows), Slicing)}, swap: {case.swap}")
+    assert_equal_in_every_epoch(case)
+
+
+def assert_equal_in_every_epoch(case: Case) -> None:
     panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
     by_row = by_columns = schema.to_table([], MAX_PARALLELISM)
@@ -62,7 +77,7 @@ def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_ope
                 columnar.run(epoch.elements, by_columns, epoch.timeline)
             return
         came = columnar.run(epoch.elements, by_columns, epoch.timeline)
-        assert_same(expected, came)
+        assert_same(expected, replace(came, state=whole(case, schema, came.state)))
         event(f"all by arrays: {came.rows_by_row == 0}")
         assert not came.rows_by_row or may_go_by_row(case)
         by_row, by_columns = expected.state, came.state
@@ -114,6 +129,11 @@ def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_ti
         came = run_in_passes(columnar, epoch.elements, state, epoch.timeline, rows=rows_at_a_time)
         assert_same(expected, came)
         state = expected.state
+
+
+def whole(case: Case, schema: StateSchema, state: pa.Table) -> pa.Table:
+    """State rows of whole windows: slices merged into the windows that they belong to."""
+    return schema.to_table(without_slices(schema.from_table(state), case.windows), MAX_PARALLELISM)
 
 
 def may_go_by_row(case: Case) -> bool:

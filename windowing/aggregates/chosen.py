@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
-from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
@@ -85,7 +85,7 @@ class MaxBy(Aggregate):
         return (self.column, self.by)
 
 
-class _Chosen(VectorisedAggregate):
+class _Chosen(ExactlyMerging):
     """The value of the element that is first or last by an order; the accumulator also keeps the order value.
 
     Args:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.order import order_key, orderable, ranks
-from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
 from tidegate.windowing.time import Millis
@@ -50,7 +50,7 @@ class CollectSet(Aggregate):
         return (self.column,)
 
 
-class _CollectList(TimedAggregateFunction, VectorisedAggregate):
+class _CollectList(TimedAggregateFunction, ExactlyMerging):
     def __init__(self, column: str, kind: pa.DataType | None) -> None:
         self._column = column
         if kind is not None:
@@ -93,7 +93,7 @@ class _CollectList(TimedAggregateFunction, VectorisedAggregate):
         return lists(pa.StructArray.from_arrays(taken, fields=fields), owners, groups)
 
 
-class _CollectSet(VectorisedAggregate):
+class _CollectSet(ExactlyMerging):
     def __init__(self, column: str, kind: pa.DataType | None) -> None:
         self._column = column
         if kind is not None:

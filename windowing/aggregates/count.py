@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, column_type
-from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.type_names import name_of
@@ -54,7 +54,7 @@ class CountIf(Aggregate):
         return (self.column,)
 
 
-class _CountElements(VectorisedAggregate):
+class _CountElements(ExactlyMerging):
     accumulator_type = pa.int64()
     result_type = pa.int64()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
-from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
@@ -43,7 +43,7 @@ class Max(Aggregate):
         return (self.column,)
 
 
-class _Extreme(VectorisedAggregate):
+class _Extreme(ExactlyMerging):
     def __init__(self, column: str, kind: pa.DataType | None, largest: bool) -> None:
         self._column = column
         self._largest = largest

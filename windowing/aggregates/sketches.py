@@ -23,7 +23,7 @@ from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.doubles import doubles_of
 from tidegate.windowing.aggregates.order import orderable
 from tidegate.windowing.aggregates.sums import numeric
-from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.keys import DECIMALS
@@ -101,7 +101,7 @@ def _datasketches() -> Any:
     return datasketches
 
 
-class _Distinct(VectorisedAggregate):
+class _Distinct(ExactlyMerging):
     accumulator_type = pa.binary()
     result_type = pa.int64()
 
@@ -174,7 +174,7 @@ def _hashable(value: Any) -> Any:
     return value + 0.0 if type(value) is float else value
 
 
-class _Quantile(VectorisedAggregate):
+class _Quantile(ExactlyMerging):
     accumulator_type = pa.struct([("sketch", pa.binary()), ("nans", pa.int64())])
     result_type = pa.float64()
 

@@ -20,7 +20,7 @@ from tidegate.windowing.aggregates.exact import (
     unwrapped,
     wrapped,
 )
-from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.keys import DECIMALS
@@ -105,7 +105,7 @@ def _number_from(kind: pa.DataType, column: str) -> str:
     return "derive one in columns="
 
 
-class _Sum(VectorisedAggregate):
+class _Sum(ExactlyMerging):
     """Sum of integers or decimals, or of any numbers if their type is unknown.
 
     A sum in memory may have any size. If the column of a snapshot can't hold it, the stored sum wraps, and the rest is
@@ -160,7 +160,7 @@ class _Sum(VectorisedAggregate):
         return accumulators
 
 
-class _DoubleSum(VectorisedAggregate):
+class _DoubleSum(ExactlyMerging):
     accumulator_type = result_type = rest_type = pa.float64()
     rest_in_arrays = True
 
@@ -207,7 +207,7 @@ def _have_values(values: pa.Array, groups: Groups) -> Any:
     return groups.any(valid_of(values)) if values.null_count else np.ones(len(groups), np.bool_)
 
 
-class _Mean(VectorisedAggregate):
+class _Mean(ExactlyMerging):
     accumulator_type = pa.struct([("sum", pa.float64()), ("count", pa.int64())])
     result_type = rest_type = pa.float64()
     rest_in_arrays = True

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.collect import entries_of, lists
 from tidegate.windowing.aggregates.order import order_key, orderable, ranks
-from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
@@ -71,7 +71,7 @@ class TopN(Aggregate):
         return tuple(dict.fromkeys((self.by, *self.ties, *self.also)))
 
 
-class _TopN(VectorisedAggregate):
+class _TopN(ExactlyMerging):
     """The first entries by the first column, then by the others.
 
     Args:

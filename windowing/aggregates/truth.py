@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, column_type
-from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.type_names import name_of
@@ -55,7 +55,7 @@ def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
     return column
 
 
-class _Truth(VectorisedAggregate):
+class _Truth(ExactlyMerging):
     accumulator_type = pa.bool_()
     result_type = pa.bool_()
 

@@ -173,6 +173,14 @@ class VectorisedAggregate(AggregateFunction):
         """Return the result of each accumulator."""
 
 
+class ExactlyMerging(VectorisedAggregate):
+    """A `VectorisedAggregate` whose parts merge to the result of all their elements, in any order."""
+
+    @property
+    def merges_exactly(self) -> bool:
+        return True
+
+
 def valid_of(values: pa.Array) -> Bools:
     """Return True for each value that is not null."""
     if not values.null_count:

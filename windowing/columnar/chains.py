@@ -239,9 +239,7 @@ def _accumulated(chains: Chains, rules: Rules) -> Contents:
         merged = taken(chains.contents, rows)
         if step:
             earlier = taken(parts[-1], position[rows - 1] - (at - len(parts[-1][0])))
-            both = joined([earlier, merged])
-            pairs = np.arange(2 * len(rows)).reshape(2, -1).T.reshape(-1)
-            merged = rules.contents.merge(taken(both, pairs), Groups.of_sizes(np.full(len(rows), 2)))
+            merged = rules.contents.merged_pairs(earlier, merged)
         position[rows] = at + np.arange(len(rows))
         at += len(rows)
         parts.append(merged)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs.arrays import joined, taken
 
 Contents: TypeAlias = list[pa.Array]
 """Arrays of accumulators: an array for each contents column, with a value for each window."""
@@ -71,6 +72,11 @@ class ColumnarContents:
         multiple = groups.sizes > 1
         if not multiple.any():
             return contents
+        if multiple.all():
+            return [
+                function.combine(array, groups).cast(array.type)
+                for function, array in zip(self.functions, contents, strict=True)
+            ]
         firsts = groups.starts[~multiple]
         rows = np.flatnonzero(multiple[groups.ids])
         parts = Groups.of_sizes(groups.sizes[multiple])
@@ -83,6 +89,15 @@ class ColumnarContents:
             joined = pa.concat_arrays([array.take(pa.array(firsts)), combined.cast(array.type)])
             merged.append(joined.take(pa.array(place)))
         return merged
+
+    def merged_pairs(self, contents: Contents, others: Contents) -> Contents:
+        """Return each row's contents merged with those of the same row of `others`."""
+        rows = len(contents[0])
+        if not rows:
+            return contents
+        order = np.arange(2 * rows).reshape(2, -1).T.reshape(-1)
+        pairs = Groups.of_sizes(np.full(rows, 2))
+        return self.merge(taken(joined([contents, others]), order), pairs)
 
     def results(self, contents: Contents) -> list[pa.Array]:
         """Return the result columns, with a value for each window."""

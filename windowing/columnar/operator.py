@@ -26,6 +26,8 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.panes import PaneRows
 from tidegate.windowing.columnar.plan import choose_operator, early_interval, is_purging
 from tidegate.windowing.columnar.sessions import SessionKernel
+from tidegate.windowing.columnar.sliced import SlicedKernel
+from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.columnar.state import InFlight, StateArrays, is_plain, millis_of, where
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs.elements import Elements
@@ -37,7 +39,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.state.rows import SLICE, WINDOW, StateSchema
 
 _FURTHEST = 2**61
 """Epoch milliseconds up to which sums of times fit into int64."""
@@ -81,7 +83,8 @@ class ColumnarOperator:
                 "(AggregateColumns.of(aggregates, schema)), and declare accumulator_type and result_type"
             )
         grid = windows.assigner.window_grid
-        self.windows_of_an_element = 1 if grid is None else grid.windows_of_an_element
+        self._slicing = choice.slicing if isinstance(choice.slicing, Slicing) else None
+        self.windows_of_an_element = 1 if grid is None or self._slicing is not None else grid.windows_of_an_element
         self._windows = windows
         self._late_output = late_output
         self._by_row = RowOperator.of_windows(
@@ -114,7 +117,9 @@ class ColumnarOperator:
                 "complete", timeline.complete.tolist(), "only the last commit of an epoch may be incomplete"
             )
         names = self._key.names
-        resting, rests = state.slice(0, 0), resting_rows(state, self._key, elements, self._rules, timeline)
+        sliced = self._sliced(timeline)
+        resting = state.slice(0, 0)
+        rests = None if sliced is not None else resting_rows(state, self._key, elements, self._rules, timeline)
         if rests is not None:
             resting, state = where(state, rests), where(state, ~rests)
         keys = encode_keys(
@@ -124,8 +129,12 @@ class ColumnarOperator:
         )
         codes, state_codes = keys.codes
         rest = self._state.rest_of(state)
-        in_flight, odd = self._state.read(state_codes, rest)
-        odd |= self._rules.lacks_contents(in_flight.ends, in_flight.filled, in_flight.pending, timeline)
+        if sliced is None:
+            in_flight, odd = self._state.read(state_codes, rest)
+            odd |= self._rules.lacks_contents(in_flight.ends, in_flight.filled, in_flight.pending, timeline)
+        else:
+            in_flight, odd = self._state.read(state_codes, rest, (WINDOW, SLICE))
+            odd = ~sliced.can_read(in_flight, ~odd)
         odd_keys = np.zeros(len(keys), np.bool_)
         odd_keys[state_codes[odd]] = True
         # In event order the watermark moves between any two elements, so early firings may happen there too.
@@ -168,15 +177,23 @@ class ColumnarOperator:
         self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int, timeline: Timeline
     ) -> tuple[KernelOutput, Int64s, Int64s]:
         assigner = self._windows.assigner
-        assign = assigner.array_assignment
+        assign, nothing, sliced = assigner.array_assignment, np.empty(0, np.int64), self._sliced(timeline)
+        if sliced is not None:
+            return sliced.run(codes, elements, in_flight), nothing, nothing
         if assign is not None:
-            nothing = np.empty(0, np.int64)
             return AlignedKernel(assign, self._rules, timeline).run(codes, elements, in_flight, keys), nothing, nothing
         gaps = gaps_of(assigner)
         assert gaps is not None, "the planner takes only assigners with an array form"
         kernel = SessionKernel(gaps, self._rules, timeline)
         output, routed = kernel.run(codes, elements, in_flight, keys)
         return output, routed.elements, routed.in_flight
+
+    def _sliced(self, timeline: Timeline) -> SlicedKernel | None:
+        """Return the kernel of slices; None if each window keeps its own contents in this epoch."""
+        # A window that newer code closed before its end takes elements only if it is in the state.
+        if self._slicing is None or self._rules.closed_through > timeline.initial:
+            return None
+        return SlicedKernel(self._slicing, self._rules, timeline)
 
     def _outcome(self, by_arrays: KernelOutput, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
         """Return the outcome of the epoch: the kernel's output, the row operator's, and the state rows that rest."""

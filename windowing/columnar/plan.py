@@ -6,19 +6,25 @@ from dataclasses import dataclass
 
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.gaps import gaps_of
+from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import Millis, show_duration
 
 _LONGEST = 2**60
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorChoice:
-    """The operator of a computation, and the reason for the choice in words."""
+    """The operator of a computation, and the reason for the choice in words.
+
+    `slicing` has the slices of windows that overlap, or the reason, in words, why they don't share slices. It is None
+    for other computations, and in the row operator.
+    """
 
     columnar: bool
     reason: str
+    slicing: Slicing | str | None = None
 
     @property
     def name(self) -> str:
@@ -45,7 +51,16 @@ def choose_operator(windows: Compute) -> OperatorChoice:
         if early_interval(windows) is not None
         else ""
     )
-    return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms{early}")
+    slicing = slicing_of(windows)
+    slices = ""
+    if isinstance(slicing, Slicing):
+        slices = (
+            f"; an element is kept once, in a slice of {show_duration(slicing.width)}, and a window that fires merges "
+            f"its {slicing.slices_of_a_window} slices"
+        )
+    elif slicing is not None:
+        slices = f"; windows overlap and share no slices, so an element is kept in each of its windows: {slicing}"
+    return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms{early}{slices}", slicing)
 
 
 def is_purging(windows: Windows) -> bool:

@@ -88,8 +88,8 @@ class StateArrays:
         """Return whole state rows in the types of the format."""
         return _in_types(table, self.columns)
 
-    def read(self, codes: Int64s, rest: pa.Table) -> tuple[InFlight, Bools]:
-        """Return the rows as windows in flight, and a flag for each row: only the row operator can read it."""
+    def read(self, codes: Int64s, rest: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> tuple[InFlight, Bools]:
+        """Return rows of these namespaces as arrays, and a flag for each row: only the row operator can read it."""
         starts, ends = millis_of(rest, "window_start"), millis_of(rest, "window_end")
         windows = InFlight(
             codes=codes,
@@ -101,7 +101,7 @@ class StateArrays:
             contents=self._contents.of_columns([_array(rest, name) for name, _ in self.schema.contents]),
             rows=rest,
         )
-        return windows, ~is_plain(rest).to_numpy()
+        return windows, ~is_plain(rest, namespaces).to_numpy()
 
     def rows(
         self,
@@ -115,11 +115,12 @@ class StateArrays:
         late_firing: pa.Array,
         emitted: pa.Array | None,
         trigger_state: pa.Array | None = None,
+        namespace: str = WINDOW,
     ) -> pa.Table:
-        """Return the state rows of windows, without key group and key."""
+        """Return the state rows of windows or slices, without key group and key."""
         rows = len(starts)
         by_name: dict[str, pa.Array] = {
-            "namespace": pa.repeat(pa.scalar(WINDOW), rows),
+            "namespace": pa.repeat(pa.scalar(namespace), rows),
             "window_start": _times(starts),
             "window_end": _times(ends),
             "state_window_start": _times(identities[0]),
@@ -242,9 +243,9 @@ def where(rows: pa.Table, kept: Bools) -> pa.Table:
     )
 
 
-def is_plain(rows: pa.Table) -> pa.ChunkedArray:
-    """Return a flag for each state row: it is a window in flight that arrays can read."""
-    plain = pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"])
+def is_plain(rows: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> pa.ChunkedArray:
+    """Return a flag for each state row: it is in flight, of one of the namespaces, and arrays can read it."""
+    plain = pc.and_(pc.is_in(rows["namespace"], value_set=pa.array(namespaces)), rows["in_flight"])
     for name in ("window_start", "state_window_start"):
         plain = pc.and_(plain, rows[name].is_valid())
     wrapped = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs.elements import Elements
@@ -15,8 +16,9 @@ from tidegate.windowing.epochs.results import ResultColumns, late_of, outputs_of
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.state.rows import SLICE, StateRow, StateSchema
 
 MakeOperator: TypeAlias = Callable[[tuple[pa.StructType, ...]], KeyedOperator]
 """Function that returns a new keyed operator, given the type of the elements of each input."""
@@ -42,7 +44,7 @@ class RowOperator:
         results: pa.StructType | None = None,
     ) -> None:
         self._make = make
-        self._gives_panes = isinstance(compute, Windows)
+        self._windows = compute if isinstance(compute, Windows) else None
         self._state = state
         self._max_parallelism = max_parallelism
         self._results = ResultColumns.of(compute, results)
@@ -74,14 +76,18 @@ class RowOperator:
         """
         operator = self._make(elements.types)
         operator.restore_time(timeline.initial, timeline.clock)
-        operator.restore_state(self._state.from_table(state))
+        rows: Iterable[StateRow] = self._state.from_table(state)
+        if self._windows is not None and pc.any(pc.equal(state["namespace"], SLICE)).as_py():
+            rows = without_slices(rows, self._windows)
+        operator.restore_state(rows)
         key = self._state.key
         records = feed(operator, elements, timeline, key)
-        if self._gives_panes:
+        gives_panes = self._windows is not None
+        if gives_panes:
             refuse_side_outputs(records.outputs)
         return Outcome(
-            panes=panes_of(records.panes, key, self._results) if self._gives_panes else nothing(),
-            outputs=nothing() if self._gives_panes else outputs_of(records.outputs, key, self._results),
+            panes=panes_of(records.panes, key, self._results) if gives_panes else nothing(),
+            outputs=nothing() if gives_panes else outputs_of(records.outputs, key, self._results),
             late=late_of(records.late, records.late_rows),
             state=self._state.to_table(operator.state_rows(), self._max_parallelism),
             counters=operator.counters,

@@ -76,6 +76,12 @@ class AggregateFunction(HasFacts, ABC):
         """True if the function works on arrays, as `VectorisedAggregate` describes."""
         return False
 
+    @property
+    @fact
+    def merges_exactly(self) -> bool:
+        """True if the merge of parts of a window gives the result that all of its elements give, in any order."""
+        return False
+
 
 class TimedAggregateFunction(AggregateFunction):
     """An `AggregateFunction` whose `add_at` gets the element's timestamp; operators call it instead of `add`."""

@@ -17,7 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.windowing.errors import IncompatibleSnapshot
-from tidegate.windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, REST, WINDOW, StateSchema, emitted_type
+from tidegate.windowing.state.rows import (
+    DISCARDED,
+    FORMAT_VERSION,
+    HELD,
+    REST,
+    SLICE,
+    WINDOW,
+    StateSchema,
+    emitted_type,
+)
 
 Types: TypeAlias = Mapping[str, str | None]
 """Column names and Arrow types as text; None where a type is inferred from the values."""
@@ -215,7 +224,7 @@ def _of_rest(difference: Difference) -> str | None:
 
 
 def _with_missing(rows: pa.Table, name: str, kind: pa.DataType | None) -> pa.Table:
-    older = pc.is_in(rows["namespace"], pa.array([WINDOW, DISCARDED])).to_pylist()
+    older = pc.is_in(rows["namespace"], pa.array([WINDOW, SLICE, DISCARDED])).to_pylist()
     missing = [
         [*(names or []), name] if is_window else names
         for names, is_window in zip(rows["missing"].to_pylist(), older, strict=True)

@@ -27,6 +27,8 @@ TIME = MILLISECONDS
 
 WINDOW = "window"
 """Namespace of windows. Null bounds stand for the global window."""
+SLICE = "slice"
+"""Namespace of window slices: parts of open windows that overlap (windowing/columnar/slices.py)."""
 DISCARDED = "discarded"
 """Namespace of contents that left a window in discarding mode and may come back."""
 KEY = "key"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
@@ -52,8 +53,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, REQUESTS
 from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import leave_newest
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
 
 
@@ -171,7 +172,7 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
     names = tuple(snapshot.manifest.schemas.key)
     schema = arrow_schema(snapshot.handle)
     with_manifest = {file["path"] for file in snapshot.manifest_files}
-    gone, open_windows, added, kept = 0, 0, [], set()
+    of_keys, added, kept = list[pa.Table](), list[DataFile](), set[str]()
     for file in snapshot.files:
         rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
@@ -180,12 +181,12 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
         if not len(of_key) and file["path"] not in with_manifest:
             kept.add(file["path"])
             continue
-        gone += len(of_key)
-        open_windows += pc.sum(pc.and_(pc.equal(of_key["namespace"], WINDOW), of_key["in_flight"])).as_py() or 0
+        of_keys.append(of_key)
         rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
     group = group_of(key_schema(schema, names), key, snapshot.manifest.max_parallelism)
-    return _Rest(group, gone, open_windows, added, kept)
+    removed = pa.concat_tables(of_keys) if of_keys else arrow_schema(snapshot.handle).empty_table()
+    return _Rest(group, len(removed), len(open_windows(removed, names)), added, kept)
 
 
 def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:

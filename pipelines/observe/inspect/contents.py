@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from xxhash import xxh64_intdigest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.columnar.slices import as_windows
 from tidegate.windowing.operators.join import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, KEY
 
@@ -43,8 +44,9 @@ def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | Non
     return rows.drop_columns(empty).sort_by([item for item in order if item[0] not in empty])
 
 
-def key_group_counts(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return the number of windows and timers of each key group that has windows."""
+def key_group_counts(rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the number of windows and timers of each key group that has windows, given rows of `window_rows`."""
+    rows = as_windows(rows, key)
     window_counts: Counter[int] = Counter(rows["key_group"].to_pylist())
     timers: dict[str, Counter[int]] = {name: Counter() for name in ("event_time_timers", "processing_time_timers")}
     for name, counts in timers.items():

@@ -13,6 +13,7 @@ from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.plan import early_interval
+from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
 from tidegate.windowing.window_join import WindowJoin
@@ -244,6 +245,11 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
             "sort by key and window; one group for each commit, on time or late",
             f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
             "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
+        ]
+    if isinstance(choice.slicing, Slicing):
+        return [
+            f"sort by key and slice; reduce each group: {functions}",
+            "merge the slices of each window that fires; windows share the merges",
         ]
     return [
         "sort by key and window; one group for each pane: on time, or late by its commit",

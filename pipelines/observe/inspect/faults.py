@@ -32,6 +32,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import Millis, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -196,7 +197,7 @@ def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ..
     function = told.windows.aggregate
     assert isinstance(function, AggregateColumns)
     names, found = told.source.bound.key.names, dict[tuple[Any, ...], dict[tuple[Millis, Millis], Any]]()
-    for row in told.source.bound.state.from_table(state):
+    for row in without_slices(told.source.bound.state.from_table(state), told.windows):
         if row.state_window is None or row.contents is None or not isinstance(row.window, TimeWindow):
             continue
         rests = iter(row.contents[len(function.functions) :])

@@ -12,7 +12,8 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import rows_of_key
 from tidegate.pipelines.storage.warehouse import Warehouse
-from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
+from tidegate.windowing.columnar.slices import as_windows
+from tidegate.windowing.state.rows import BUCKET, HELD, KEY, SLICE, WINDOW
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -155,10 +156,11 @@ def open_windows(
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
-    rows = state_rows(warehouse, snapshot, pc.field("namespace") == _namespace(manifest))
+    rows = state_rows(warehouse, snapshot, pc.field("namespace").isin(_namespaces(manifest)))
     if key is not None:
         rows = rows_of_key(rows, names, key)
     waits_for = blocked(manifest, now, following)
+    rows = as_windows(rows, names)
     # Nulls sort last, so what has no end comes last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
     waiting = [_waiting(row, names, manifest, lateness, waits_for) for row in first.to_pylist()]
@@ -211,10 +213,10 @@ def _waiting(
     )
 
 
-def _namespace(manifest: Manifest) -> str:
-    """Return the namespace of the rows that can wait: windows, keys of a process function, or elements of a join."""
+def _namespaces(manifest: Manifest) -> list[str]:
+    """Return the namespaces of the rows that can wait: windows, keys of a process function, or elements of a join."""
     kind = manifest.schemas.namespace
-    return kind if kind in (KEY, BUCKET) else WINDOW
+    return [kind] if kind in (KEY, BUCKET) else [WINDOW, SLICE]
 
 
 def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:

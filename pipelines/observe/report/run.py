@@ -16,6 +16,7 @@ from tidegate.pipelines.ledger.snapshots.published import PinnedTables, pin_tabl
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
 
@@ -106,7 +107,7 @@ def _open_by_key_group(pinned: PinnedTables) -> list[int]:
 
 
 def _open_windows(pinned: PinnedTables) -> pa.Table:
-    return pinned.state.filter(pc.and_(pc.equal(pinned.state["namespace"], "window"), pinned.state["in_flight"]))
+    return open_windows(pinned.state, pinned.key)
 
 
 def _lengths(final: pa.Table) -> list[Millis]:

@@ -27,7 +27,14 @@ from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import QualityFailed, UsageError
 from tidegate.pipelines.project.verify import Verified
-from tidegate.windowing import Count, ProcessingTimeSessionWindows, WatermarkStrategy, Windows
+from tidegate.windowing import (
+    Count,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    Sum,
+    WatermarkStrategy,
+    Windows,
+)
 
 
 def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
@@ -86,6 +93,19 @@ def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake
     assert len({verified(lake, pipeline, sample="10%", seed=seed).windows for seed in range(6)}) >= 1
     assert verified(lake, pipeline, sample="0.001%").keys >= 1
     project_of(lake, pipeline).restore(pipeline.name, 3)
+    assert verified(lake, pipeline).faults == ()
+
+
+def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
+    windows = SlidingEventTimeWindows.of(timedelta(hours=3), timedelta(hours=1))
+    pipeline = hourly_pipeline(
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)),
+        compute=Windows(windows, aggregate={"events": Count(), "total": Sum("value")}),
+    )
+    lived(lake, pipeline)
+    assert lake.snapshot(pipeline).manifest.slices
+    assert verified(lake, pipeline).faults == ()
+    lake.reopen(LOCAL, pipeline)
     assert verified(lake, pipeline).faults == ()
 
 

@@ -41,3 +41,9 @@ class Longest(VectorisedAggregate):
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays([accumulators], fields=list(self.result_type))
+
+
+class LongestInParts(Longest):
+    """The same; it says that parts of a window merge exactly."""
+
+    merges_exactly = True

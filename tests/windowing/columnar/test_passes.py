@@ -36,20 +36,22 @@ HOT_KEY = Elements(
 
 
 @pytest.mark.parametrize(
-    ("assigner", "windows_of_an_element"),
+    ("assigner", "lateness", "windows_of_an_element"),
     [
-        (TumblingEventTimeWindows(60), 1),
-        (EventTimeSessionWindows(10), 1),
-        (SlidingEventTimeWindows(60, 6), 10),
-        (SlidingEventTimeWindows(60, 7), 9),
-        (SlidingEventTimeWindows(60, 90), 1),
-        (SlidingEventTimeWindows(150, 1), 150),
-        (CumulateEventTimeWindows(60, 6), 10),
+        (TumblingEventTimeWindows(60), 0, 1),
+        (EventTimeSessionWindows(10), 0, 1),
+        (SlidingEventTimeWindows(60, 6), 1, 10),
+        (SlidingEventTimeWindows(60, 7), 0, 9),
+        (SlidingEventTimeWindows(60, 90), 0, 1),
+        (SlidingEventTimeWindows(150, 1), 1, 150),
+        # In a slice an element is once.
+        (SlidingEventTimeWindows(150, 1), 0, 1),
+        (CumulateEventTimeWindows(60, 6), 0, 10),
     ],
     ids=str,
 )
 def test_a_pass_takes_fewer_elements_where_each_has_many_windows(
-    monkeypatch: pytest.MonkeyPatch, assigner: WindowAssigner, windows_of_an_element: int
+    monkeypatch: pytest.MonkeyPatch, assigner: WindowAssigner, lateness: int, windows_of_an_element: int
 ) -> None:
     taken: list[int] = []
     run = ColumnarOperator.run
@@ -59,7 +61,8 @@ def test_a_pass_takes_fewer_elements_where_each_has_many_windows(
         return run(operator, elements, *rest)
 
     monkeypatch.setattr(ColumnarOperator, "run", counted)
-    windows = Windows(assigner, aggregate=AggregateColumns.of({"events": Count(), "total": Sum("value")}, INPUT))
+    aggregate = AggregateColumns.of({"events": Count(), "total": Sum("value")}, INPUT)
+    windows = Windows(assigner, allowed_lateness=lateness, aggregate=aggregate)
     schema = state_schema(windows, KEY, None, PANES)
     operator, empty = ColumnarOperator(windows, schema, PANES, 16), schema.to_table([], 16)
     timeline = Timeline.of_commits(-(2**63), [(EVENTS // 2, True)])

@@ -72,7 +72,7 @@ SAFE: dict[type, dict[str, Any]] = {
     Trigger: OF_TRIGGERS,
     Term: {**OF_TRIGGERS, "finishes": True, "shows_all": False},
     Evictor: {"sees_order": True, "bounds_state": False},
-    AggregateFunction: {"sees_order": True, "has_array_form": False},
+    AggregateFunction: {"sees_order": True, "has_array_form": False, "merges_exactly": False},
     WatermarkGenerator: {"reads_events": True, "moves_by_clock": True},
 }
 """Each fact of each base, and the answer that can do no harm."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +16,11 @@ from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.merging import MergingWindowSet
 from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.contents import contents_of
 from tidegate.windowing.operators.window.state import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
-from tidegate.windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
+from tidegate.windowing.state.rows import DISCARDED, KEY, REST, SLICE, WINDOW, StateRow, StateSchema
 from tidegate.windowing.timers import Slot, TimersSnapshot
 from tidegate.windowing.windows import TimeWindow, Window
 
@@ -138,11 +141,7 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
             operator.global_cells[row.key] = dict(row.user_state or {})
             continue
         slot = (row.key, row.window)
-        contents = None if row.contents is None else decode(row.contents)
-        if row.missing and contents is not None:
-            for index, name in enumerate(fresh):
-                if f"acc_{name}" in row.missing:
-                    contents[index] = fresh[name]()
+        contents = _in_memory(row, decode, fresh)
         if row.namespace == DISCARDED:
             operator.cells.setdefault(slot, WindowCell()).discarded = contents
             continue
@@ -170,6 +169,60 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
             operator.late_firings[slot] = None
     for key, windows in in_flight.items():
         operator.merging_sets[key] = MergingWindowSet(operator.assigner, windows)  # type: ignore[arg-type]
+
+
+def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]:
+    """Return state rows with the contents of slices merged into the rows of the open windows that they belong to.
+
+    Args:
+        rows: state rows.
+        windows: the windows, whose size and slide may be newer than the slices.
+    """
+    encode, decode = _codec(windows)
+    fresh, merge = _fresh_accumulators(windows), contents_of(windows).merge
+    others, slices, whole = list[StateRow](), list[StateRow](), dict[Slot, StateRow]()
+    for row in rows:
+        if row.namespace == SLICE:
+            slices.append(row)
+        elif row.namespace == WINDOW:
+            whole[row.key, row.window] = row
+        else:
+            others.append(row)
+    merged: dict[Slot, Any] = {}
+    for row in slices:
+        for window in _windows_of(row):
+            slot = (row.key, window)
+            timers = [window.max_timestamp]
+            before = whole.setdefault(slot, StateRow(row.key, WINDOW, window, window, event_time_timers=timers))
+            if slot not in merged:
+                merged[slot] = _in_memory(before, decode, fresh)
+            # An accumulator may be changed by a merge, so each window gets a copy of its own.
+            contents = _in_memory(replace(row, contents=deepcopy(row.contents)), decode, fresh)
+            merged[slot] = contents if merged[slot] is None else merge(merged[slot], contents)
+            before.missing = sorted({*(before.missing or ()), *(row.missing or ())}) or None
+    for slot, contents in merged.items():
+        whole[slot].contents = encode(contents)
+    return [*others, *whole.values()]
+
+
+def _windows_of(row: StateRow) -> Iterator[TimeWindow]:
+    """Yield the open windows of a slice, as its row shows them (windowing/columnar/slices.py)."""
+    first, begin, timers = row.state_window, row.window, row.event_time_timers
+    assert isinstance(first, TimeWindow)
+    assert isinstance(begin, TimeWindow)
+    last, step = (begin.start, timers[1] - timers[0]) if len(timers) > 1 else (first.start, 1)
+    for start in range(first.start, last + 1, step):
+        yield TimeWindow(start, start + first.end - first.start)
+
+
+def _in_memory(row: StateRow, decode: Any, fresh: Mapping[str, Callable[[], Any]]) -> Any:
+    """Return the contents of a row as accumulators; new ones for the aggregates that are younger than the row."""
+    contents = None if row.contents is None else decode(row.contents)
+    if row.missing and contents is not None:
+        for index, name in enumerate(fresh):
+            if f"acc_{name}" in row.missing:
+                contents[index] = fresh[name]()
+    return contents
 
 
 def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.observe.inspect.explanation import explain
-from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger
+from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger, SlidingEventTimeWindows
 
 
 @pytest.fixture
@@ -422,6 +423,25 @@ def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
         "reduce each group: events, total; merge the groups of a window in order, up to each firing",
         "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
     ]
+
+
+def test_sliding_windows_say_if_they_share_slices() -> None:
+    pipeline = hourly_pipeline()
+    day = SlidingEventTimeWindows.of(timedelta(days=1), timedelta(minutes=1))
+    sliding = replace(pipeline, compute=replace(pipeline.compute, assigner=day))
+    assert explain(sliding).operator.reason.endswith(
+        "; an element is kept once, in a slice of 1 min, and a window that fires merges its 1440 slices"
+    )
+    assert steps(sliding, "Python task")[-3:-1] == [
+        "sort by key and slice; reduce each group: events, total",
+        "merge the slices of each window that fires; windows share the merges",
+    ]
+    late = replace(sliding, compute=replace(sliding.compute, allowed_lateness=timedelta(minutes=1)))
+    assert explain(late).operator.reason.endswith(
+        "; windows overlap and share no slices, so an element is kept in each of its windows: late elements within the "
+        "allowed lateness fire a window again"
+    )
+    assert "sort by key and window" in steps(late, "Python task")[-3]
 
 
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
