@@ -135,6 +135,7 @@ class WindowsBuilt(Answer):
     epoch: int
     windows: int
 
+    for_people = ("table",)
     says: ClassVar[str] = "{table} has {windows} windows, as of epoch {epoch}"
 
 

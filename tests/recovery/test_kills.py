@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.lake import LOCAL, Lake
+from tests.pipelines.standing import check_windows
 from tests.recovery import arrivals
 from tests.recovery.arrivals import copy_of, differences, outcome, source_of
 from tests.recovery.days import PIPELINE, published
@@ -75,6 +76,7 @@ def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
     run(spark, undisturbed)
     ours, expected = published(lake), published(undisturbed)
     assert {name: set(ours[name]) ^ set(expected[name]) for name in ours if ours[name] != expected[name]} == {}
+    check_windows(lake.tables(PIPELINE))
 
 
 @pytest.mark.long
@@ -89,6 +91,7 @@ def test_a_stream_killed_between_its_commit_and_the_end_of_its_publishing_loses_
     arrivals.run(spark, lake)
     arrivals.run(LOCAL, undisturbed)
     assert differences(outcome(lake), outcome(undisturbed)) == {}
+    check_windows(lake.tables(arrivals.PIPELINE))
 
 
 @pytest.mark.long
@@ -112,3 +115,4 @@ def test_a_stream_killed_a_hundred_times_anywhere_loses_and_doubles_nothing(
     arrivals.run(spark, lake)
     arrivals.run(LOCAL, undisturbed)
     assert differences(outcome(lake), outcome(undisturbed)) == {}, f"seed {seed}"
+    check_windows(lake.tables(arrivals.PIPELINE))

@@ -15,6 +15,7 @@ from tests.lake import Clock, Lake
 from tests.pipelines.changes.lakes import HOURS
 from tests.recovery import arrivals, days
 from tests.recovery.killing import killing_after
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.stream import Stream
@@ -26,6 +27,7 @@ def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -
     config = lake.config.model_copy(update={"spark": SPARK_SETTINGS})
     pipeline = {"backfill": days.PIPELINE, "stream": arrivals.PIPELINE, "change": HOURS}[run]
     with drive(config, pipeline, "victim", clock=lake.clock, tell=tell) as driver:
+        driver.windows = WindowsTable()
         if run == "backfill":
             list(backfill(driver, days.arriving(lake)))
         else:
