@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.extras import require
 from tidegate.pipelines.definition.config import Config
@@ -216,15 +217,17 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
     arrivals = Arrivals.open(config, value, from_version)
     lateness = Lateness(arrivals)
     present, zero = lateness.present, replace(lateness.present, bound=0)
-    distances, partitions = lateness.distances(zero) if present.lateness is not None else _NOTHING
-    allowed = min(present.lateness or 0, _FOR_EVER)
+    # Arrays of all rows are held one after the other, and none while the figures are counted.
+    by_lateness = [] if asked else _drawn_from(np.sort(_distances(lateness, present)[0]))
+    distances, partitions = _distances(lateness, zero)
     # A row is late under a bound that is at most its distance without one, so these bounds are exact.
-    ordered = np.sort(distances - allowed)
-    if asked:
-        tried = list(_asked(asked, present))
-    else:
-        of_present, _ = lateness.distances(present) if present.lateness is not None else _NOTHING
-        tried = _drawn(lateness, ordered, np.sort(of_present))
+    distances -= min(present.lateness or 0, _FOR_EVER)
+    names = arrivals.partitions
+    of_partitions = [_bounds(np.sort(distances[partitions == number])) for number in range(len(names))]
+    distances.sort()
+    bounds, by_bound = _bounds(distances), _drawn_from(distances)
+    del distances, partitions
+    tried = list(_asked(asked, present)) if asked else _drawn(lateness, by_bound, by_lateness)
     bound = value.watermark.out_of_orderness
     same = present, replace(present, bound=bound)
     settings = [("present", present), *((name, setting) for name, setting in tried if setting not in same)]
@@ -238,7 +241,7 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
         commits=len(arrivals.reads),
         changed=arrivals.changed,
         rows=arrivals.measures.usable,
-        bounds=_bounds(ordered),
+        bounds=bounds,
         curve=curve,
         partitions=tuple(
             sorted(
@@ -248,7 +251,7 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
                         figures[0].late[name],
                         seen.holding[name],
                         seen.behind[name],
-                        _bounds(np.sort(distances[partitions == number] - allowed)),
+                        of_partitions[number],
                     )
                     for number, name in enumerate(arrivals.partitions)
                 ),
@@ -268,9 +271,6 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
         plots |= plotted(_TITLES[varied], known, getattr(advice.present, varied))
     name = page_name(pipeline, ADVICE)
     return replace(advice, file=write_answer(config, name, advice, f"{pipeline}: lateness curve", plots, to))
-
-
-_NOTHING = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
 def _advised(varied: str, setting: Setting, bound: Millis | None, figures: Figures) -> Advised:
@@ -300,12 +300,24 @@ def _asked(asked: Asked, present: Setting) -> Iterator[tuple[str, Setting]]:
         yield next(iter(given)), replace(present, **dict(zip(given, values, strict=True)))
 
 
-def _drawn(lateness: Lateness, by_bound: Int64s, by_lateness: Int64s) -> list[tuple[str, Setting]]:
+def _distances(lateness: Lateness, setting: Setting) -> tuple[Int64s, npt.NDArray[np.int32]]:
+    """Return the distances and source partitions of all rows; nothing if no row is ever late."""
+    if setting.lateness is None:
+        return np.empty(0, np.int64), np.empty(0, np.int32)
+    return lateness.distances(setting)
+
+
+def _drawn_from(ordered: Int64s) -> list[Millis]:
+    """Return the settings under which `_DRAWN` shares of the rows are in time; see `_least`."""
+    return [_least(ordered, share) for share in _DRAWN]
+
+
+def _drawn(lateness: Lateness, by_bound: Sequence[Millis], by_lateness: Sequence[Millis]) -> list[tuple[str, Setting]]:
     """Return settings that each differ from the present ones in one field, at values drawn from the rows."""
     present = lateness.present
-    values: dict[str, set[Millis | None]] = {"bound": {0, *(_least(by_bound, share) for share in _DRAWN)}}
+    values: dict[str, set[Millis | None]] = {"bound": {0, *by_bound}}
     if lateness.has_windows:
-        values["lateness"] = {0, *(_least(by_lateness, share) for share in _DRAWN)}
+        values["lateness"] = {0, *by_lateness}
     if len(lateness.arrivals.partitions) > 1:
         values["idleness"] = {None, *_IDLENESS}
     if present.gap is not None:

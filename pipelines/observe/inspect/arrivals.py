@@ -32,8 +32,8 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 
 Int64s = npt.NDArray[np.int64]
 
-ROWS_AT_ONCE = 10_000_000
-"""Rows that are held at a time, about 1 GB with the sorts; of more rows, the keys are taken in shares."""
+ROWS_AT_ONCE = 5_000_000
+"""Rows that are held at a time, about 1.2 GB with the sorts; of more rows, the keys are taken in shares."""
 
 
 @dataclass(frozen=True, slots=True)
