@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -87,8 +88,13 @@ def test_the_page_shows_the_true_numbers_of_the_tables(
         ("timeline", manifest.timeline),
         ("open_windows", manifest.counters["open_windows"]),
         ("late", manifest.counters["late"]),
+        ("driven_by", "stream"),
+        ("late_total", 1),
+        ("rejected_total", 1),
     ):
         expect(card.locator(f"[data-fact={fact}]")).to_have_text(str(value))
+    newest = card.locator("[data-table=epochs] tr").nth(1).locator("td")
+    expect(newest).to_have_text(["2", "backfill", "1 s", "4", "4", "1", "1"])
     rows = card.locator("[data-table=snapshots] tr")
     expect(rows).to_have_count(1 + len(list_snapshots(tables)))
     size = sum(file["size_bytes"] for file in (*snapshot.files, *snapshot.manifest_files))
@@ -117,6 +123,7 @@ def test_savepoints_and_quality_appear_as_they_come(
         assert run(["quality", "sessions", "--report", "--config", str(config)]) == 0
         page.reload()
         expect(card.locator("[data-fact=quality]")).to_have_text("epoch 2: passed")
+        expect(card.locator("[data-fact=checked_at]")).to_have_text(re.compile(r"^20\d\d-"))
         expect(card.locator("[data-table=savepoints]")).to_contain_text("before_upgrade")
         with page.expect_popup() as opened:
             card.get_by_role("link", name="report", exact=True).first.click()
@@ -129,6 +136,23 @@ def test_savepoints_and_quality_appear_as_they_come(
 
 
 @pytest.mark.long
+def test_an_alarm_is_shown_while_it_is_open(embedded: FrameLocator, page: Page, config: Path) -> None:
+    file = load_config(config).work_folder / "incidents" / "sessions.json"
+    file.parent.mkdir(exist_ok=True)
+    what = ["5", "new final windows: own: expect_column_values_to_be_between events"]
+    file.write_text(json.dumps({"sessions__quality/quality": {"since": "2024-03-01T10:00:00+00:00", "what": what}}))
+    try:
+        page.reload()
+        alarms = embedded.locator("[data-pipeline=sessions] [data-table=alarms] tr").nth(1)
+        expect(alarms).to_contain_text("sessions__quality/quality")
+        expect(alarms).to_contain_text("own: expect_column_values_to_be_between events")
+    finally:
+        file.unlink()
+    page.reload()
+    expect(embedded.locator("[data-pipeline=sessions] [data-table=epochs]")).to_be_visible()
+    expect(embedded.locator("[data-pipeline=sessions] [data-table=alarms]")).to_have_count(0)
+
+
 def test_restart_opens_the_trigger_form_of_the_stream(
     embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]
 ) -> None:

@@ -18,6 +18,8 @@ from fastapi.testclient import TestClient
 
 from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page, project_dags
+from tidegate.pipelines.airflow.alarms import Alarm
+from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
 from tidegate.pipelines.errors import StoreFailed
@@ -123,6 +125,20 @@ def test_only_who_may_trigger_the_stream_is_offered_to_restart_it(client: TestCl
     assert client.get("/pipelines/sessions").json()["may_restart"] is False
     log_in("sessions__stream", triggers=("sessions__restart",))
     assert client.get("/pipelines/sessions").json()["may_restart"] is True
+
+
+def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path) -> None:
+    log_in("sessions__stream")
+    shown = client.get("/pipelines/sessions").json()
+    assert (shown["driven_by"], shown["late"], shown["rejected"], shown["alarms"]) == ("stream", 1, 1, [])
+    assert [row["epoch"] for row in shown["epochs"]] == [2, 1]
+    newest = shown["epochs"][0]
+    assert (newest["seconds"], newest["events_in"], newest["events_a_second"]) == (1.0, 4, 4)
+    assert shown["quality"]["checked_at"] is None
+    instance = SimpleNamespace(dag_id="sessions__quality", run_id="r", task_id="quality", try_number=1)
+    Alarm(str(tmp_path / "tidegate.toml"), "sessions")({"ti": instance, "exception": CommandRefused("m", 5, "bad")})
+    (alarm,) = client.get("/pipelines/sessions").json()["alarms"]
+    assert (alarm["place"], alarm["what"]) == ("sessions__quality/quality", "5")
 
 
 def test_acknowledged_windows_are_shown_with_their_reason(client: TestClient, tmp_path: Path) -> None:

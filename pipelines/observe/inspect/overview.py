@@ -5,6 +5,7 @@ Plain values, ready for JSON; times are int64 epoch milliseconds. Importing this
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Collection
@@ -15,16 +16,20 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.storage.artifacts import docs_folder, page_name, report_name
+from tidegate.pipelines.storage.artifacts import docs_folder, incidents_name, page_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import Config
     from tidegate.pipelines.ledger.snapshots.head import SnapshotEntry
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.storage.artifacts import Artifacts
 
 SNAPSHOTS = 10
 """Number of the newest snapshots in the overview."""
+
+SHOWN = 8
+"""Number of newest epochs, and of source partitions that are furthest behind."""
 
 
 def pipeline_names(config_file: str | Path) -> list[str]:
@@ -118,6 +123,13 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "watermark": manifest.watermark if is_known else None,
         "lag": now - manifest.watermark if is_known and not manifest.ends_by_clock else None,
         "counters": dict(manifest.counters),
+        "driven_by": manifest.driven_by,
+        **_epochs(tables, manifest.epoch),
+        "partitions": [
+            {"name": name, "watermark": each.watermark, "idle": each.idle, "waited_for": each.aligned is not False}
+            for name, each in sorted(manifest.partitions.items(), key=lambda item: item[1].watermark)[:SHOWN]
+        ],
+        "alarms": _open_alarms(artifacts, tables.pipeline),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
         "snapshots": [_snapshot(tables, entry, reports) for entry in list_snapshots(tables, SNAPSHOTS)],
         "has_docs": artifacts.written_at(f"{docs_folder(tables.pipeline)}/index.html") is not None,
@@ -135,6 +147,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "quality": {
             "state": state,
             "epoch": checked,
+            "checked_at": int(checks["checked_at"][0].as_py().timestamp() * 1000) if len(checks) else None,
             # The timeline or the epoch of the check is named: an older check says nothing about the present results.
             "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
             "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
@@ -143,6 +156,43 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             {"epoch": epoch, "where": where, "reason": reason} for epoch, where, reason in quality.acknowledged(tables)
         ],
     }
+
+
+def _epochs(tables: PipelineTables, newest: int) -> dict[str, Any]:
+    """Return the newest epochs with their durations, and the late and rejected rows of all that are recorded."""
+    import pyarrow.compute as pc
+
+    from tidegate.pipelines.definition import epochs
+    from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows, published_epoch
+    from tidegate.pipelines.storage.warehouse import read_table
+
+    if not published_epoch(tables):
+        # The driver died before it published the first epoch.
+        return {"epochs": [], "late": None, "rejected": None}
+    handle = tables.look(epochs.NAME)
+    totals = read_table(tables.warehouse, handle, ["late", "rejected"], ~pc.field("stale"))
+    rows = newest_epoch_rows(tables.warehouse, handle, SHOWN).to_pylist()
+    return {
+        "epochs": [_epoch(row) for row in rows],
+        "late": pc.sum(totals["late"]).as_py() or 0,
+        "rejected": pc.sum(totals["rejected"]).as_py() or 0,
+    }
+
+
+def _epoch(row: dict[str, Any]) -> dict[str, Any]:
+    seconds = sum(value for _, value in row["phases"])
+    return {
+        **{name: row[name] for name in ("epoch", "kind", "events_in", "late", "rejected")},
+        "seconds": round(seconds, 3),
+        "events_a_second": round(row["events_in"] / seconds) if seconds else None,
+    }
+
+
+def _open_alarms(artifacts: Artifacts, pipeline: str) -> list[dict[str, Any]]:
+    """Return the incidents that are open, the oldest first."""
+    opened = json.loads(artifacts.read(incidents_name(pipeline)) or b"{}")
+    alarms = [{"place": at, "since": each["since"], "what": ", ".join(each["what"])} for at, each in opened.items()]
+    return sorted(alarms, key=lambda alarm: str(alarm["since"]))
 
 
 def _snapshot(tables: PipelineTables, entry: SnapshotEntry, reports: Collection[str]) -> dict[str, Any]:
