@@ -35,6 +35,10 @@ _UNSTABLE = re.compile(
 """What depends on other windows or on the moment: a condition is evaluated again at each check."""
 
 
+_ROWS_OF = {"rejects": "rejected"}
+"""By suite, the name of its rows where it is another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quality(Answer):
     """The outcome of a check.
@@ -216,7 +220,7 @@ def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Itera
     for kind, path in config.entry(pipeline.name).suites:
         if path is None:
             continue
-        field, what = f"pipelines.{pipeline.name}.suites.{kind}", f"new {kind} rows"
+        field, what = f"pipelines.{pipeline.name}.suites.{kind}", f"new {_ROWS_OF.get(kind, kind)} rows"
         suite = config.load(path, field)
         rows = rows_since(pinned, pipeline, kind)
         check_suite(suite, f"{field} = {path!r}", rows.head(0), what)

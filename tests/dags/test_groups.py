@@ -54,6 +54,14 @@ def test_a_faulty_group_is_refused_by_its_field(groups: str, told: str, tmp_path
         load_config(grouped(tmp_path, groups))
 
 
+def test_a_group_with_a_pipeline_whose_entry_is_faulty_is_no_other_fault(tmp_path: Path) -> None:
+    file = grouped(tmp_path)
+    file.write_text(file.read_text().replace("[pipelines.hours]", "[pipelines.hours]\nretries = -1"))
+    assert load_config(file).entry("sessions").retries == 1
+    with pytest.raises(UsageError, match=r"pipelines.hours.retries: give at least 0"):
+        project_dags(file)
+
+
 RESULT = {"streams": [], "failed": {"hours": {"message": "no source", "exit_code": 3}}}
 
 

@@ -81,14 +81,14 @@ def test_each_row_is_seen_once_by_the_first_check_after_its_epoch_also_after_one
     of.stream("visits")
     first = checked(of)
     assert seen(first, "source") == [(4, False)], "with rows that are rejected, and those that `where` drops"
-    assert seen(first, "rejects") == [(1, False)]
+    assert seen(first, "rejected") == [(1, False)]
     assert seen(first, "late") == [], "a suite says nothing about no rows"
     assert first["quality"] == "failed"
     fed(tmp_path, ("ann", at("09:00"), 1))
     of.stream("visits")
     second = checked(of)
     assert seen(second, "source") == [(1, True)]
-    assert seen(second, "rejects") == []
+    assert seen(second, "rejected") == []
     assert seen(second, "late") == [(1, True)]
     assert second["quality"] == "passed"
     assert checked(of)["checks"] == second["checks"] or seen(checked(of), "late") == [(1, True)], (
@@ -117,7 +117,8 @@ def test_a_suite_that_names_no_column_of_these_rows_is_refused_by_its_field(kind
     of = project(tmp_path, **{kind: 'gxe.ExpectColumnValuesToNotBeNull(column="usr")'})
     fed(tmp_path, ("ann", at("10:00"), 1))
     of.stream("visits")
-    with pytest.raises(UsageError, match=rf"pipelines.visits.suites.{kind} = .*new {kind} rows have no column 'usr'"):
+    rows = {"rejects": "rejected"}.get(kind, kind)
+    with pytest.raises(UsageError, match=rf"pipelines.visits.suites.{kind} = .*new {rows} rows have no column 'usr'"):
         of.quality("visits")
 
 

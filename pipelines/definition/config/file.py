@@ -71,7 +71,7 @@ def load_config(file: Path | None = None) -> Config:
     except ValidationError as error:
         faults = error.errors()
     # Raised outside of the handler: pydantic's error holds the values, and a chained traceback would show them.
-    if any(fault["loc"][0] != "pipelines" or len(fault["loc"]) == 1 for fault in faults):
+    if any(fault["loc"][:1] != ("pipelines",) or len(fault["loc"]) == 1 for fault in faults):
         raise UsageError(f"{file}: {describe(faults)}")
     by_pipeline: dict[str, list[Mapping[str, Any]]] = {}
     for fault in faults:

@@ -346,7 +346,7 @@ class Config(BaseModel):
         seen: dict[str, str] = {}
         for group, names in self.stream_groups.items():
             for name in names:
-                if name not in self.pipelines:
+                if name not in self.pipelines and name not in self.faulty:
                     raise ValueError(
                         f"stream_groups.{group}: unknown pipeline {name!r}; there are {listed(sorted(self.pipelines))}"
                     )
