@@ -113,8 +113,9 @@ suite over windows that became final. Runs after every run of the stream; for a 
 critical expectation that does not hold fails the task (exit code 5, never tried again) and holds the asset
 `{name}__final_windows` back; a warning marks the run. The log names the run report and the Data Docs; table `quality`
 keeps every result. With `hold = "partitions"` in tidegate.toml, only partitions with failing windows are held back, and
-task `held` fails in place of `quality`. Task `verify` computes the windows of drawn keys again from the source, as
-`tidegate verify {pipeline}` does, and fails with exit code 5 if one differs; it holds nothing back.
+task `held` fails in place of `quality`. With `verify_sample` in tidegate.toml, task `verify` computes the windows of
+drawn keys again from the source, as `tidegate verify {pipeline}` does, and fails with exit code 5 if one
+differs; it holds nothing back.
 """
 
 _FULL_CHECK = """

@@ -13,8 +13,7 @@ def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:
     for lake in lakes or (session_lake(),):
         entry = lake.write(folder).pipelines[lake.pipeline.name]
         lines += [f"[pipelines.{lake.pipeline.name}]", f'object = "{entry.object}"', "start = 2024-03-01"]
-        # The tables are made by hand, and have no source.
-        lines += [f"{name} = {value}" for name, value in {"verify_sample": "0", **settings}.items()]
+        lines += [f"{name} = {value}" for name, value in settings.items()]
     file = folder / "tidegate.toml"
     file.write_text("\n".join(lines) + "\n")
     return file

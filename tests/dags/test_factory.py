@@ -138,7 +138,7 @@ def test_a_scheduled_run_of_a_stream_leaves_its_data_to_the_one_at_work(
 
 
 def test_windows_are_verified_beside_their_check(dags: dict[str, DAG], tmp_path: Path) -> None:
-    assert not dags["sessions__quality"].has_task("verify"), "the tables of this project have no source"
+    assert not dags["sessions__quality"].has_task("verify"), "it reads the whole source, so it is asked for"
     (tmp_path / "other").mkdir()
     sampled = project_dags(write_project(tmp_path / "other", verify_sample="0.05"))
     verify = sampled["sessions__quality"].get_task("verify")

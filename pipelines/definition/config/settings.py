@@ -190,7 +190,7 @@ class PipelineEntry(BaseModel):
     """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     full_check_schedule: Cron | None = None
     """Cron expression of the DAG that checks every window and reads every file; None makes no such DAG."""
-    verify_sample: float = Field(default=0.01, ge=0, le=1)
+    verify_sample: float = Field(default=0, ge=0, le=1)
     """Share of the keys whose windows task `verify` of the quality DAG computes again; 0 makes no such task."""
     maintenance_schedule: Cron | None = None
     """Cron expression of the DAG that optimizes and vacuums the tables; None makes no such DAG."""
