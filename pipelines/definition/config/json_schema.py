@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tidegate.pipelines.definition.config.settings import Config, MetricsSettings, PipelineEntry, WindowsTable
+from tidegate.pipelines.definition.config import settings
+from tidegate.pipelines.definition.config.settings import Config
 
 SCHEMA_FILE = "tidegate.schema.json"
 """Name of the schema's file in a project that `tidegate init` makes."""
@@ -18,8 +19,9 @@ SCHEMA_FILE = "tidegate.schema.json"
 def json_schema() -> dict[str, Any]:
     """Return the schema: every key of tidegate.toml with its type, its default and what it means."""
     schema = Config.model_json_schema()
-    for model in (Config, PipelineEntry, MetricsSettings, WindowsTable):
-        keys = (schema if model is Config else schema["$defs"][model.__name__])["properties"]
+    parts = {Config.__name__: schema, **schema["$defs"]}
+    for title, part in parts.items():
+        model, keys = getattr(settings, title), part["properties"]
         for name, field in model.model_fields.items():
             if field.exclude:
                 del keys[name]
