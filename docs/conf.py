@@ -42,11 +42,16 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
-# Sphinx looks for the sources of base classes. To find these, it would load Airflow, which then logs.
+# Sphinx looks for the sources of base classes. To find these, it would load the libraries, which then log.
 ModuleAnalyzer.cache.update(
     {
         ("module", base): PycodeError(f"the sources of {base} are not read")
-        for base in ("airflow.sdk", "airflow.sdk.bases.hook", "airflow.triggers.base")
+        for base in (
+            "airflow.sdk",
+            "airflow.sdk.bases.hook",
+            "airflow.triggers.base",
+            "great_expectations.expectations.expectation",
+        )
     }
 )
 # The pages need neither, and both take seconds to load; Great Expectations writes to stderr meanwhile.
