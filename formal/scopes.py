@@ -207,16 +207,16 @@ LIVE = ("kills", "forget, killed")
 
 WIDE: dict[str, dict[str, Any]] = {
     "kills": {"starts": 3, "epochs": 5, "times": "WideTimes"},
-    "rivals": {"starts": 3, "epochs": 3},
-    "restore": {"starts": 3, "times": "SmallTimes"},
+    "rivals": {"starts": 3},
+    "restore": {"times": "SmallTimes"},
     "two restores": {"starts": 4, "epochs": 4},
-    "state set back": {"starts": 3, "epochs": 4},
-    "source created again": {"starts": 4, "epochs": 4},
-    "forget": {"starts": 3, "epochs": 3},
-    "forget, killed": {"starts": 4, "epochs": 4},
-    "clean-up": {"times": "SmallTimes"},
-    "hand-over": {"starts": 3, "epochs": 3, "times": "SmallTimes"},
-    "another engine's VACUUM": {"starts": 3, "epochs": 4, "drivers": 2},
+    "state set back": {"times": "SmallTimes"},
+    "source created again": {"times": "SmallTimes"},
+    "forget": {"epochs": 3},
+    "forget, killed": {"epochs": 4},
+    "clean-up": {"epochs": 3},
+    "hand-over": {"epochs": 3},
+    "another engine's VACUUM": {"starts": 3, "epochs": 4},
 }
 """What the long form has in place of the small bounds."""
 

@@ -86,7 +86,7 @@ def run_epochs(
         on_epoch: hears of each cost.
     """
     lake, costs = Lake(folder), list[Cost]()
-    source = _Source(lake)
+    source = Source(lake)
     meter = _Meter(PipelineTables(Warehouse(lake.config.warehouse_uri), pipeline.name))
     timer = [0.0]
 
@@ -110,11 +110,16 @@ def run_epochs(
     return costs
 
 
-class _Source:
-    """A source table that a test commits to by writing its log: that costs the same for each commit."""
+class Source:
+    """A source table that a test commits to by writing its log: that costs the same for each commit.
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+    Args:
+        lake: where the table is.
+        rows: returns further rows of a version.
+    """
+
+    def __init__(self, lake: Lake, rows: Callable[[int], list[Row]] = lambda version: []) -> None:
+        self._lake, self._rows = lake, rows
         self._folder = Path(lake.path("events"))
         DeltaTable.create(str(self._folder), Schema.from_arrow(EVENTS))
         self._version = 0
@@ -124,6 +129,7 @@ class _Source:
         self._version += 1
         end = DAY0 + timedelta(minutes=20 * self._version)
         rows: list[Row] = [(f"user{number}", end, self._version) for number in range(USERS)]
+        rows += self._rows(self._version)
         name = f"part-{uuid.uuid4().hex}.parquet"
         pq.write_table(_table(rows), self._folder / name)
         self._lake.clock.now += 20 * 60_000
