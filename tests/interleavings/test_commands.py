@@ -66,10 +66,9 @@ SHORT = ("optimize", "restore", "reopen", "prune", "quality", "savepoint", "save
 def test_two_commands_at_each_operation_of_the_one_and_the_other(commands: Commands, first: str, second: str) -> None:
     """One hangs, then the other; then both, one or none go on."""
     places = [
-        (one, two, end)
+        (one, two, ENDS[(one + two) % len(ENDS)])
         for one in range(1, commands.gates(first) + 1)
         for two in range(1, commands.gates(second) + 1)
-        for end in ENDS
     ]
     found = {
         f"{first}, {second}: ~{'a' * one}{'b' * two}{end}": faults
