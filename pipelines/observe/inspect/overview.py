@@ -68,9 +68,7 @@ def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | N
     Raises:
         UsageError: there is no such pipeline.
     """
-    config = load_config(Path(config_file))
-    config.entry(pipeline)
-    return artifacts_of(config).read(report_name(pipeline, epoch))
+    return _page(config_file, pipeline, report_name(pipeline, epoch))
 
 
 def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
@@ -79,9 +77,7 @@ def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> by
     Raises:
         UsageError: there is no such pipeline.
     """
-    config = load_config(Path(config_file))
-    config.entry(pipeline)
-    return artifacts_of(config).read(page_name(pipeline, page))
+    return _page(config_file, pipeline, page_name(pipeline, page))
 
 
 def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
@@ -90,11 +86,16 @@ def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None
     Raises:
         UsageError: there is no such pipeline.
     """
-    config = load_config(Path(config_file))
-    config.entry(pipeline)
     # Only files that a check wrote are served, not others that may lie in the folder.
     is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
-    return artifacts_of(config).read(f"{docs_folder(pipeline)}/{page}") if is_page else None
+    return _page(config_file, pipeline, f"{docs_folder(pipeline)}/{page}" if is_page else None)
+
+
+def _page(config_file: str | Path, pipeline: str, name: str | None) -> bytes | None:
+    """Return an artifact of a pipeline that the project has; None if there is no such file, or no name."""
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    return None if name is None else artifacts_of(config).read(name)
 
 
 def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:

@@ -78,6 +78,19 @@ ROWS = st.lists(
 COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS), min_size=2, max_size=8)
 
 
+def drawn_pipeline(windows: str, bound: int, lateness: int, idleness: int | None, by_user: bool) -> Pipeline:
+    """Windows of a kind, with a bound of out-of-orderness, lateness and idleness in minutes."""
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
+    return Pipeline(
+        name="p",
+        source=DeltaSource("events", timestamp="at"),
+        key=("user",),
+        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
+        watermark_by="user" if by_user else None,
+        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
+    )
+
+
 @settings(
     max_examples=12,
     deadline=None,
@@ -88,15 +101,7 @@ COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS), min_size=2
 def test_the_late_rows_are_those_of_a_run(
     windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
 ) -> None:
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
-    pipeline = Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
-        watermark_by="user" if by_user else None,
-        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
-    )
+    pipeline = drawn_pipeline(windows, bound, lateness, idleness, by_user)
     with TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         dated(lake, commits)

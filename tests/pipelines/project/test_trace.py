@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
-from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated
+from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -58,15 +58,7 @@ def assert_told(lake: Lake, pipeline: Pipeline, users: Sequence[str] = ("ann", "
 def test_the_rows_of_a_trace_give_the_published_values(
     windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
 ) -> None:
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
-    pipeline = Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
-        watermark_by="user" if by_user else None,
-        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
-    )
+    pipeline = drawn_pipeline(windows, bound, lateness, idleness, by_user)
     with TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         dated(lake, commits)

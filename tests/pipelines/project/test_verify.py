@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
-from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated
+from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.pipelines.project.test_trace import project_of
-from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
-from tidegate.pipelines import DeltaSource, Pipeline
+from tests.property.test_idle_windows import EVENT_TIME, MINUTE
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import QualityFailed, UsageError
 from tidegate.pipelines.project.verify import Verified
 from tidegate.windowing import (
@@ -47,15 +47,7 @@ def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
 def test_what_a_run_publishes_verifies(
     windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
 ) -> None:
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
-    pipeline = Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
-        watermark_by="user" if by_user else None,
-        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),
-    )
+    pipeline = drawn_pipeline(windows, bound, lateness, idleness, by_user)
     with TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         dated(lake, commits)
