@@ -187,12 +187,13 @@ def test_the_summary_says_what_a_person_wants_to_know(demo: Demo) -> None:
 
 def test_ctrl_c_leaves_no_process_behind(demo: Demo) -> None:
     """Last in this file: it ends the demo."""
-    started = [demo.process.pid, *(child.pid for child in psutil.Process(demo.process.pid).children(recursive=True))]
+    process = psutil.Process(demo.process.pid)
+    started = [process, *process.children(recursive=True)]
     airflow = _processes_of(demo.folder)
     assert len(airflow) >= 3
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(90) == 130
-    _, left = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=10)
+    _, left = psutil.wait_procs(started, timeout=10)
     assert not left
     assert not _processes_of(demo.folder)
 

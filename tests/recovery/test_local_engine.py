@@ -57,9 +57,14 @@ Children = Callable[[], list[psutil.Process]]
 def children() -> Children:
     """Return the processes of pools that the test started; other tests of this process may have theirs."""
 
+    def is_of_a_pool(child: psutil.Process) -> bool:
+        try:
+            return "loky.backend.popen" in str(child.cmdline())
+        except psutil.NoSuchProcess:  # It ended since it was listed; a process that nobody waited for is one of these too.
+            return False
+
     def of_pools() -> list[psutil.Process]:
-        found = psutil.Process().children(recursive=True)
-        return [child for child in found if "loky.backend.popen" in str(child.cmdline())]
+        return [child for child in psutil.Process().children(recursive=True) if is_of_a_pool(child)]
 
     before = {child.pid for child in of_pools()}
     return lambda: [child for child in of_pools() if child.pid not in before]
