@@ -60,7 +60,7 @@ def children() -> Children:
     def is_of_a_pool(child: psutil.Process) -> bool:
         try:
             return "loky.backend.popen" in str(child.cmdline())
-        except psutil.NoSuchProcess:  # It ended since it was listed; a process that nobody waited for is one of these too.
+        except psutil.NoSuchProcess:  # It ended since it was listed, or nobody has waited for it yet.
             return False
 
     def of_pools() -> list[psutil.Process]:
