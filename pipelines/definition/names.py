@@ -63,3 +63,24 @@ def check_address(address: str) -> str:
     if key.strip("/") and {"", ".", ".."} & set(key.rstrip("/").split("/")):
         raise ValueError("a URI can't have the folders '.' and '..', nor an empty one, as in 'a//b'")
     return address
+
+
+def check_pipeline_name(name: str) -> str:
+    """Return a name unchanged if it can name a pipeline or a branch, which is written `PIPELINE@BRANCH`.
+
+    Raises:
+        ValueError: a part of it is not valid; see `check_name`.
+    """
+    for part in name.split("@", 1):
+        check_name(part)
+    return name
+
+
+def pipeline_of(name: str) -> str:
+    """Return the pipeline to which a branch belongs; the name of a pipeline is returned unchanged."""
+    return name.partition("@")[0]
+
+
+def branch_of(name: str) -> str | None:
+    """Return the name of a branch without that of its pipeline; None for a pipeline."""
+    return name.partition("@")[2] or None

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from tidegate.pipelines.definition.correctable import uncorrectable
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
-from tidegate.pipelines.definition.names import NAME_RULE, check_name
+from tidegate.pipelines.definition.names import NAME_RULE, check_pipeline_name
 from tidegate.pipelines.definition.result_types import check_result_types
 from tidegate.pipelines.definition.source import MEMBERS, SourceDescription, missing_in
 from tidegate.windowing.compute import TWO_INPUTS, Compute, Windows
@@ -124,7 +124,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         try:
-            check_name(self.name)
+            check_pipeline_name(self.name)
         except (ValueError, TypeError) as error:
             raise IllegalArgument("name", self.name, NAME_RULE) from error
         _check_source("source", self.source)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
     from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
+    from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches
     from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.explain import Explained
@@ -698,6 +699,40 @@ class Project:
         from tidegate.pipelines.project.savepoints import savepoint_delete
 
         return savepoint_delete(self._config, pipeline, name)
+
+    def branch(
+        self,
+        pipeline: str,
+        name: str | None = None,
+        *,
+        settings: Mapping[str, Length] | None = None,
+        of: str | int = "latest",
+        delete: bool = False,
+    ) -> Branch | Branches | BranchDeleted:
+        """Make a branch of a pipeline: a copy with other settings, on the same source; list or delete branches.
+
+        The branch lists the data files of the pipeline's tables and changes none. Its name is then
+        `PIPELINE@BRANCH` for every method. The pipeline may keep running.
+
+        Args:
+            pipeline: name of the pipeline.
+            name: letters, digits, `_` and `-`; None to list the branches.
+            settings: the changed settings: `allowed_lateness`, `out_of_orderness`, `idleness`, `gap`, `max_ahead`.
+            of: the snapshot to begin from: `latest`, an epoch, or `savepoint:NAME`.
+            delete: True to remove the branch for good.
+        """
+        from tidegate.pipelines.project.branches import branch_create, branch_delete, branch_list
+
+        if name is None or delete:
+            if settings or str(of) != "latest":
+                raise UsageError("--set and --of make a branch: give its NAME, without --delete")
+            if name is None and delete:
+                raise UsageError("--delete: give the NAME of the branch")
+        if name is None:
+            return branch_list(self._config, pipeline)
+        if delete:
+            return branch_delete(self._config, pipeline, name)
+        return branch_create(self._config, pipeline, name, settings or {}, str(of))
 
     def restore(
         self,

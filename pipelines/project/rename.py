@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from tidegate.pipelines.definition.branches import check_no_branches
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
@@ -74,6 +75,7 @@ def rename(config: Config, old: str, new: str) -> RenamedTables:
     if not before.exist and unfinished(after) is None:
         done = f" There is a pipeline {new!r}: was it renamed already?" if after.exist else ""
         raise UsageError(f"there are no tables of pipeline {old!r} in warehouse {after.warehouse.uri}.{done}")
+    check_no_branches(before.warehouse, old, "a branch belongs to the pipeline of its name")
     _check_ended(before)
     with Lease(after, "rename", system_clock) as ours:
         with Lease(before, "rename", system_clock) as theirs:

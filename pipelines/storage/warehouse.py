@@ -58,6 +58,17 @@ def _check_in_folder(path: str, name: str) -> None:
         )
 
 
+def _has_second_name(original: str, copy: str) -> bool:
+    """Give a file a second name; return False if its file system can't do that."""
+    try:
+        os.link(original, copy)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Warehouse:
     """A folder or URI that holds tables.
@@ -236,18 +247,27 @@ class Warehouse:
         _, root = self.filesystem(path)
         return {name for name in os.listdir(root) if os.path.islink(f"{root}/{name}")} if os.path.isdir(root) else set()
 
-    def copy_files(self, files: Iterable[tuple[str, str, str, str]]) -> None:
+    def copy_files(self, files: Iterable[tuple[str, str, str, str]], share: bool = False) -> None:
         """Copy files concurrently.
 
         Args:
             files: arguments of `copy_file` for each file.
+            share: that of `copy_file`.
         """
         with ThreadPoolExecutor(_COPIES) as threads:
-            for _ in threads.map(lambda file: self.copy_file(*file), files):
+            for _ in threads.map(lambda file: self.copy_file(*file, share), files):
                 pass
 
-    def copy_file(self, source: str, name: str, target: str, as_name: str) -> None:
+    def copy_file(self, source: str, name: str, target: str, as_name: str, share: bool = False) -> None:
         """Copy a file from one table's folder to another's.
+
+        Args:
+            source: folder of the file.
+            name: its name.
+            target: folder of the copy.
+            as_name: name of the copy.
+            share: True gives the file a second name where its file system can, in place of a copy. The content stays
+                until both names are deleted.
 
         Raises:
             Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads out
@@ -262,6 +282,11 @@ class Warehouse:
         try:
             if isinstance(writing, fs.LocalFileSystem):
                 writing.create_dir(write_root, recursive=True)
+                with suppress(FileNotFoundError):
+                    # Whoever wrote into a file with a second name would change the other table, too.
+                    os.unlink(copy)
+                if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
+                    return
                 with reading.open_input_stream(original) as reader, writing.open_output_stream(copy) as writer:
                     while block := reader.read(_BLOCK):
                         writer.write(block)

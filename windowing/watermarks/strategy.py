@@ -127,6 +127,19 @@ class WatermarkStrategy:
         """Return this strategy with timestamps from `assigner`: `(element, given timestamp or None) -> timestamp`."""
         return replace(self, timestamp_assigner=assigner)
 
+    def with_out_of_orderness(self, delay: Duration) -> WatermarkStrategy:
+        """Return this strategy with another bound of the disorder.
+
+        Raises:
+            IllegalArgument: the delay is negative, or the generator is not a built-in one with such a bound.
+        """
+        if self.out_of_orderness is None or not isinstance(self.supplier, _BuiltIn):
+            raise IllegalArgument("delay", delay, "the generator of this strategy has no bound of the disorder")
+        bound = non_negative_millis(delay, "delay")
+        if len(self.supplier.settings) > 1:
+            return replace(self, supplier=replace(self.supplier, settings=(bound, *self.supplier.settings[1:])))
+        return replace(self, supplier=WatermarkStrategy.for_bounded_out_of_orderness(bound).supplier)
+
     def with_idleness(self, timeout: Duration) -> WatermarkStrategy:
         """Return this strategy with streams that are idle after more than `timeout` without events.
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tidegate.pipelines.definition.config.cron import check_cron
 from tidegate.pipelines.definition.imports import explain_import, similar
-from tidegate.pipelines.definition.names import check_address, check_name, listed
+from tidegate.pipelines.definition.names import check_address, check_name, listed, pipeline_of
 from tidegate.pipelines.errors import TidegateError, UsageError
 
 FILE_NAME = "tidegate.toml"
@@ -431,11 +431,12 @@ class Config(BaseModel):
         return self.pipelines.keys() | self.faulty.keys()
 
     def entry(self, name: str) -> PipelineEntry:
-        """Return the entry of a pipeline.
+        """Return the entry of a pipeline; a branch has that of its pipeline.
 
         Raises:
             UsageError: there is no pipeline of that name, or its entry is faulty.
         """
+        name = pipeline_of(name)
         if name in self.faulty:
             raise UsageError(f"{self.file}: {self.faulty[name]}")
         if name not in self.pipelines:

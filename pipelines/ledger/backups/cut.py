@@ -206,6 +206,7 @@ def make_tables(
     cuts: Sequence[TableCut],
     folder_of: Callable[[str], str],
     check_lease: Callable[[], None] = lambda: None,
+    share: bool = False,
 ) -> int:
     """Make tables as cuts have them; return the number of bytes that were copied.
 
@@ -219,8 +220,9 @@ def make_tables(
         cuts: the tables; `state` comes last.
         folder_of: returns the folder with the data files of a table.
         check_lease: raises LeaseHeld if another command has the lease of the pipeline.
+        share: True lists the same data files where the file system can, in place of copies.
     """
-    copied = sum(_bring_files(tables, cut, folder_of(cut.name)) for cut in cuts)
+    copied = sum(_bring_files(tables, cut, folder_of(cut.name), share) for cut in cuts)
     for cut in cuts:
         folder = f"{tables.path(cut.name)}/{FOLDER}"
         present = log_files(tables, cut.name)
@@ -247,11 +249,11 @@ def log_files(tables: PipelineTables, table: str) -> set[str]:
     return below | tables.warehouse.names(folder).keys()
 
 
-def _bring_files(tables: PipelineTables, cut: TableCut, source: str) -> int:
+def _bring_files(tables: PipelineTables, cut: TableCut, source: str, share: bool) -> int:
     target = tables.path(cut.name)
     present = tables.warehouse.names(target)
     missing = [file for file, size in cut.files.items() if present.get(file) != size]
-    tables.warehouse.copy_files([(source, file, target, file) for file in missing])
+    tables.warehouse.copy_files([(source, file, target, file) for file in missing], share)
     if missing:
         tables.warehouse.make_durable(target)
     return sum(cut.files[file] for file in missing)

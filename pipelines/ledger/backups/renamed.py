@@ -88,7 +88,7 @@ def copy_tables(
             f"{old.pipeline}, name it so in the code and in tidegate.toml again"
         ) from error
     _check_free(new, cut)
-    cuts = [_WithName(old, new, table, check_lease).cut() for table in cut.tables]
+    cuts = [with_name(old, new, table, check_lease) for table in cut.tables]
     if (table := taken(new, cuts)) is not None:
         raise _exists(new, table)
     note = Renamed(old.pipeline, cut.manifest.epoch, cut.manifest.run_id)
@@ -155,6 +155,13 @@ def _check_same(cut: Cut, new: PipelineTables) -> None:
             f"the copy of {cut.manifest.pipeline} at {new.warehouse.path(new.pipeline)} differs from it: does "
             "something else write there? Nothing was removed. Remove that folder and run the command again"
         )
+
+
+def with_name(
+    old: PipelineTables, new: PipelineTables, table: TableCut, check_lease: Callable[[], None] = lambda: None
+) -> TableCut:
+    """Return a table of a cut with another pipeline's name in its log; its files with manifests are written there."""
+    return _WithName(old, new, table, check_lease).cut()
 
 
 @dataclass(frozen=True, slots=True)

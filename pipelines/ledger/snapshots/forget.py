@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
 from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition.branches import check_no_branches
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, line_after
@@ -57,6 +58,8 @@ from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import Millis
 
+_IN_BRANCHES = "each of them may hold the key"
+
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
@@ -88,6 +91,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     value = key_of_texts(key_, key)
     shown = texts_of_key(value, key)
+    check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}: nothing was erased")
     _check_key_columns(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
@@ -123,6 +127,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         rows[f"savepoint {entry.name}"] = rest.gone
     forget_examples(tables, shown)
     keep_newest_only(tables)
+    # Whoever makes a branch has its folder before it reads the tables, so a branch that is made meanwhile is seen here.
+    check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}. From {tables.pipeline} it is erased")
     return Forgotten(manifest.epoch, rows)
 
 

@@ -27,6 +27,7 @@ _COMMANDS = {
     "alive": "tidegate.pipelines.project.cli.drive:alive",
     "backfill": "tidegate.pipelines.project.cli.drive:backfill",
     "backup": "tidegate.pipelines.project.cli.snapshots:backup",
+    "branch": "tidegate.pipelines.project.cli.snapshots:branch",
     "demo": "tidegate.pipelines.project.cli.demo:demo",
     "explain": "tidegate.pipelines.project.cli.look:explain",
     "flights": "tidegate.pipelines.project.cli.flights:flights",

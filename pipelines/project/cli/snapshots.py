@@ -144,6 +144,36 @@ def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool
 
 @click.command()
 @click.argument("pipeline")
+@click.argument("name", required=False)
+@click.option(
+    "--set",
+    "settings",
+    metavar="SETTING=LENGTH",
+    multiple=True,
+    help="A changed setting: allowed_lateness, out_of_orderness, idleness, gap or max_ahead. May be repeated.",
+)
+@click.option("--of", default="latest", show_default=True, help="Snapshot to begin from: latest, or as for restore.")
+@click.option("--delete", is_flag=True, help="Remove branch NAME for good.")
+@with_screen
+def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str, ...], of: str, delete: bool) -> None:
+    """Make branch NAME of PIPELINE, with other settings on the same source; without NAME, list the branches.
+
+    Nothing that PIPELINE has published changes, and it may keep running. The branch lists its data files. Every command
+    takes the branch as PIPELINE@NAME.
+    """
+    changed = dict(_setting_of(text) for text in settings)
+    screen.show_answer(screen.project().branch(pipeline, name, settings=changed, of=of, delete=delete))
+
+
+def _setting_of(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise click.BadParameter(f"{text!r}: write it as allowed_lateness=2h", param_hint="--set")
+    return name.strip(), value.strip()
+
+
+@click.command()
+@click.argument("pipeline")
 @click.argument("target")
 @click.option(
     "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot readable, marked stale."

@@ -1,0 +1,191 @@
+"""Branches: a copy of a pipeline with other settings, which runs beside it on the same source. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tidegate.pipelines.definition.branches import branches_of, check_setting, read_note, with_settings
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import branch_of, check_name, pipeline_of
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.backups.branch import make_branch, remove_branch, remove_folder
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.project.given import Length, lengths_of
+from tidegate.pipelines.run.work_folder import FilesOfRuns
+from tidegate.windowing.time import Millis, show_duration, show_millis
+
+_COLUMNS = ("name", "settings", "of epoch", "epoch", "watermark", "created (UTC)")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Answer):
+    """A branch of a pipeline.
+
+    Args:
+        pipeline: name of the pipeline.
+        name: name of the branch, `PIPELINE@BRANCH`, under which every command takes it.
+        settings: the changed settings by name, milliseconds.
+        of_epoch: the epoch of the pipeline from whose snapshot it began.
+        epoch: its newest epoch.
+        watermark: its watermark, int64 epoch milliseconds.
+        created_at: int64 epoch milliseconds.
+    """
+
+    pipeline: str
+    name: str
+    settings: dict[str, Millis]
+    of_epoch: int
+    epoch: int
+    watermark: Millis
+    created_at: Millis
+
+    def shown(self) -> Iterator[Shown]:
+        yield (
+            f"branch {self.name} begins at epoch {self.of_epoch} of {self.pipeline}, with {_said(self.settings)}. "
+            f"Nothing of {self.pipeline} was changed"
+        )
+        yield f"it is run like a pipeline: `tidegate stream {self.name} --available-now`"
+
+
+@dataclass(frozen=True, slots=True)
+class Branches(Answer):
+    """The branches of a pipeline by name.
+
+    Args:
+        pipeline: name of the pipeline.
+        branches: those that are complete.
+        broken: names of those that are not, because the command that made or deleted them was interrupted.
+    """
+
+    pipeline: str
+    branches: tuple[Branch, ...]
+    broken: tuple[str, ...] = ()
+
+    main: ClassVar[str] = "branches"
+
+    def shown(self) -> Iterator[Shown]:
+        rows = [
+            (
+                each.name,
+                _said(each.settings),
+                each.of_epoch,
+                each.epoch,
+                show_millis(each.watermark),
+                show_millis(each.created_at),
+            )
+            for each in self.branches
+        ]
+        yield Grid(f"branches of {self.pipeline}", _COLUMNS, rows, _COLUMNS[2:4])
+        for name in self.broken:
+            yield f"{name} is not complete: `tidegate branch {self.pipeline} {branch_of(name)} --delete` removes it"
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDeleted(Answer):
+    """A branch that was removed.
+
+    Args:
+        pipeline: name of the pipeline.
+        deleted: name of the branch, `PIPELINE@BRANCH`.
+    """
+
+    pipeline: str
+    deleted: str
+
+    says: ClassVar[str] = "branch {deleted} is deleted; nothing of {pipeline} was changed"
+
+
+def branch_create(config: Config, pipeline: str, name: str, settings: Mapping[str, Length], of: str) -> Branch:
+    """Make a branch of a pipeline; see `make_branch`."""
+    tables, branch = _both(config, pipeline, name)
+    changed = _millis(settings)
+    # The values are checked before there is a folder.
+    with_settings(load_pipeline(config, pipeline), changed)
+    if read_note(branch.warehouse, branch.pipeline) is not None:
+        raise UsageError(
+            f"branch {branch.pipeline} exists: give another name, or first run `tidegate branch {pipeline} {name} "
+            "--delete`"
+        )
+    find_snapshot(tables, of)
+    with Lease(branch, "branch", system_clock) as lease:
+        try:
+            make_branch(tables, branch, of, changed, system_clock(), lease.check)
+        except Exception:
+            lease.check()
+            remove_branch(branch, lease.check)
+            raise
+    return _described(branch)
+
+
+def branch_list(config: Config, pipeline: str) -> Branches:
+    """Return the branches of a pipeline."""
+    tables = _tables(config, pipeline)
+    names = sorted(branches_of(tables.warehouse, pipeline))
+    complete = [name for name in names if read_note(tables.warehouse, name) is not None]
+    branches = tuple(_described(PipelineTables(tables.warehouse, name)) for name in complete)
+    return Branches(pipeline, branches, tuple(name for name in names if name not in complete))
+
+
+def branch_delete(config: Config, pipeline: str, name: str) -> BranchDeleted:
+    """Remove a branch for good, or what an interrupted command left of one."""
+    tables, branch = _both(config, pipeline, name)
+    if branch.pipeline not in branches_of(tables.warehouse, pipeline):
+        names = ", ".join(branch_of(each) or "" for each in branches_of(tables.warehouse, pipeline)) or "none"
+        raise UsageError(f"pipeline {pipeline!r} has no branch {name!r}; its branches: {names}")
+    with Lease(branch, "branch --delete", system_clock) as lease:
+        remove_branch(branch, lease.check)
+        FilesOfRuns(config, branch.pipeline, ()).remove()
+    remove_folder(branch)
+    return BranchDeleted(pipeline, branch.pipeline)
+
+
+def _tables(config: Config, pipeline: str) -> PipelineTables:
+    if branch_of(pipeline) is not None:
+        raise UsageError(f"{pipeline!r} is a branch: a branch has no branches. Make another one of its pipeline")
+    return PipelineTables.of(config, pipeline)
+
+
+def _both(config: Config, pipeline: str, name: str) -> tuple[PipelineTables, PipelineTables]:
+    """Return the tables of a pipeline and those of a branch of it."""
+    tables = _tables(config, pipeline)
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise UsageError(f"branch {error}") from error
+    return tables, PipelineTables(tables.warehouse, f"{pipeline}@{name}")
+
+
+def _millis(settings: Mapping[str, Length]) -> dict[str, Millis]:
+    if not settings:
+        raise UsageError("--set: give at least one setting, such as --set allowed_lateness=2h")
+    changed = {}
+    for name, value in settings.items():
+        check_setting(name)
+        (changed[name],) = lengths_of((value,), f"--set {name}", least=0)
+    return changed
+
+
+def _described(branch: PipelineTables) -> Branch:
+    note, manifest = read_note(branch.warehouse, branch.pipeline), require_snapshot(branch).manifest
+    assert note is not None, "the caller looked for it"
+    return Branch(
+        pipeline_of(branch.pipeline),
+        branch.pipeline,
+        note.settings,
+        note.epoch,
+        manifest.epoch,
+        manifest.watermark,
+        note.created_at,
+    )
+
+
+def _said(settings: Mapping[str, Millis]) -> str:
+    return ", ".join(f"{name}={show_duration(value)}" for name, value in settings.items())

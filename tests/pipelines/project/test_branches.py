@@ -1,0 +1,281 @@
+"""Branches: a pipeline with other settings beside the one that is published, compared with it, and promoted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
+from tests.pipelines.project.cli.project import Project as CommandLine
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.branches import branches_of
+from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
+from tidegate.pipelines.ledger.backups.branch import make_branch
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.project.project import Project
+
+HOUR = timedelta(hours=1)
+WIDE = {"allowed_lateness": "2h"}
+NOW = 1_720_000_000_000
+
+
+def project_of(lake: Lake, pipeline: Pipeline | None = None, **settings: Any) -> Project:
+    return Project(
+        warehouse=lake.folder / "warehouse",
+        work=lake.folder / "work",
+        pipelines=[pipeline or hourly_pipeline(**settings)],
+        engine="local",
+    )
+
+
+def totals(project: Project, name: str) -> dict[tuple[str, int], int]:
+    """Sums by user and hour, of the windows that stand."""
+    rows = project.results(name, view="latest").to_dict()
+    return {(row["user"], row["window_start"].hour): row["total"] for row in rows}
+
+
+def published(project: Project, name: str) -> dict[str, Any]:
+    """All rows and versions of a pipeline's tables."""
+    tables = PipelineTables.of(project.config, name)
+    return {
+        table: (tables.look(table).version(), tables.look(table).to_pyarrow_table().to_pylist())
+        for table in tables.with_windows(ALL)
+    }
+
+
+@pytest.fixture
+def project(lake: Lake) -> Project:
+    """Hours over a first commit."""
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
+    project = project_of(lake)
+    project.stream("hours")
+    return project
+
+
+def more(lake: Lake) -> None:
+    """A commit that moves the watermark to 07:00, and one with a row of an hour before it."""
+    lake.append(("ann", at("04:30"), 8), ("bob", at("08:00"), 4), ("ann", at("05:10"), 4))
+    lake.append(("ann", at("05:11"), 16), ("bob", at("12:00"), 4))
+
+
+def test_a_branch_runs_with_its_settings_and_changes_nothing_that_is_published(project: Project, lake: Lake) -> None:
+    before = published(project, "hours")
+    made = project.branch("hours", "wide", settings=WIDE)
+    assert (made.name, made.settings, made.of_epoch) == ("hours@wide", {"allowed_lateness": 7_200_000}, 1)
+    more(lake)
+    project.stream("hours@wide")
+    assert published(project, "hours") == before
+    assert totals(project, "hours@wide")["ann", 5] == 20
+    project.stream("hours")
+    assert totals(project, "hours")["ann", 5] == 4
+    assert [(each.name, each.epoch) for each in project.branch("hours").branches] == [("hours@wide", 2)]
+    assert project.verify("hours@wide", sample="all").faults == ()
+
+
+def test_data_files_are_listed_and_a_clean_up_of_the_pipeline_takes_none_from_a_branch(
+    project: Project, lake: Lake
+) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+    folders = [Path(lake.path(name)) for name in ("hours", "hours@wide")]
+    ours, theirs = ({file.stat().st_ino for file in folder.glob("results/*.parquet")} for folder in folders)
+    assert ours
+    assert ours == theirs
+    more(lake)
+    project.stream("hours")
+    project.optimize("hours")
+    removed = project.vacuum("hours", snapshots=1, days=0)
+    assert removed.to_dict()
+    project.stream("hours@wide")
+    assert totals(project, "hours@wide")["ann", 0] == 3
+    project.vacuum("hours@wide", snapshots=1, days=0)
+    assert totals(project, "hours")["ann", 0] == 3
+    project.branch("hours", "wide", delete=True)
+    assert totals(project, "hours")["ann", 5] == 4
+    assert branches_of(PipelineTables.of(project.config, "hours").warehouse, "hours") == []
+
+
+def test_where_a_file_can_have_only_one_name_it_is_copied(
+    project: Project, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(original: str, copy: str) -> None:
+        raise PermissionError(original)
+
+    monkeypatch.setattr(os, "link", refused)
+    project.branch("hours", "wide", settings=WIDE)
+    monkeypatch.undo()
+    shutil.rmtree(lake.path("hours/results"))
+    assert totals(project, "hours@wide") == {("ann", 0): 3}
+
+
+@pytest.mark.parametrize("target", ["1", "savepoint:early"])
+def test_a_branch_begins_at_an_older_snapshot(project: Project, lake: Lake, target: str) -> None:
+    project.savepoint_create("hours", "early")
+    more(lake)
+    project.stream("hours")
+    assert project.branch("hours", "wide", settings=WIDE, of=target).of_epoch == 1
+    assert totals(project, "hours@wide") == {("ann", 0): 3}
+    project.stream("hours@wide")
+    assert totals(project, "hours@wide")["ann", 5] == 20
+
+
+def test_every_setting_changes_the_pipeline_of_the_branch(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
+    project = project_of(lake, session_pipeline())
+    project.stream("sessions")
+    settings = {"allowed_lateness": "1h", "out_of_orderness": "3h", "idleness": "10min", "gap": "5min", "max_ahead": "2h"}
+    project.branch("sessions", "other", settings=settings)
+    lake.append(("ann", at("06:00"), 1), ("ann", at("06:10"), 2), ("bob", at("10:00"), 4))
+    streamed = project.stream("sessions@other")
+    # Three hours behind 10:00, and ten minutes no longer join two clicks of ann.
+    assert streamed.epochs[-1]["watermark"].startswith("2024-03-01T06:59:59.999")
+    assert {(row["user"], row["total"]) for row in project.results("sessions@other", view="latest").to_dict()} >= {
+        ("ann", 1),
+        ("ann", 2),
+    }
+
+
+UNFIT = {
+    "an unknown setting": (
+        {"name": "b", "settings": {"bound": "1h"}},
+        "--set bound: .* allowed_lateness, out_of_orderness, idleness, gap, max_ahead",
+    ),
+    "a setting of other windows": ({"name": "b", "settings": {"gap": "1h"}}, "--set gap: .* EventTimeSessionWindows"),
+    "no length": ({"name": "b", "settings": {"allowed_lateness": "soon"}}, "--set allowed_lateness"),
+    "no setting": ({"name": "b"}, "give at least one setting"),
+    "a name": ({"name": "a@b", "settings": WIDE}, "branch name 'a@b'"),
+    "no snapshot": ({"name": "b", "settings": WIDE, "of": 7}, "'7' is not a snapshot of hours"),
+    "a list with settings": ({"settings": WIDE}, "--set and --of make a branch"),
+    "no name to delete": ({"delete": True}, "--delete: give the NAME"),
+    "nothing to delete": ({"name": "b", "delete": True}, "has no branch 'b'; its branches: none"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_does_not_fit_is_refused_by_name_and_leaves_nothing(project: Project, lake: Lake, case: str) -> None:
+    arguments, told = UNFIT[case]
+    with pytest.raises(UsageError, match=told):
+        project.branch("hours", **arguments)
+    assert branches_of(PipelineTables.of(project.config, "hours").warehouse, "hours") == []
+
+
+def test_a_branch_of_a_branch_and_a_branch_that_is_not_there_are_refused(project: Project) -> None:
+    with pytest.raises(UsageError, match="no complete branch 'wide'; its branches: none"):
+        project.stream("hours@wide")
+    project.branch("hours", "wide", settings=WIDE)
+    with pytest.raises(UsageError, match="a branch has no branches"):
+        project.branch("hours@wide", "wider", settings=WIDE)
+    with pytest.raises(UsageError, match="branch hours@wide exists"):
+        project.branch("hours", "wide", settings=WIDE)
+
+
+@pytest.mark.parametrize("deed", ["forget", "rename"])
+def test_forget_and_rename_are_refused_while_there_are_branches(project: Project, lake: Lake, deed: str) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+
+    def act() -> None:
+        if deed == "forget":
+            project.forget("hours", ("ann",))
+        else:
+            project_of(lake, name="others").rename("hours", "others")
+
+    before = published(project, "hours")
+    with pytest.raises(Refused, match="tidegate branch hours wide --delete"):
+        act()
+    assert published(project, "hours") == before
+    project.branch("hours", "wide", delete=True)
+    act()
+
+
+def test_a_branch_that_is_made_while_a_key_is_erased_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand = ByHand(tmp_path)
+    by_hand.epoch(("ann", at("00:10"), 1), ("bob", at("00:20"), 2), watermark=at("02:00"))
+    branch = PipelineTables(by_hand.warehouse, "sessions@wide")
+    made: list[Any] = []
+    delete_folder = type(by_hand.warehouse).delete_folder
+
+    def meanwhile(warehouse: Any, path: str) -> None:
+        if not made and path.endswith("requests"):
+            made.append(make_branch(by_hand.tables, branch, "latest", {"allowed_lateness": 1}, NOW))
+        delete_folder(warehouse, path)
+
+    monkeypatch.setattr(type(by_hand.warehouse), "delete_folder", meanwhile)
+    erased = r"may hold the key. From sessions it is erased.*branch sessions wide --delete"
+    with Lease(by_hand.tables, "forget", Clock()), pytest.raises(Refused, match=erased):
+        forget(by_hand.tables, by_hand.pipeline, ("ann",), NOW)
+    assert by_hand.rows("results")["user"].to_pylist() == ["bob"]
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
+def test_a_branch_whose_making_or_deletion_was_killed_is_no_branch_and_can_be_made_again(
+    lake: Lake, every: int
+) -> None:
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
+    project = project_of(lake)
+    project.stream("hours")
+    before = published(project, "hours")
+
+    def steps_of(act: Callable[[], object]) -> int:
+        with pytest.MonkeyPatch.context() as planted:
+            done = ends_before(planted, -1)
+            act()
+        return done[0]
+
+    def make() -> object:
+        return project.branch("hours", "wide", settings=WIDE)
+
+    def delete() -> object:
+        return project.branch("hours", "wide", delete=True)
+
+    for act, other in ((make, delete), (delete, make)):
+        if act is delete:
+            make()
+        steps = steps_of(act)
+        assert steps > 5
+        other()
+        for step in range(2, steps, every):
+            with pytest.MonkeyPatch.context() as planted:
+                ends_before(planted, step)
+                with pytest.raises(KeyboardInterrupt):
+                    act()
+            if project.branch("hours").branches:
+                assert totals(project, "hours@wide") == {("ann", 0): 3}
+            else:
+                with pytest.raises(UsageError, match="no complete branch"):
+                    project.stream("hours@wide")
+                make()
+            assert totals(project, "hours@wide") == {("ann", 0): 3}
+            if act is make:
+                delete()
+    assert published(project, "hours") == before
+
+
+def test_a_second_command_on_a_branch_is_told_who_is_at_work(project: Project) -> None:
+    branch = PipelineTables(PipelineTables.of(project.config, "hours").warehouse, "hours@wide")
+    with Lease(branch, "branch", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match="hours@wide"):
+        project.branch("hours", "wide", settings=WIDE)
+
+
+def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    (lake.folder / "of_branches.py").write_text("from tests.lake import hourly_pipeline\nhours = hourly_pipeline()\n")
+    (lake.folder / "tidegate.toml").write_text(
+        'engine = "local"\nwork = "work"\n\n[pipelines.hours]\nobject = "of_branches:hours"\nstart = 2024-03-01\n'
+    )
+    shell = CommandLine(lake.folder, capsys)
+    made = shell.data("branch", "hours", "wide", "--set", "allowed_lateness=2h", "--set", "max_ahead=1d")
+    assert made["settings"] == {"allowed_lateness": 7_200_000, "max_ahead": 86_400_000}
+    assert json.loads(json.dumps(project.branch("hours").to_dict())) == shell.data("branch", "hours")
+    assert "hours@wide" in project.branch("hours")._repr_html_()
+    assert shell.data("branch", "hours", "wide", "--delete") == {"pipeline": "hours", "deleted": "hours@wide"}
