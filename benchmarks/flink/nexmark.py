@@ -2,21 +2,17 @@
 
     python nexmark.py FOLDER QUERY ...
 
-FOLDER has a folder of CSV files for each table, in order of time. For each query the job writes the final content of
-its changelog to FOLDER/QUERY.csv, and prints as JSON the net seconds of a run into a sink that discards all rows, and
-of a scan of its tables. It imports nothing of ours.
+FOLDER has a folder of CSV files for each table, in order of time. For each query the job writes the changelog of its
+result into files in FOLDER/QUERY, as Debezium's JSON lines. Then it prints as JSON the net seconds of a run into a sink
+that discards all rows, and of a scan of its tables. It imports nothing of ours.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-from pyflink.common import RowKind
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 TASKS = 2
@@ -77,13 +73,11 @@ _SINKS = {
     "hop": "a BIGINT, b BIGINT, c BIGINT, d BIGINT",
     "cumulate": "a BIGINT, b BIGINT, c BIGINT, d BIGINT, e BIGINT",
 }
-_KEYS = {"q18": 2}
-"""Number of the first columns that are the key of a changelog of upserts."""
 _READ = {query: ("person", "auction") if query == "q8" else ("bid",) for query in QUERIES}
 
 
 def environment(folder: Path) -> TableEnvironment:
-    """Return the source tables, with a watermark four seconds behind, and a discarding sink for each query."""
+    """Return the source tables, with a watermark four seconds behind, and two sinks for each query: files and none."""
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     tables.get_config().set("parallelism.default", str(TASKS))
     tables.get_config().set("table.local-time-zone", "UTC")
@@ -96,6 +90,10 @@ def environment(folder: Path) -> TableEnvironment:
         tables.execute_sql(f"CREATE TABLE {name}_scan ({columns}, ts BIGINT) WITH ('connector' = 'blackhole')")
     for query, columns in _SINKS.items():
         tables.execute_sql(f"CREATE TABLE {query}_sink ({columns}) WITH ('connector' = 'blackhole')")
+        tables.execute_sql(
+            f"CREATE TABLE {query}_changes ({columns}) WITH "
+            f"('connector' = 'filesystem', 'path' = '{folder / query}', 'format' = 'debezium-json')"
+        )
     return tables
 
 
@@ -105,30 +103,12 @@ def net_seconds(tables: TableEnvironment, statement: str) -> float:
     return float(client.get_job_execution_result().result().get_net_runtime()) / 1000
 
 
-def content(tables: TableEnvironment, query: str) -> Iterator[tuple[object, ...]]:
-    """Yield the rows that the changelog of a query leaves. One of a key has no row for what an update replaces."""
-    rows: Counter[tuple[object, ...]] = Counter()
-    of_key: dict[tuple[object, ...], tuple[object, ...]] = {}
-    width = _KEYS.get(query, 0)
-    with tables.execute_sql(QUERIES[query]).collect() as changes:
-        for row in changes:
-            values, away = tuple(row), row.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            if not width:
-                rows[values] += -1 if away else 1
-            elif away:
-                of_key.pop(values[:width], None)
-            else:
-                of_key[values[:width]] = values
-    yield from of_key.values() if width else rows.elements()
-
-
 def main(folder: str, *queries: str) -> None:
     """Write the content of each query, then print its seconds and those of its scan."""
     place = Path(folder)
     tables = environment(place)
     for query in queries:
-        with (place / f"{query}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows(content(tables, query))
+        net_seconds(tables, f"INSERT INTO {query}_changes {QUERIES[query]}")
         seconds = net_seconds(tables, f"INSERT INTO {query}_sink {QUERIES[query]}")
         scan = sum(
             net_seconds(tables, f"INSERT INTO {name}_scan SELECT {_names(name)} FROM {name}") for name in _READ[query]
