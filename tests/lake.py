@@ -69,7 +69,8 @@ def session_pipeline(gap: timedelta = timedelta(minutes=30), name: str = "sessio
 def hourly_pipeline(name: str = "hours", **options: Any) -> Pipeline:
     """Hours of each user."""
     lateness = options.pop("allowed_lateness", timedelta(0))
-    windows = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), allowed_lateness=lateness, **_SUMS)
+    sums = options.pop("aggregate", _SUMS["aggregate"])
+    windows = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), allowed_lateness=lateness, aggregate=sums)
     return _pipeline(name, windows, options)
 
 

@@ -2,6 +2,9 @@
 
 It is the sum of the hashes of the rows. Each column adds a hash of its name and value to the hash of a row; a null adds
 nothing. So a file that lacks a column has the same checksum as a file in which that column is null.
+
+Versions before 0.3 hashed structs, lists and maps as Python prints them. That text depends on the version of PyArrow
+(it prints a time zone) and is slow to make. Their files are still checked by it, with `nested_as_text`.
 """
 
 from __future__ import annotations
@@ -24,21 +27,33 @@ _ROWS_AT_A_TIME = 16_384
 """Rows whose hashes stay in the cache of a core while all columns add to them."""
 
 
-def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
+def checksum_of(rows: pa.Table | pa.RecordBatch, *, nested_as_text: bool = False) -> int:
     """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64.
 
     A dictionary has the checksum of its values.
+
+    Args:
+        rows: the rows.
+        nested_as_text: True for the checksum of versions before 0.3; it differs only if a column is nested.
     """
     batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-    return add_up([int(hashes_of_rows(batch).sum(dtype=np.uint64)) for batch in batches])
+    sums = [hashes_of_rows(batch, nested_as_text=nested_as_text).sum(dtype=np.uint64) for batch in batches]
+    return add_up([int(part) for part in sums])
 
 
-def hashes_of_rows(batch: pa.RecordBatch) -> UInt64s:
+def has_nested(schema: pa.Schema) -> bool:
+    """Return True if versions before 0.3 computed another checksum of rows with this schema."""
+    return any(pa.types.is_nested(field.type) for field in schema)
+
+
+def hashes_of_rows(batch: pa.RecordBatch, *, nested_as_text: bool = False) -> UInt64s:
     """Return the hash of each row, over all of its columns."""
     same, columns = np.uint64(0), []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if column.null_count == len(column):
             continue
+        if nested_as_text and pa.types.is_nested(column.type):
+            column = _texts(column)
         seed = np.uint64(xxh64_intdigest(field.name.encode()))
         if _is_constant(column):
             # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
@@ -76,7 +91,7 @@ class _HashedColumn:
     """A column whose values are hashed part by part.
 
     Args:
-        values: each value as 64 bits, with any bits for a null; or the place of its hash in `of_texts`.
+        values: each value, or its hash, as 64 bits, with any bits for a null; or the place of its hash in `of_texts`.
         seed: hash of the column's name.
         valid: True for each value that is not null; None if none is.
         of_texts: hashes of the distinct values of a type with more than 64 bits; None for other types.
@@ -91,7 +106,7 @@ class _HashedColumn:
     def of(cls, column: pa.Array, seed: np.uint64) -> _HashedColumn:
         """Make the column; the name of the column is in the seed."""
         valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False)) if column.null_count else None
-        numbers = _numbers(column)
+        numbers = _numbers_of_nested(column) if pa.types.is_nested(column.type) else _numbers(column)
         if numbers is not None:
             return cls(numbers, seed, valid, None)
         # Each distinct text is hashed once: texts repeat, because a key has many windows.
@@ -138,6 +153,44 @@ def _numbers(column: pa.Array) -> UInt64s | None:
         return None
     column = column.fill_null(0) if column.null_count else column
     return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.uint64)
+
+
+def _numbers_of_nested(column: pa.Array) -> UInt64s:
+    """Return a hash of each struct, list or map, with any number for a null."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        hashes = np.ones(len(column), np.uint64)
+        for field, values in zip(kind, column.flatten(), strict=True):
+            hashes += _hashes(values, field.name)
+        _mix(hashes)
+        return hashes
+    if pa.types.is_fixed_size_list(kind):
+        column = column.cast(pa.list_(kind.value_field))
+    offsets = column.offsets.to_numpy()
+    begins, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    parts = (column.keys, column.items) if pa.types.is_map(kind) else (column.values,)
+    lengths = ends - begins
+    # The place of an entry in its list counts, so lists with the same entries in another order differ.
+    owners = np.repeat(np.arange(len(column)), lengths)
+    entries = np.arange(lengths.sum()) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
+    hashes = (entries - begins[owners]).astype(np.uint64)
+    _mix(hashes)
+    for name, values in zip(("key", "value"), parts, strict=False):
+        hashes += _hashes(values, name)[entries]
+    _mix(hashes)
+    # Unsigned sums wrap around, so a difference of running sums is the sum of a list.
+    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    sums: UInt64s = running[bounds[1:]] - running[bounds[:-1]] + lengths.astype(np.uint64)
+    return sums
+
+
+def _hashes(column: pa.Array, name: str) -> UInt64s:
+    """Return a hash of each value in a nested column, 0 for a null."""
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.uint64)
+    seed = np.uint64(xxh64_intdigest(name.encode()))
+    return _HashedColumn.of(column, seed).part(0, len(column))
 
 
 def _texts(column: pa.Array) -> pa.Array:

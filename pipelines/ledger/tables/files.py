@@ -37,6 +37,9 @@ _SUMMED = "results-"
 CHECKSUM = "tidegateChecksum"
 """Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
+CHECKSUM_OF_VALUES = "tidegateValuesChecksum"
+"""Name of the checksum of a file with nested columns, whose older checksum under the other name had another rule."""
+
 _OF_A_GROUP = 65_536
 """Rows of a row group of results. They are roughly in the order of their windows, so that a look for the windows of a
 short time, as a correction has, reads a small part of a large file."""
@@ -70,9 +73,9 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     described = statistics(table)
     if is_result:
         # Commands that write nothing should not wait for this import.
-        from tidegate.pipelines.ledger.tables.checksum import checksum_of
+        from tidegate.pipelines.ledger.tables.checksum import checksum_of, has_nested
 
-        described[CHECKSUM] = f"{checksum_of(table):016x}"
+        described[CHECKSUM_OF_VALUES if has_nested(table.schema) else CHECKSUM] = f"{checksum_of(table):016x}"
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from xxhash import xxh64_intdigest
 
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
+from tidegate.pipelines.ledger.tables.checksum import hashes_of_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
@@ -66,17 +67,12 @@ def key_group_counts(rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]
 def checksums(rows: pa.Table) -> dict[int, str]:
     """Return a checksum of each key group. It depends on the rows alone, not on files, shards or order."""
     sums: Counter[int] = Counter()
-    names = sorted(rows.column_names)
-    for batch in rows.select(names).to_batches(max_chunksize=65_536):
-        groups = batch.column(names.index("key_group")).to_pylist()
-        for group, row in zip(groups, zip(*_columns(batch), strict=True), strict=True):
-            # A sum does not depend on the order of the rows.
-            sums[group] += xxh64_intdigest(repr(row).encode())
+    for batch in rows.to_batches(max_chunksize=65_536):
+        groups, of_groups = np.unique(batch.column("key_group").to_numpy(), return_inverse=True)
+        added = np.zeros(len(groups), np.uint64)
+        np.add.at(added, of_groups, hashes_of_rows(batch))
+        sums.update(dict(zip(groups.tolist(), added.tolist(), strict=True)))
     return {group: f"{sums[group] % 2**64:016x}" for group in sorted(sums)}
-
-
-def _columns(batch: pa.RecordBatch) -> Iterable[list[Any]]:
-    return (column.to_pylist() for column in batch.columns)
 
 
 _TIMERS = {"event_time_timers": "event time", "processing_time_timers": "processing time"}
