@@ -28,7 +28,8 @@ ALLOWED = {
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "openlineage", "psutil", "pydantic"},
     "pipelines/project": LIBRARY | {"tidegate.windowing", "tidegate.expectations", "dateutil", "pandas"},
-    "pipelines/project/cli": {"tidegate.windowing", "click", "deltalake", "numpy", "pyarrow", "rich"},
+    "pipelines/project/cli": {"tidegate.windowing", "tidegate.expectations", "click", "deltalake", "numpy"}
+    | {"pyarrow", "rich"},
     "pipelines/observe/metrics": {"tidegate.windowing", "opentelemetry", "prometheus_client"},
     "pipelines/engine": LIBRARY | {"pyspark", "grpc", "loky"},
     "pipelines/observe/report": LIBRARY

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
+from tidegate.extras import is_installed
 from tidegate.pipelines.observe.report.plain_text import plain
 from tidegate.pipelines.project.cli.screen import Screen, key_of, limit_option, with_screen
 
@@ -305,9 +306,12 @@ def quality(
 
     `tidegate quality acknowledge PIPELINE --where CONDITION --reason TEXT` lets windows pass that are known to be bad.
     """
-    answer = screen.project().quality(
-        pipeline, epoch=epoch, all=everything, partitions=unit, since=since, report=with_report
-    )
+    project = screen.project()
+    if is_installed("great_expectations"):
+        from tidegate.expectations.lean_import import import_lean
+
+        import_lean()
+    answer = project.quality(pipeline, epoch=epoch, all=everything, partitions=unit, since=since, report=with_report)
     screen.show_answer(answer)
     answer.require()
 
