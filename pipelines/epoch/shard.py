@@ -25,11 +25,12 @@ from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
 from tidegate.pipelines.ledger.tables.files import write_file
-from tidegate.windowing.columnar import ColumnarOperator, choose_operator, run_in_passes
+from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, choose_operator, run_in_passes
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.operators.make import make_operator
 from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis
+from tidegate.windowing.window_join import WindowJoin
 
 RESULT_SCHEMA = pa.schema([("shard", pa.int32()), ("info", pa.string())])
 """Columns of the row in which a task reports a shard to the driver."""
@@ -191,6 +192,9 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
     """
     elements, timeline, numbers = elements_of(job, events), timeline_of(job), numbers_of_new(job, rows)
     if choose_operator(job.compute).columnar:
+        if isinstance(job.compute, WindowJoin):
+            join = ColumnarWindowJoin(job.compute, job.state, job.max_parallelism, result_type(job))
+            return OutcomeRows(job, events, join.run(elements, rows, timeline), numbers)
         columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
         return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline), numbers)
     make = partial(make_operator, job.compute, job.panes)

@@ -3,5 +3,6 @@
 from tidegate.windowing.columnar.operator import ColumnarOperator
 from tidegate.windowing.columnar.passes import run_in_passes
 from tidegate.windowing.columnar.plan import OperatorChoice, choose_operator
+from tidegate.windowing.columnar.window_join import ColumnarWindowJoin
 
-__all__ = ["ColumnarOperator", "OperatorChoice", "choose_operator", "run_in_passes"]
+__all__ = ["ColumnarOperator", "ColumnarWindowJoin", "OperatorChoice", "choose_operator", "run_in_passes"]

@@ -10,6 +10,7 @@ from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import Millis, show_duration
+from tidegate.windowing.window_join import WindowJoin
 
 _LONGEST = 2**60
 
@@ -33,7 +34,14 @@ class OperatorChoice:
 
 
 def choose_operator(windows: Compute) -> OperatorChoice:
-    """Return the operator that runs a computation; process functions and joins always run in row operators."""
+    """Return the operator that runs a computation; process functions and interval joins always run in row operators."""
+    if isinstance(windows, WindowJoin):
+        kind = type(windows.assigner).__name__
+        if windows.join is not None:
+            return OperatorChoice(False, "the function of the join takes elements pair by pair")
+        if windows.assigner.array_assignment is None:
+            return OperatorChoice(False, f"{kind} gives its windows one element at a time")
+        return OperatorChoice(True, f"{kind} has an array form, and the join pairs whole elements")
     if not isinstance(windows, Windows):
         return OperatorChoice(False, f"{type(windows).__name__} sees elements one by one, with state and timers")
     reason = _needs_rows(windows)

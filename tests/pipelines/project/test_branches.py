@@ -133,7 +133,13 @@ def test_every_setting_changes_the_pipeline_of_the_branch(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
     project = project_of(lake, session_pipeline())
     project.stream("sessions")
-    settings = {"allowed_lateness": "1h", "out_of_orderness": "3h", "idleness": "10min", "gap": "5min", "max_ahead": "2h"}
+    settings = {
+        "allowed_lateness": "1h",
+        "out_of_orderness": "3h",
+        "idleness": "10min",
+        "gap": "5min",
+        "max_ahead": "2h",
+    }
     project.branch("sessions", "other", settings=settings)
     lake.append(("ann", at("06:00"), 1), ("ann", at("06:10"), 2), ("bob", at("10:00"), 4))
     streamed = project.stream("sessions@other")

@@ -1,0 +1,311 @@
+"""The window join on arrays: the elements of both inputs by window, paired when the watermark passes the window.
+
+Elements are kept in the state rows of the row operator, and records are equal to its records, in any order of windows
+that end together. See `WindowJoinOperator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.assigners.arrays import Assigned
+from tidegate.windowing.columnar.hashing import key_groups
+from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.columnar.plan import choose_operator
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.feed import order_of
+from tidegate.windowing.epochs.outcome import Outcome, late_table, nothing, output_table
+from tidegate.windowing.epochs.results import ResultColumns
+from tidegate.windowing.epochs.timeline import Timeline
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.operators.window import LATE
+from tidegate.windowing.state.rows import WINDOW, StateSchema
+from tidegate.windowing.timestamps import epoch_millis, timestamps_of
+from tidegate.windowing.window_join import JoinKind, WindowJoin
+
+_NONE = -1
+"""Place of the partner that an element lacks."""
+
+
+class ColumnarWindowJoin:
+    """A window join that pairs whole elements, an epoch at a time; an `EpochOperator`.
+
+    Args:
+        join: the computation.
+        state: schema of the state rows, with the types of both inputs; it holds the key columns too.
+        max_parallelism: number of key groups.
+        results: name and type of each result column.
+
+    Raises:
+        UnsupportedOperation: `choose_operator` chooses the row operator for this join, or the type of an input is
+            missing.
+    """
+
+    def __init__(self, join: WindowJoin, state: StateSchema, max_parallelism: int, results: pa.StructType) -> None:
+        choice, assign = choose_operator(join), join.assigner.array_assignment
+        if not choice.columnar or assign is None:
+            raise UnsupportedOperation(f"arrays can't compute this join: {choice.reason}")
+        types = [kind.value_type for _, kind in state.contents if kind is not None]
+        if len(types) < len(SIDES):
+            raise UnsupportedOperation("arrays can't compute a join without the types of both inputs")
+        self._kind = join.kind
+        self._assign = assign
+        self._types = types
+        self._state = state
+        self._max_parallelism = max_parallelism
+        self._results = ResultColumns.of(join, results).fields
+
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+        """Take in the elements of an epoch and the state rows before it; see `EpochOperator`."""
+        rows = order_of(elements, self._state.key)
+        ordered = elements.take(rows)
+        names = self._state.key.names
+        keys = encode_keys(
+            self._state.key, ({name: state[name] for name in names}, len(state)), (ordered.keys, len(ordered))
+        )
+        seen = timeline.seen_by(ordered.timestamps, ordered.commits)
+        assigned = self._assign(ordered.timestamps)
+        is_open = assigned.ends - 1 > seen[assigned.rows]
+        kept = np.flatnonzero(is_open)
+        windows = self._windows(
+            keys, state, ordered, assigned.take(kept[np.argsort(assigned.rows[kept], kind="stable")])
+        )
+        counters = Counters(elements=len(elements))
+        late = self._late(rows, ordered, assigned, is_open, seen, counters)
+        fired = timeline.reaches(windows.ends - 1)
+        counters.timers_registered = int(np.count_nonzero(~windows.were_open))
+        counters.timers_fired = int(np.count_nonzero(fired))
+        remaining = windows.ends[~fired]
+        return Outcome(
+            panes=nothing(),
+            outputs=self._outputs(windows, fired, keys),
+            late=late,
+            state=self._rows(windows, ~fired, keys),
+            counters=counters,
+            next_timer=int(remaining.min()) - 1 if len(remaining) else None,
+        )
+
+    def _windows(self, keys: KeyCodes, state: pa.Table, elements: Elements, assigned: Assigned) -> _Windows:
+        """Return the windows with the elements of the state rows and with the new ones.
+
+        Args:
+            keys: codes of the keys of the state rows and of the elements.
+            state: the state rows.
+            elements: the elements, in order.
+            assigned: their open windows, in the order of the elements.
+        """
+        of_state, of_elements = keys.codes
+        starts, ends = (epoch_millis(state[f"window_{bound}"]).to_numpy() for bound in ("start", "end"))
+        values, parts = [], []
+        for place, (side, kind) in enumerate(zip(SIDES, self._types, strict=True)):
+            rows = np.flatnonzero(pc.equal(state["side"], side).to_numpy())
+            lists = state[side].take(pa.array(rows)).combine_chunks()
+            before = np.repeat(rows, pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64))
+            if elements.sides is None:
+                new = np.zeros(0, np.int64)
+            else:
+                is_here = pc.equal(elements.sides, side).to_numpy(zero_copy_only=False)
+                new = np.flatnonzero(is_here[assigned.rows])
+            columns = [
+                elements.columns[name].take(pa.array(assigned.rows[new])).cast(field.type)
+                for (name, _), field in zip(elements.names.get(side, ()), kind, strict=True)
+            ]
+            taken = pa.StructArray.from_arrays(columns, fields=list(kind))
+            values.append(pa.concat_arrays([lists.flatten().cast(kind), taken]))
+            size = len(before) + len(new)
+            parts.append(
+                (
+                    np.concatenate([of_state[before], of_elements[assigned.rows[new]]]),
+                    np.concatenate([starts[before], assigned.starts[new]]),
+                    np.concatenate([ends[before], assigned.ends[new]]),
+                    np.full(size, place),
+                    np.arange(size),
+                    np.arange(size) < len(before),
+                )
+            )
+        return _Windows.of(values, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _late(
+        self, rows: Int64s, elements: Elements, assigned: Assigned, is_open: Bools, seen: Int64s, counters: Counters
+    ) -> pa.Table:
+        """Return the late elements, and count them and those without a window."""
+        taken = np.zeros(len(elements), np.bool_)
+        taken[assigned.rows[is_open]] = True
+        skipped = np.flatnonzero(~taken)
+        late = skipped[elements.timestamps[skipped] <= seen[skipped]]
+        counters.late, counters.no_window = len(late), len(skipped) - len(late)
+        # The first window of an element stands for all.
+        firsts = np.full(len(elements), _NONE)
+        firsts[assigned.rows[::-1]] = np.arange(len(assigned.rows))[::-1]
+        places = pa.array(firsts[late], mask=firsts[late] == _NONE)
+        return late_table(
+            row=pa.array(rows[late]),
+            reason=pa.array([LATE] * len(late), pa.string()),
+            watermark=pa.array(seen[late]),
+            window_start=pa.array(assigned.starts).take(places),
+            window_end=pa.array(assigned.ends).take(places),
+        )
+
+    def _outputs(self, windows: _Windows, fired: Bools, keys: KeyCodes) -> pa.Table:
+        owners, left, right = windows.pairs(self._kind, fired)
+        bounds = {"window_start": windows.starts, "window_end": windows.ends}
+        results = {}
+        for field in self._results:
+            if field.name in bounds:
+                column = timestamps_of(pa.array(bounds[field.name][owners]))
+            else:
+                place = SIDES.index(field.name)
+                chosen = (left, right)[place]
+                column = windows.values[place].take(pa.array(chosen, mask=chosen == _NONE))
+            results[field.name] = column.cast(field.type)
+        return output_table(
+            self._state.key,
+            keys.take(windows.codes[owners]),
+            timestamp=pa.array(windows.ends[owners] - 1),
+            output=pa.nulls(len(owners), pa.string()),
+            results=results,
+        )
+
+    def _rows(self, windows: _Windows, kept: Bools, keys: KeyCodes) -> pa.Table:
+        """Return the state rows of windows: a row for each side that has elements."""
+        parts = [self._rows_of_side(place, windows, kept, keys) for place in range(len(SIDES))]
+        return pa.concat_tables(parts).sort_by("key_group")
+
+    def _rows_of_side(self, place: int, windows: _Windows, kept: Bools, keys: KeyCodes) -> pa.Table:
+        counts = windows.counts[place]
+        owners = np.flatnonzero(kept & (counts > 0))
+        counts, begins = counts[owners], windows.begins(place)[owners]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        entries = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], counts)
+        elements = windows.values[place].take(pa.array(windows.places[entries]))
+        codes, groups = windows.codes[owners], key_groups(keys.hashes, self._max_parallelism)
+        ends = windows.ends[owners]
+        one_each = pa.array(np.arange(len(owners) + 1), pa.int32())
+        columns = {
+            "key_group": pa.array(groups[codes]),
+            **dict(zip(self._state.key.names, keys.take(codes), strict=True)),
+            "namespace": pa.repeat(WINDOW, len(owners)),
+            "side": pa.repeat(SIDES[place], len(owners)),
+            "window_start": pa.array(windows.starts[owners]),
+            "window_end": pa.array(ends),
+            "in_flight": pa.repeat(False, len(owners)),
+            "event_time_timers": pa.ListArray.from_arrays(one_each, pa.array(ends - 1)),
+            "filled": pa.repeat(True, len(owners)),
+            SIDES[place]: pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements),
+            "pane": pa.repeat(0, len(owners)),
+        }
+        schema = self._schema
+        return pa.table(
+            [
+                columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(owners), field.type)
+                for field in schema
+            ],
+            schema=schema,
+        )
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return self._state.to_table([], self._max_parallelism).schema
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows with elements, by end, key and start. The elements of both sides of a window follow each other.
+
+    Args:
+        values: elements of each side.
+        codes: code of the key of each window.
+        starts: start of each window, int64 epoch milliseconds.
+        ends: end of each window, not included, int64 epoch milliseconds.
+        were_open: true for each window that has elements from before the epoch.
+        counts: number of elements of each side in each window.
+        firsts: place of the first element of each window in `places`.
+        places: place of each element among the values of its side: of each window the left ones, then the right ones.
+    """
+
+    values: Sequence[pa.StructArray]
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    were_open: Bools
+    counts: tuple[Int64s, Int64s]
+    firsts: Int64s
+    places: Int64s
+
+    @classmethod
+    def of(
+        cls,
+        values: Sequence[pa.StructArray],
+        codes: Int64s,
+        starts: Int64s,
+        ends: Int64s,
+        sides: Int64s,
+        places: Int64s,
+        are_old: Bools,
+    ) -> _Windows:
+        """Group elements by window, in their order.
+
+        Args:
+            values: elements of each side.
+            codes: for each element and window, the code of the key.
+            starts: start of the window.
+            ends: end of the window.
+            sides: 0 for the left input, 1 for the right one.
+            places: place of the element among the values of its side.
+            are_old: true for elements from before the epoch.
+        """
+        order = np.lexsort((places, sides, starts, codes, ends))
+        codes, starts, ends, sides = codes[order], starts[order], ends[order], sides[order]
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = (np.diff(codes) != 0) | (np.diff(starts) != 0) | (np.diff(ends) != 0)
+        firsts, owners = np.flatnonzero(begins), np.cumsum(begins) - 1
+        right = np.bincount(owners, sides, len(firsts)).astype(np.int64)
+        return cls(
+            values=values,
+            codes=codes[firsts],
+            starts=starts[firsts],
+            ends=ends[firsts],
+            were_open=np.bincount(owners, are_old[order], len(firsts)) > 0,
+            counts=(np.bincount(owners, minlength=len(firsts)) - right, right),
+            firsts=firsts,
+            places=places[order],
+        )
+
+    def begins(self, side: int) -> Int64s:
+        """Return the place of the first element of a side of each window in `places`."""
+        return self.firsts + self.counts[0] if side else self.firsts
+
+    def pairs(self, kind: JoinKind, chosen: Bools) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the pairs of the chosen windows: the window, and the place of each side's element, -1 if it has none.
+
+        Args:
+            kind: kind of the join.
+            chosen: true for each window to join.
+        """
+        left, right = self.counts
+        if kind in ("semi", "anti"):
+            lefts, rights = np.where((right > 0) == (kind == "semi"), left, 0), np.ones(len(right), np.int64)
+        else:
+            lefts = np.maximum(left, 1) if kind in ("right", "full") else left
+            rights = np.maximum(right, 1) if kind in ("left", "full") else right
+        sizes = np.where(chosen, lefts * rights, 0)
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        numbers = np.arange(len(owners)) - (np.cumsum(sizes) - sizes)[owners]
+        of_left, of_right = np.divmod(numbers, rights[owners])
+        return owners, self._elements(0, owners, of_left), self._elements(1, owners, of_right)
+
+    def _elements(self, side: int, owners: Int64s, numbers: Int64s) -> Int64s:
+        """Return the places of numbered elements of windows, -1 where a window has no element of the side."""
+        found = np.full(len(owners), _NONE)
+        has_any = self.counts[side][owners] > 0
+        found[has_any] = self.places[self.begins(side)[owners[has_any]] + numbers[has_any]]
+        return found
