@@ -255,7 +255,7 @@ class Warehouse:
             share: that of `copy_file`.
         """
         with ThreadPoolExecutor(_COPIES) as threads:
-            for _ in threads.map(lambda file: self.copy_file(*file, share), files):
+            for _ in threads.map(lambda file: self.copy_file(*file, share=share), files):
                 pass
 
     def copy_file(self, source: str, name: str, target: str, as_name: str, share: bool = False) -> None:
