@@ -254,8 +254,13 @@ class Warehouse:
             files: arguments of `copy_file` for each file.
             share: that of `copy_file`.
         """
+
+        def copy(file: tuple[str, str, str, str]) -> None:
+            source, name, target, as_name = file
+            self.copy_file(source, name, target, as_name, share)
+
         with ThreadPoolExecutor(_COPIES) as threads:
-            for _ in threads.map(lambda file: self.copy_file(*file, share=share), files):
+            for _ in threads.map(copy, files):
                 pass
 
     def copy_file(self, source: str, name: str, target: str, as_name: str, share: bool = False) -> None:
