@@ -1,6 +1,6 @@
 """The Spark tests with each pair of Spark and Delta, in environments of their own: `make test-matrix`.
 
-`python -m tests.matrix 4.0.5 4.1.4 -- tests/spark/test_backfill.py` runs some pairs and some tests. The table at the
+`python -m tests.matrix 4.0.5 4.1.4 -- tests/spark/test_reading.py` runs some pairs and some tests. The table at the
 end belongs into docs/operations/versions.md.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,14 @@ from tidegate.windowing import (
     CalendarEventTimeWindows,
     EventTimeSessionWindows,
     IntervalJoin,
+    ProcessWindowFunction,
     TumblingEventTimeWindows,
     WatermarkStrategy,
     Windows,
 )
+from tidegate.windowing.evictors import Evictor
+from tidegate.windowing.state import ReducingStateDescriptor, ValueStateDescriptor
+from tidegate.windowing.triggers import Trigger, TriggerResult
 from tidegate.windowing.watermarks import WatermarkGenerator
 
 if TYPE_CHECKING:
@@ -69,6 +73,58 @@ class UntilTheLargest(WatermarkGenerator):
         self.largest, self.time = state["largest"], state["time"]
 
 
+@dataclass(frozen=True)
+class LargeAtOnce(Trigger):
+    """Fires at every other large value, and at the end of the window."""
+
+    large: int
+    count = ReducingStateDescriptor("large", lambda a, b: a + b, pa.int64())
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp)
+        if element["value"] < self.large:
+            return TriggerResult.CONTINUE
+        count = ctx.get_partitioned_state(self.count)
+        count.add(1)
+        return TriggerResult.CONTINUE if count.get() % 2 else TriggerResult.FIRE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE if time == window.max_timestamp else TriggerResult.CONTINUE
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.get_partitioned_state(self.count).clear()
+        ctx.delete_event_time_timer(window.max_timestamp)
+
+    def states(self) -> list[Any]:
+        return [self.count]
+
+
+@dataclass(frozen=True)
+class WithoutOnes(Evictor):
+    """Lets the function see no ones, and keeps the newest five for the next firing."""
+
+    def evict_before(self, elements: Any, window: Any, ctx: Any) -> Any:
+        return [element for element in elements if element.value["value"] != 1]
+
+    def evict_after(self, elements: Any, window: Any, ctx: Any) -> Any:
+        return elements[-5:]
+
+
+class Seen(ProcessWindowFunction):
+    """The values that a firing saw, in order, and how many firings the user had in all windows."""
+
+    result_type = pa.struct([("values", pa.list_(pa.int64())), ("firings", pa.int64())])
+    firings = ValueStateDescriptor("firings", pa.int64())
+
+    def process(self, key: Any, ctx: Any, elements: Any) -> Iterator[dict[str, Any]]:
+        firings = ctx.global_state.get_state(self.firings)
+        firings.update((firings.value() or 0) + 1)
+        yield {"values": [element["value"] for element in elements], "firings": firings.value()}
+
+    def global_states(self) -> list[Any]:
+        return [self.firings]
+
+
 def pair(left: Any, right: Any) -> dict[str, Any]:
     return {"more": right["value"] - left["value"]}
 
@@ -78,6 +134,9 @@ PIPELINES_OF_ENGINES: dict[str, Pipeline] = {
     "days of a calendar": hourly_pipeline(compute=Windows(CalendarEventTimeWindows.days("America/New_York"), **SUMS)),
     "SQL": hourly_pipeline(
         columns={"value": "value * 2", "kind": "upper(user)"}, where="value % 3 <> 0 and user is not null"
+    ),
+    "windows of user code": hourly_pipeline(
+        compute=Windows(TumblingEventTimeWindows.of(HOUR), LargeAtOnce(40), WithoutOnes(), process=Seen())
     ),
     "an own generator": hourly_pipeline(watermark=WatermarkStrategy.for_generator(UntilTheLargest)),
     "a join": hourly_pipeline(

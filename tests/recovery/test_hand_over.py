@@ -11,9 +11,9 @@ from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run
 from tests.recovery.steps import STEPS
 from tests.recovery.test_equality import IDLENESS, commits_come_hourly
-from tidegate.pipelines import Pipeline
+from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.observe.inspect.waiting import partitions
-from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing import Count, IntervalJoin, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
@@ -104,3 +104,23 @@ def test_a_crash_while_it_takes_over_changes_nothing(lake: Lake, tmp_path: Path,
     run(LOCAL, lake, pipeline=PATIENT)
     assert [row["kind"] for row in lake.rows(PATIENT, "epochs").to_pylist()].count("backfill") == 1
     assert differences(outcome(lake, PATIENT), outcome(undisturbed, PATIENT)) == {}
+
+
+def test_a_join_waits_for_a_source_without_rows_and_what_comes_before_the_end_of_the_backfill_is_late(
+    lake: Lake,
+) -> None:
+    lake.append(table="others")
+    right, join = Input(source=DeltaSource("others", timestamp="at")), IntervalJoin.between(-HOUR, HOUR)
+    parts = {"compute": join, "right": right, "max_ahead": timedelta(days=9)}
+    handed, whole = (hourly_pipeline(name, **parts) for name in ("handed", "whole"))
+    lake.backfill(LOCAL, handed, DAY0, at("08:30"))
+    for of in (handed, whole):
+        lake.stream(LOCAL, of)
+        assert lake.latest(of).num_rows == 0
+    lake.append(("ann", at("08:10"), 1), ("bob", at("08:20"), 1), ("bob", at("09:20"), 1), table="others")
+    for of in (handed, whole):
+        lake.stream(LOCAL, of)
+    times = {of.name: sorted(row["right"]["at"] for row in lake.latest(of).to_pylist()) for of in (handed, whole)}
+    assert times == {"handed": [at("09:20")], "whole": [at("08:10"), at("08:20"), at("09:20")]}
+    assert lake.rows(handed, "late").num_rows == 2
+    assert lake.rows(whole, "late").num_rows == 0

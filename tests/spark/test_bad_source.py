@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from tests.lake import DAY0, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource
-from tidegate.pipelines.errors import REFUSED, USAGE, Refused, TidegateError
+from tidegate.pipelines.errors import REFUSED, USAGE, TidegateError
 from tidegate.windowing.errors import IllegalArgument
 
 if TYPE_CHECKING:
@@ -78,30 +77,6 @@ def test_a_number_far_beyond_any_time_is_rejected_like_other_times_out_of_range(
     assert len(lake.final(pipeline)) == 1
     reasons = {row["user"]: row["reason"] for row in lake.rows(pipeline, "rejects").to_pylist()}
     assert reasons == {"b": "timestamp_out_of_range", "c": "timestamp_out_of_range", "d": "null_timestamp"}
-
-
-def test_a_source_that_was_replaced_by_another_table_of_its_name_is_refused(spark: SparkSession, lake: Lake) -> None:
-    lake.append(("a", at("10:00"), 1))
-    batch, stream = hourly_pipeline(name="batch"), hourly_pipeline(name="stream")
-    lake.backfill(spark, batch, DAY0, DAY0 + DAY)
-    lake.stream(spark, stream)
-    shutil.rmtree(lake.path("events"))
-    lake.append(("a", at("10:00"), 2))
-    lake.append(("a", at("12:00", 1), 3))
-    with pytest.raises(Refused, match=r"source table .*events was replaced"):
-        lake.backfill(spark, batch, DAY0, DAY0 + DAY)
-    with pytest.raises(Refused, match=r"source table .*events was replaced"):
-        lake.backfill(spark, batch, DAY0 + DAY, DAY0 + 2 * DAY)
-    with pytest.raises(Refused, match=r"source table .*events was replaced"):
-        lake.stream(spark, stream)
-
-
-def test_times_without_a_zone_are_read_in_the_declared_one(spark: SparkSession, lake: Lake) -> None:
-    naive = pa.array([at("10:00").replace(tzinfo=None)], pa.timestamp("us"))
-    lake.write(pa.table({"user": ["a"], "at": naive, "value": [1]}), "local")
-    pipeline = hourly_pipeline(source=DeltaSource("local", timestamp="at", zone="Asia/Kolkata"))
-    lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
-    assert [row["window_start"] for row in lake.final(pipeline).to_pylist()] == [at("04:00")]
 
 
 CHANGING = (

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from tests.lake import Lake, assert_same_windows, at
-from tests.spark.days import arrivals
+from tests.lake import DAY0, Lake, assert_same_windows, at
 from tests.waiting import wait_until
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.engine.spark.jars import find_jars
@@ -147,6 +148,14 @@ followed.start(sys.argv[2] + "/followed").awaitTermination()
 frames = spark.read.format("tidegate").load("spreads"), spark.read.format("delta").load(sys.argv[2] + "/followed")
 print(json.dumps([[list(row) for row in frame.select("user", "spread", "op").collect()] for frame in frames]))
 """
+
+
+def arrivals(seed: int, count: int = 300) -> list[tuple[str, datetime, int]]:
+    """A day of events of seven users, at most 50 minutes out of order; the last moves the watermark past all."""
+    draw = random.Random(seed)
+    rows = [(f"user{draw.randrange(7)}", DAY0 + timedelta(seconds=draw.randrange(86_400)), n) for n in range(count)]
+    rows.sort(key=lambda event: event[1] + timedelta(minutes=draw.randrange(50)))
+    return [*rows, ("end", DAY0 + timedelta(hours=27), 0)]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ In `make test` four days, in `make test-long` all thirty-one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,13 @@ import pytest
 
 from benchmarks.quality import quality_run
 from tests import flights_oracle
-from tests.lake import Lake, assert_same_windows, conserved
+from tests.lake import COMPARED_AWAY, Lake, assert_same_windows, conserved, windows_of
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.config import FILE_NAME
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import SCHEMA, load_flights, read_flights
+from tidegate.windowing import WatermarkStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,3 +119,24 @@ def _beside(project: Path, folder: Path) -> Lake:
     (folder / "warehouse").mkdir(parents=True)
     (folder / "warehouse" / "flights").symlink_to(project / "warehouse" / "flights")
     return lake
+
+
+@pytest.mark.parametrize("pipeline", [aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
+def test_a_month_streamed_and_reopened_is_the_backfill(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
+    """Flights come when they have landed, and hours before others that left earlier."""
+    load_flights(lake.path("flights"), DAYS)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=20))
+    stream, batch = replace(pipeline, name="stream", watermark=strategy), replace(pipeline, name="batch")
+    lake.stream(spark, stream, files=20)
+    assert len(lake.rows(stream, "late")) > 100
+    made = lake.reopen(spark, stream)
+    assert made is not None
+    lag = 2 if pipeline is aircraft_duty else 1
+    lake.backfill(
+        spark,
+        batch,
+        START - timedelta(days=1),
+        datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=made.watermark + lag),
+    )
+    ignoring = (*COMPARED_AWAY, "window_id")
+    assert windows_of(lake.final(stream), ignoring).equals(windows_of(lake.final(batch), ignoring))

@@ -65,35 +65,3 @@ def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) 
     planned = before if spark.version >= "4.1" else final_of(visits)
     assert collected(spark.sql("SELECT * FROM visits_final")) == planned, "from Spark 4.1 on a frame is planned once"
     assert collected(made.option("view", "final").load("visits")) == final_of(visits) != before
-
-
-@pytest.mark.long
-def test_a_stream_goes_on_after_its_target_failed(spark: SparkSession, visits: ByHand, tmp_path: Path) -> None:
-    """The batch that was not noted as done comes again, with the same rows, though the pipeline has gone on.
-
-    The long form is the page "Consuming and chaining", whose readers are killed.
-    """
-    register_format(spark, str(tmp_path / "tidegate.toml"))
-    stream = spark.readStream.format("tidegate").load("visits")
-    batches: dict[int, list[Counter[tuple[Any, ...]]]] = {}
-
-    def keep(batch: DataFrame, number: int) -> None:
-        rows = Counter((row["op"], *(row[name] for name in COLUMNS)) for row in batch.collect())
-        batches.setdefault(number, []).append(rows)
-        if batches == {0: [rows]}:
-            raise RuntimeError("the target died")
-
-    def run_on() -> None:
-        query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query.trigger(availableNow=True).start().awaitTermination()
-
-    first = final_of(visits)
-    with pytest.raises(Exception, match="the target died"):
-        run_on()
-    visits.epoch(watermark=at("15:00"))
-    run_on()
-    if spark.version < "4.2":
-        # There a query of what is there is one batch, here the one that failed.
-        run_on()
-    assert batches[0] == [Counter({("+", *row): count for row, count in first.items()})] * 2
-    assert batches[1] == [Counter({("+", *row): count for row, count in (final_of(visits) - first).items()})]

@@ -1,18 +1,28 @@
-"""The shards of an epoch become tasks of Spark."""
+"""The shards of an epoch become tasks of Spark, which reads no file that it need not."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from tests.lake import at
+from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
 from tidegate.pipelines.engine.spark.engine import SparkEngine
+from tidegate.pipelines.epoch.file_slices import of_version
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import operate
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.run.stream import Stream
+from tidegate.windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +55,55 @@ def test_arrow_and_numpy_share_the_memory_of_a_worker_and_keep_it(spark: SparkSe
 
     workers = spark.range(0, 2, 1, 2).mapInArrow(look, "pool string, kept long").collect()
     assert {(row["pool"], row["kept"]) for row in workers} == {("system", 512 * 1024 * 1024)}
+
+
+def test_a_continuous_stream_takes_data_as_it_comes_and_beats_while_none_does(spark: SparkSession, lake: Lake) -> None:
+    # Commits have their own clock, the machine's: no window may end between the two of this test.
+    beginning = timedelta(milliseconds=lake.clock.now) % timedelta(hours=1)
+    of_an_hour = TumblingProcessingTimeWindows.of(timedelta(hours=1), offset=beginning - timedelta(minutes=30))
+    windows = Windows(of_an_hour, aggregate={"events": Count()})
+    pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.no_watermarks())
+    lake.append(("a", at("10:30"), 1))
+    made: list[Manifest] = []
+    deadline = time.monotonic() + 120
+
+    def on_epoch(manifest: Manifest) -> None:
+        made.append(manifest)
+        if len(made) == 1:
+            lake.append(("a", at("10:40"), 1))
+        elif len(made) == 2:
+            lake.clock.now += 2 * 60 * 60_000
+
+    def should_stop() -> bool:
+        assert time.monotonic() < deadline, made
+        return bool(made) and made[-1].kind == "clock"
+
+    with lake.driver(spark, pipeline) as driver:
+        Stream(driver, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
+    assert [manifest.kind for manifest in made] == ["stream", "stream", "clock"]
+    assert [row["events"] for row in lake.rows(pipeline, "results").to_pylist()] == [2]
+    assert not (lake.config.work_folder / "checkpoints").exists()
+
+
+def test_a_run_over_what_is_new_lists_no_file_that_was_read_before(spark: SparkSession, lake: Lake) -> None:
+    """A source of years has more files than anybody wants to list every ten minutes."""
+    pipeline = hourly_pipeline()
+    lake.append(("a", at("10:30"), 1))
+    lake.stream(spark, pipeline)
+    lake.append(("a", at("11:30"), 1))
+    jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
+    before = jobs()
+    lake.stream(spark, pipeline)
+    assert jobs() - before <= 2, "the epoch's own"
+
+
+def test_spark_lists_only_the_files_that_it_is_given(spark: SparkSession, lake: Lake) -> None:
+    for number in range(3):
+        lake.append(("a", at("10:00", number), number))
+    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", reader="spark"))
+    with lake.driver(spark, pipeline) as driver:
+        source = OpenInput.open(driver.engine, driver.tables, pipeline)
+        files = of_version(source, 2, None, to_millis(at("00:00", 1)), to_millis(at("00:00", 2)))
+        (table,) = files.tables
+        assert table.for_spark is not None
+        assert len(DeltaFiles(spark, table.for_spark).rows(files.parts).inputFiles()) == 1
