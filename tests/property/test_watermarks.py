@@ -4,99 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.windowing import WatermarkStrategy
 from tidegate.windowing.testing import ManualClock, RecordingOutput
-from tidegate.windowing.watermarks import StatusWatermarkValve, WatermarkOutputMultiplexer
-
-CHANNELS = 3
-FLIPS = st.lists(
-    st.tuples(st.integers(0, CHANNELS - 1), st.one_of(st.integers(0, 100), st.sampled_from(["idle", "active"]))),
-    max_size=40,
-)
 
 
 def watermarks(output: RecordingOutput) -> list[int]:
     return [out for out in output.out if isinstance(out, int)]
 
 
-def flip(valve: StatusWatermarkValve, channel: int, what: Any) -> None:
-    match what:
-        case "idle":
-            valve.input_idle(channel)
-        case "active":
-            valve.input_active(channel)
-        case _:
-            valve.input_watermark(what, channel)
-
-
-@given(FLIPS)
-def test_the_valve_only_emits_rising_watermarks_that_no_active_aligned_channel_is_behind(flips: list[Any]) -> None:
-    output = RecordingOutput()
-    valve = StatusWatermarkValve(CHANNELS, output)
-    for channel, what in flips:
-        flip(valve, channel, what)
-        out = watermarks(output)
-        assert out == sorted(set(out))
-        status = [valve.channel(number) for number in range(CHANNELS)]
-        if out and not valve.idle:
-            assert all(each.watermark >= out[-1] for each in status if each.aligned and not each.idle)
-        assert valve.idle == all(each.idle for each in status)
-
-
-@given(FLIPS, st.integers(0, 40))
-def test_a_valve_restored_at_any_step_goes_on_as_if_nothing_happened(flips: list[Any], at: int) -> None:
-    outputs = RecordingOutput(), RecordingOutput()
-    straight, restored = (StatusWatermarkValve(CHANNELS, output) for output in outputs)
-    for number, (channel, what) in enumerate(flips):
-        if number == at:
-            snapshot = json.loads(json.dumps(restored.snapshot()))
-            restored = StatusWatermarkValve(CHANNELS, outputs[1])
-            restored.restore(snapshot)
-        flip(straight, channel, what)
-        flip(restored, channel, what)
-    assert outputs[0].out == outputs[1].out
-
-
-@given(st.permutations(range(CHANNELS)), st.lists(st.integers(0, 100), min_size=CHANNELS, max_size=CHANNELS))
-def test_the_order_in_which_channels_go_idle_does_not_matter(order: list[int], times: list[int]) -> None:
-    output = RecordingOutput()
-    valve = StatusWatermarkValve(CHANNELS, output)
-    for channel, time in enumerate(times):
-        valve.input_watermark(time, channel)
-    for channel in order:
-        valve.input_idle(channel)
-    assert valve.watermark == max(times)
-    assert watermarks(output)[-1] == max(times)
-
-
-@given(FLIPS)
-def test_the_multiplexer_never_goes_back(flips: list[Any]) -> None:
-    output = RecordingOutput()
-    multiplexer = WatermarkOutputMultiplexer(output)
-    for channel in range(CHANNELS):
-        multiplexer.register_new_output(str(channel))
-    for channel, what in flips:
-        part = multiplexer.get_immediate_output(str(channel))
-        match what:
-            case "idle":
-                part.mark_idle()
-            case "active":
-                part.mark_active()
-            case _:
-                part.emit_watermark(what)
-        out = watermarks(output)
-        assert out == sorted(set(out))
-
-
 STRATEGIES = [
     WatermarkStrategy.for_monotonous_timestamps(),
     WatermarkStrategy.for_bounded_out_of_orderness(7),
-    WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(7, 20, 5),
+    WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(7, 10, 5),
     WatermarkStrategy.for_bounded_out_of_orderness(7).with_idleness(15),
 ]
 

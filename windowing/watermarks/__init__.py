@@ -1,6 +1,5 @@
-"""Watermarks, which measure event time, with idleness and alignment of sources."""
+"""Watermarks, which measure event time, with idleness of sources."""
 
-from tidegate.windowing.watermarks.alignment import WatermarkAlignment, WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -34,8 +33,6 @@ __all__ = [
     "SeenEvent",
     "StatusWatermarkValve",
     "TimestampAssigner",
-    "WatermarkAlignment",
-    "WatermarkAlignmentParams",
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkOutputMultiplexer",

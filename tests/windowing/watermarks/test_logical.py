@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.testing import RecordingOutput
@@ -56,21 +52,6 @@ def test_an_event_behind_the_time_that_went_on_does_not_take_it_back() -> None:
 def test_going_on_never_reaches_the_end_of_input() -> None:
     generator = BoundedOutOfOrdernessWithIdleAdvance(0, 0, 1000)
     assert run(generator, MAX_TIMESTAMP - 10, CALL, CALL) == [MAX_TIMESTAMP - 2] * 2
-
-
-@given(st.lists(st.none() | st.integers(-100, 100), max_size=30), st.integers(0, 30))
-def test_a_snapshot_at_any_point_changes_nothing(steps: list[int | None], cut: int) -> None:
-    straight = run(make(), *steps)
-    before, after = make(), make()
-    first = run(before, *steps[:cut])
-    after.restore(json.loads(json.dumps(before.snapshot())))
-    assert first + run(after, *steps[cut:]) == straight
-
-
-@given(st.lists(st.none() | st.integers(-100, 100), max_size=30))
-def test_watermarks_never_go_back(steps: list[int | None]) -> None:
-    watermarks = run(make(), *steps)
-    assert watermarks == sorted(watermarks)  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(("arguments", "field"), [((-1, 0, 1), "delay"), ((0, -1, 1), "wait"), ((0, 0, 0), "interval")])
