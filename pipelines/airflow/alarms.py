@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.airflow.tasks import HELD
-from tidegate.pipelines.definition.config import Config, Notifier, PipelineEntry, load_config
+from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
 from tidegate.pipelines.storage.artifacts import ALARMS, incidents_name
@@ -76,11 +76,15 @@ class Alarm:
     Args:
         config: path of tidegate.toml.
         pipeline: its name.
+        prefix: beginning of the ids of its DAGs.
+        owner: whom the alarm is for; None takes the owner in tidegate.toml.
         state_of: returns the state of a task in Airflow.
     """
 
     config: str
     pipeline: str
+    prefix: str = ""
+    owner: str | None = None
     state_of: Callable[[str, str, str], str | None] = task_state
 
     def __call__(self, context: Any) -> None:
@@ -94,7 +98,7 @@ class Alarm:
             _log.warning("no alarm: somebody marked the task or its run")
             return
         config = load_config(Path(self.config))
-        alarm = describe(context, self.pipeline, config.entry(self.pipeline))
+        alarm = describe(context, config, self.pipeline, self.prefix, self.owner)
         _log.error("alarm: %s", json.dumps(alarm))
         place, what = incident_of(instance), what_failed(alarm)
         with _incidents(config, self.pipeline) as incidents:
@@ -124,10 +128,14 @@ class AlarmEnds:
     Args:
         config: path of tidegate.toml.
         pipeline: its name.
+        prefix: beginning of the ids of its DAGs.
+        owner: whom the alarm is for; None takes the owner in tidegate.toml.
     """
 
     config: str
     pipeline: str
+    prefix: str = ""
+    owner: str | None = None
 
     def __call__(self, context: Any) -> None:
         """Note the end of an incident among the alarms, and call the project's `on_failure` with it.
@@ -141,7 +149,7 @@ class AlarmEnds:
         with _incidents(config, self.pipeline) as incidents:
             ended = incidents.pop(place, None)
         if ended is not None:
-            alarm = describe(context, self.pipeline, config.entry(self.pipeline))
+            alarm = describe(context, config, self.pipeline, self.prefix, self.owner)
             alarm |= {"status": "ended", "since": ended["since"], "severity": "info"}
             raise_alarm(config, self.pipeline, alarm, context)
 
@@ -179,27 +187,35 @@ def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: dict[str, 
         raise TidegateError(masked(f"{field}: {notifier.notifier}: {type(error).__name__}: {error}")) from error
 
 
-async def deadline_missed(context: Mapping[str, Any], config: str, pipelines: Sequence[str]) -> None:
+async def deadline_missed(
+    context: Mapping[str, Any],
+    config: str,
+    pipelines: Sequence[str],
+    prefix: str = "",
+    owners: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Raise the alarm of each pipeline whose run is not over at its deadline; Airflow's triggerer calls it once a run.
 
     Args:
         context: the run and its deadline, as Airflow has them.
         config: path of tidegate.toml.
         pipelines: the pipelines of the run.
+        prefix: beginning of the ids of their DAGs.
+        owners: by pipeline, whom its alarm is for; others have the owner in tidegate.toml.
     """
     # Notifiers and `on_failure` may take minutes, and the triggerer's loop serves all triggers.
     for pipeline in pipelines:
-        await asyncio.to_thread(_miss_deadline, context, config, pipeline)
+        await asyncio.to_thread(_miss_deadline, context, config, pipeline, prefix, owners.get(pipeline))
 
 
-def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str) -> None:
+def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefix: str, owner: str | None) -> None:
     run, settings = context["dag_run"], load_config(Path(config))
     dag, name = run["dag_id"], run["dag_run_id"]
     instance = SimpleNamespace(dag_id=dag, run_id=name, task_id="deadline", try_number=1)
     at = context["deadline"]["deadline_time"]
     error = TidegateError(f"run {name} of {dag} was not over at its deadline, {at}: it goes on, or waits for its turn")
     given = {"ti": instance, "exception": error, "dag_run": run}
-    alarm = describe(given, pipeline, settings.entry(pipeline))
+    alarm = describe(given, settings, pipeline, prefix, owner)
     _log.error("alarm: %s", json.dumps(alarm))
     raise_alarm(settings, pipeline, alarm, given)
 
@@ -255,20 +271,21 @@ def meaning(exit_code: int | None) -> str | None:
     return MEANINGS.get(exit_code)
 
 
-def describe(context: Any, pipeline: str, entry: PipelineEntry) -> dict[str, Any]:
-    """Return the alarm of a failed task as plain values: the task, where to look, its exit code, meaning and reason."""
+def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owner: str | None = None) -> dict[str, Any]:
+    """Return the alarm of a failed task as plain values: whose it is, where to look, and what happened."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
     task = getattr(instance, "task", None)
-    # A task of a group of streams runs for pipelines of several owners.
-    owner = entry.owner if "owner" in entry.model_fields_set else getattr(task, "owner", None) or entry.owner
     result = getattr(task, "result", None)
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "status": "began",
         "severity": severity(code, instance.task_id),
-        "owner": owner,
-        "pipeline": pipeline,
+        "owner": owner or config.entry(pipeline).owner,
+        # Two projects in one Airflow may have a pipeline of the same name.
+        "pipeline": f"{prefix}{pipeline}",
+        "project": str(config.file),
+        "name": pipeline,
         "run_url": run_url(instance.dag_id, instance.run_id),
         "log_url": getattr(instance, "log_url", None),
         "report_url": report_url(result),

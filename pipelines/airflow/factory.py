@@ -335,11 +335,13 @@ class PipelineDags:
         }
         defaults = {name: value for name, value in values.items() if value}
         written = {name: values[name] for name, field in _IN_FILE.items() if field in entry.model_fields_set}
-        of_group = GroupAlarm(str(self.config.file), tuple(members))
+        owners = self._owners(members)
+        of_group = GroupAlarm(str(self.config.file), owners, self.options.prefix)
+        of_one = {**self._pipeline, "prefix": self.options.prefix, "owner": owners.get(self.name)}
         own: dict[str, Any] = {
             "pre_execute": params.known_params(names, self._params_elsewhere(kind)),
-            "on_failure_callback": [of_group if members else Alarm(**self._pipeline)],
-            "on_success_callback": [of_group if members else AlarmEnds(**self._pipeline)],
+            "on_failure_callback": [of_group if members else Alarm(**of_one)],
+            "on_success_callback": [of_group if members else AlarmEnds(**of_one)],
         }
         for name in _CALLBACKS:
             given = theirs.get(name) or []
@@ -347,6 +349,15 @@ class PipelineDags:
         if kind in ("stream", "streams", "restart") and self._is_continuous:
             own["execution_timeout"] = None
         return {**defaults, "retries": entry.retries, **theirs, **written, **own}
+
+    def _owners(self, members: Sequence[str] = ()) -> dict[str, str]:
+        """Return the owner of each pipeline of a DAG, whom its alarms are for, by name."""
+        theirs = {**self.options.default_args, **self.options.operator_args}.get("owner")
+        entries = {name: self.config.entry(name) for name in members} or {self.name: self.entry}
+        return {
+            name: entry.owner if theirs is None or "owner" in entry.model_fields_set else theirs
+            for name, entry in entries.items()
+        }
 
     def _params_elsewhere(self, kind: str) -> dict[str, str]:
         """Return the Params that people may look for in a DAG of this kind, with the DAG that has them."""
@@ -362,7 +373,12 @@ class PipelineDags:
             or (kind != "backfill" and self._is_continuous)
         ):
             return None
-        given = {"config": str(self.config.file), "pipelines": list(pipelines) or [self.name]}
+        given = {
+            "config": str(self.config.file),
+            "pipelines": list(pipelines) or [self.name],
+            "prefix": self.options.prefix,
+            "owners": self._owners(pipelines),
+        }
         reference, interval = DeadlineReference.DAGRUN_QUEUED_AT, timedelta(minutes=minutes)
         return DeadlineAlert(reference, interval, AsyncCallback(deadline_missed, given))
 

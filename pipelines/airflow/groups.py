@@ -64,22 +64,25 @@ class GroupAlarm:
 
     Args:
         config: path of tidegate.toml.
-        pipelines: their names.
+        owners: by name of a pipeline, its owner.
+        prefix: beginning of the ids of their DAGs.
     """
 
     config: str
-    pipelines: tuple[str, ...]
+    owners: Mapping[str, str]
+    prefix: str = ""
 
     def __call__(self, context: Any) -> None:
         """Raise the alarms of a failed task, or end the incidents after a task that ended well."""
         error = context.get("exception")
         failed = error.failed if isinstance(error, StreamsFailed) else None
-        for name in self.pipelines:
+        for name, owner in self.owners.items():
+            alarm = Alarm(self.config, name, self.prefix, owner)
             if error is None or (failed is not None and name not in failed):
-                AlarmEnds(self.config, name)(context)
+                AlarmEnds(self.config, name, self.prefix, owner)(context)
             elif failed is None:
-                Alarm(self.config, name)(context)
+                alarm(context)
             else:
                 message = str(failed[name]["message"])
                 of_one = CommandFailed(f"{name}: {message}", failed[name]["exit_code"], message)
-                Alarm(self.config, name)({**context, "exception": of_one})
+                alarm({**context, "exception": of_one})

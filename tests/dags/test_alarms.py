@@ -125,6 +125,25 @@ def test_an_alarm_has_severity_owner_addresses_and_what_failed(tmp_path: Path, m
     assert alarm["failed"] == [{name: value for name, value in CHECK.items() if name != "success"}]
 
 
+@pytest.mark.parametrize(("entry", "owner"), [({}, "platform"), ({"owner": '"hours-team"'}, "hours-team")])
+def test_an_alarm_alone_says_whose_it_is_where_two_projects_have_a_pipeline_of_the_same_name(
+    entry: dict[str, str], owner: str, tmp_path: Path
+) -> None:
+    config = write_project(tmp_path, deadline_minutes="1", **entry)
+    dags = project_dags(config, prefix="team_b_", default_args={"owner": "platform"})
+    (fails, *_), (ends, *_) = (
+        getattr(dags["team_b_sessions__quality"].get_task("quality"), f"on_{end}_callback")
+        for end in ("failure", "success")
+    )
+    fails({"ti": instance(), "exception": refused()})
+    ends({"ti": instance()})
+    (deadline,) = dags["team_b_sessions__backfill"].deadline
+    missed = {"dag_run": {"dag_id": "d", "dag_run_id": "r"}, "deadline": {"deadline_time": "2024-03-04T01:00:00Z"}}
+    asyncio.run(deadline_missed(missed, **deadline.callback.kwargs))
+    told = [(alarm["owner"], alarm["pipeline"], alarm["project"], alarm["name"]) for alarm in raised(tmp_path)]
+    assert told == [(owner, "team_b_sessions", str(config), "sessions")] * 3
+
+
 def test_an_incident_raises_one_alarm_and_one_when_it_ends(tmp_path: Path) -> None:
     config = str(write_project(tmp_path))
     fails, ends = Alarm(config, "sessions"), AlarmEnds(config, "sessions")
@@ -184,7 +203,7 @@ def test_each_interval_of_a_backfill_is_an_incident_of_its_own_and_its_checks_ar
 def test_a_task_that_somebody_marked_while_it_ran_raises_no_alarm(
     state: str | None, alarms: int, tmp_path: Path
 ) -> None:
-    fails = Alarm(str(write_project(tmp_path)), "sessions", lambda dag, run, task: state)
+    fails = Alarm(str(write_project(tmp_path)), "sessions", state_of=lambda dag, run, task: state)
     fails({"ti": instance("stream", "stream"), "exception": CommandFailed("ended", 143, "Terminated")})
     assert len(raised(tmp_path)) == alarms
     fails({"ti": instance("stream", "stream"), "exception": refused(3)})

@@ -14,7 +14,7 @@ from tests.dags.project import write_project
 from tests.expectations.quality_lake import hour_lake, session_lake
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import open_incidents
-from tidegate.pipelines.airflow.groups import FailedStreams, GroupAlarm, StreamsFailed
+from tidegate.pipelines.airflow.groups import FailedStreams, StreamsFailed
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import UsageError
 
@@ -97,18 +97,19 @@ def test_a_lease_that_is_held_fails_only_a_run_that_somebody_wants(code: int, he
 
 
 def test_each_owner_hears_of_its_own_pipeline_and_of_the_end(tmp_path: Path) -> None:
-    file = grouped(tmp_path)
-    text = file.read_text().replace("[pipelines.hours]", '[pipelines.hours]\nowner = "billing"')
-    file.write_text(text)
+    file = grouped(tmp_path, owner='"ops"')
+    of_sessions, of_hours = file.read_text().split("[pipelines.hours]")
+    file.write_text(f"{of_sessions}[pipelines.hours]{of_hours.replace('owner', '# owner')}")
     config = load_config(file)
-    instance = SimpleNamespace(
-        dag_id="small__streams", run_id="r", task_id="failed", try_number=1, task=SimpleNamespace(owner="ops")
-    )
-    alarm = GroupAlarm(str(file), ("sessions", "hours"))
-    alarm({"ti": instance, "exception": StreamsFailed(RESULT["failed"])})  # type: ignore[arg-type]
-    assert list(open_incidents(config, "hours")) == ["small__streams/failed"]
+    dags = project_dags(file, prefix="team_", default_args={"owner": "billing"})
+    task = dags["team_small__streams"].get_task("failed")
+    (fails,), (ends,) = task.on_failure_callback, task.on_success_callback
+    instance = SimpleNamespace(dag_id="team_small__streams", run_id="r", task_id="failed", try_number=1, task=task)
+    fails({"ti": instance, "exception": StreamsFailed(RESULT["failed"])})  # type: ignore[arg-type]
+    assert list(open_incidents(config, "hours")) == ["team_small__streams/failed"]
     assert open_incidents(config, "sessions") == {}
     (line,) = (config.work_folder / "alarms.jsonl").read_text().splitlines()
-    assert all(part in line for part in ('"owner": "billing"', '"pipeline": "hours"', '"exit_code": 3', "no source"))
-    alarm({"ti": instance})
+    told = ('"owner": "billing"', '"pipeline": "team_hours"', '"exit_code": 3', "no source")
+    assert all(part in line for part in told)
+    ends({"ti": instance})
     assert open_incidents(config, "hours") == {}

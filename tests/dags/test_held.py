@@ -18,9 +18,7 @@ from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import describe, incident_of
 from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions
-from tidegate.pipelines.definition.config import PipelineEntry
-
-ENTRY = PipelineEntry.model_validate({"object": "visits:hours", "start": "2024-03-01", "owner": "data"})
+from tidegate.pipelines.definition.config import load_config
 
 
 def result_of_check(folder: Path, printed: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -52,7 +50,8 @@ def test_it_fails_with_what_the_check_found_until_all_is_right(
     given = context(task, result_of_check(tmp_path, capsys))
     with pytest.raises(CommandRefused, match="epoch 2: 1 partitions of hours are held back") as failed:
         task.execute(given)
-    alarm = describe(given | {"exception": failed.value}, "hours", ENTRY)
+    config = load_config(tmp_path / "tidegate.toml")
+    alarm = describe(given | {"exception": failed.value}, config, "hours")
     assert (alarm["exit_code"], alarm["severity"]) == (5, "critical")
     (check,) = alarm["failed"]
     assert (check["columns"], check["limits"], check["failing"]) == ("events", "max_value 3.0", 1)
@@ -62,7 +61,7 @@ def test_it_fails_with_what_the_check_found_until_all_is_right(
     assert acknowledged(tmp_path, "events = 4") == 0
     given = context(task, result_of_check(tmp_path, capsys))
     assert task.execute(given)["held"] == 0
-    assert describe(given, "hours", ENTRY)["failed"] == []
+    assert describe(given, config, "hours")["failed"] == []
 
 
 @pytest.mark.parametrize("hold", ["asset", "partitions"])

@@ -41,7 +41,7 @@ def text(name: str, content: str) -> Callable[[Path], None]:
     return plant
 
 
-ALARM = json.dumps({"pipeline": "sessions", "message": f"failed: [user {KEY}]"})
+ALARM = json.dumps({"pipeline": "team_a_sessions", "name": "sessions", "message": f"failed: [user {KEY}]"})
 KINDS = {
     "a run report": text("reports/sessions/epoch-000001.html", f"<p>{escape(KEY)}</p>"),
     "Data Docs": text("quality/sessions/check-000001-a.html", f"<p>{escape(KEY)}</p>"),
