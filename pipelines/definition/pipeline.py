@@ -242,13 +242,20 @@ def _check_source(field: str, source: SourceDescription) -> None:
 
 
 def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
-    """Refuse a timestamp assigner: a pipeline reads times from a column."""
+    """Refuse a timestamp assigner and alignment: a pipeline reads times from a column, and sources commit by commit."""
     if strategy.timestamp_assigner is not None:
         raise IllegalArgument(
             field,
             strategy,
             "with_timestamp_assigner has no effect in a pipeline: its event time is the column source.timestamp. Name "
             "another column there, or derive one, columns={'at': 'SQL expression'} and timestamp='at'",
+        )
+    if strategy.alignment is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_watermark_alignment has no effect in a pipeline, which reads each source commit by commit: leave it "
+            "out. The watermark of a join or co-process is the smaller one of its inputs anyway",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -84,8 +85,13 @@ def test_what_no_pane_shows_is_counted_in_the_epoch_in_which_its_window_goes(par
 
 def test_what_a_pipeline_would_ignore_of_a_watermark_strategy_is_refused() -> None:
     timed = MONOTONOUS.with_timestamp_assigner(lambda element, timestamp: 0)
-    with pytest.raises(IllegalArgument, match=r"^watermark = .*the column source.timestamp"):
-        pipeline(None, watermark=timed)
-    right = Input(source=DeltaSource("others", timestamp="at"), watermark=timed)
-    with pytest.raises(IllegalArgument, match=r"^right.watermark = .*the column source.timestamp"):
-        pipeline(None, compute=IntervalJoin.between(-1, 1), right=right)
+    aligned = MONOTONOUS.with_watermark_alignment("group", timedelta(seconds=1))
+    for strategy, way_out in ((timed, "the column source.timestamp"), (aligned, "commit by commit: leave it out")):
+        with pytest.raises(IllegalArgument, match=rf"^watermark = .*{way_out}"):
+            pipeline(None, watermark=strategy)
+        with pytest.raises(IllegalArgument, match=rf"^right.watermark = .*{way_out}"):
+            pipeline(
+                None,
+                compute=IntervalJoin.between(-1, 1),
+                right=Input(source=DeltaSource("others", timestamp="at"), watermark=strategy),
+            )

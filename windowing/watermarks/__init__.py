@@ -1,5 +1,6 @@
-"""Watermarks, which measure event time, with idleness of sources."""
+"""Watermarks, which measure event time, with idleness and alignment of sources."""
 
+from tidegate.windowing.watermarks.alignment import WatermarkAlignment, WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -33,6 +34,8 @@ __all__ = [
     "SeenEvent",
     "StatusWatermarkValve",
     "TimestampAssigner",
+    "WatermarkAlignment",
+    "WatermarkAlignmentParams",
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkOutputMultiplexer",

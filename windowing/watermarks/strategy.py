@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.facts import check_together
 from tidegate.windowing.time import Duration, Millis, non_negative_millis, positive_millis
+from tidegate.windowing.watermarks.alignment import WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -44,7 +45,7 @@ class _BuiltIn:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WatermarkStrategy:
-    """Timestamps, watermarks and idleness of a source. Source: Flink's `WatermarkStrategy`.
+    """Timestamps, watermarks, idleness and alignment of a source. Source: Flink's `WatermarkStrategy`.
 
     Use the factories, then the methods `with_...`. Two strategies with the same settings are equal.
 
@@ -52,6 +53,7 @@ class WatermarkStrategy:
         supplier: function that makes generators.
         timestamp_assigner: function that returns the timestamp of an element; None keeps the given timestamps.
         idle_timeout: time without events after which a stream is idle, milliseconds; None: a stream is never idle.
+        alignment: settings of watermark alignment; None: the source is not aligned with others.
         interval: interval of periodic emission, milliseconds; 0 turns it off.
 
     Example:
@@ -63,6 +65,7 @@ class WatermarkStrategy:
     supplier: GeneratorSupplier
     timestamp_assigner: TimestampAssigner | None = None
     idle_timeout: Millis | None = None
+    alignment: WatermarkAlignmentParams | None = None
     interval: Millis = DEFAULT_INTERVAL
 
     def __post_init__(self) -> None:
@@ -145,6 +148,17 @@ class WatermarkStrategy:
         """
         return replace(self, idle_timeout=positive_millis(timeout, "idle_timeout"))
 
+    def with_watermark_alignment(
+        self, group: str, max_drift: Duration, update_interval: Duration = 1000
+    ) -> WatermarkStrategy:
+        """Return this strategy with alignment: a source pauses if it is more than `max_drift` ahead of its group.
+
+        Raises:
+            IllegalArgument: the group is empty, the drift is negative, or the interval is not greater than zero.
+        """
+        drift, every = non_negative_millis(max_drift, "max_drift"), positive_millis(update_interval, "update_interval")
+        return replace(self, alignment=WatermarkAlignmentParams(group, drift, every))
+
     def with_interval(self, interval: Duration) -> WatermarkStrategy:
         """Return this strategy with an interval of periodic emission in processing time. 0 turns it off.
 
@@ -204,6 +218,9 @@ class WatermarkStrategy:
             parts.append(f"with_timestamp_assigner({self.timestamp_assigner!r})")
         if self.idle_timeout is not None:
             parts.append(f"with_idleness({self.idle_timeout})")
+        if self.alignment is not None:
+            group, drift, every = self.alignment.group, self.alignment.max_drift, self.alignment.update_interval
+            parts.append(f"with_watermark_alignment({group!r}, {drift}, {every})")
         if self.interval != DEFAULT_INTERVAL:
             parts.append(f"with_interval({self.interval})")
         return ".".join(parts)

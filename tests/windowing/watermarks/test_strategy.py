@@ -12,6 +12,7 @@ from tidegate.windowing.watermarks import (
     BoundedOutOfOrdernessWatermarks,
     BoundedOutOfOrdernessWithIdleAdvance,
     NoWatermarks,
+    WatermarkAlignmentParams,
     WatermarkStrategy,
     WatermarksWithIdleness,
 )
@@ -39,7 +40,11 @@ def test_idleness_goes_around_any_generator(strategy: WatermarkStrategy, kind: t
 
 def test_strategies_with_the_same_settings_are_equal() -> None:
     def make() -> WatermarkStrategy:
-        return WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=1)).with_idleness(timedelta(minutes=1))
+        return (
+            WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=1))
+            .with_idleness(timedelta(minutes=1))
+            .with_watermark_alignment("planes", 100)
+        )
 
     assert make() == make()
     assert hash(make()) == hash(make())
@@ -54,9 +59,15 @@ def test_durations_as_timedelta_and_as_milliseconds_are_the_same() -> None:
 
 
 def test_a_strategy_shows_as_the_code_that_makes_it() -> None:
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness(1000).with_idleness(60_000).with_interval(50)
+    strategy = (
+        WatermarkStrategy.for_bounded_out_of_orderness(1000)
+        .with_idleness(60_000)
+        .with_watermark_alignment("planes", 5000)
+        .with_interval(50)
+    )
     assert repr(strategy) == (
-        "WatermarkStrategy.for_bounded_out_of_orderness(1000).with_idleness(60000).with_interval(50)"
+        "WatermarkStrategy.for_bounded_out_of_orderness(1000).with_idleness(60000)"
+        ".with_watermark_alignment('planes', 5000, 1000).with_interval(50)"
     )
     assert eval(repr(strategy)) == strategy
 
@@ -87,12 +98,20 @@ def test_an_assigner_sees_the_element_and_its_timestamp() -> None:
     assert strategy.create_timestamp_assigner()({"at": 5}, 10) == 15
 
 
+def test_alignment_is_part_of_the_value() -> None:
+    strategy = WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", timedelta(seconds=1), 50)
+    assert strategy.alignment == WatermarkAlignmentParams("planes", 1000, 50)
+
+
 @pytest.mark.parametrize(
     ("make", "field"),
     [
         (lambda: WatermarkStrategy.for_bounded_out_of_orderness(-1), "delay"),
         (lambda: WatermarkStrategy.no_watermarks().with_idleness(0), "idle_timeout"),
         (lambda: WatermarkStrategy.no_watermarks().with_interval(-1), "interval"),
+        (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("", 1), "group"),
+        (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", -1), "max_drift"),
+        (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", 1, 0), "update_interval"),
         (lambda: WatermarkStrategy.for_generator(3), "supplier"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner("at"), "timestamp_assigner"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.for_generator(dict).create_generator(ManualClock()), "supplier"),  # type: ignore[arg-type]
