@@ -116,6 +116,18 @@ def show_millis(timestamp: Millis | None) -> str:
         return str(timestamp)
 
 
+def show_watermark(watermark: Millis | None) -> str:
+    """Return a watermark as text for people: `before` the time up to which everything has arrived.
+
+    A watermark is the last millisecond that has passed, and a backfill of sessions keeps two milliseconds to the end of
+    its interval, so 23:59:59.999 and 23:59:59.998 are both shown as `before` the next day.
+    """
+    if watermark is None or not MIN_TIMESTAMP < watermark < MAX_TIMESTAMP:
+        return show_millis(watermark)
+    reached = watermark + 1
+    return f"before {show_millis(reached + 1 if reached % 1000 == 999 else reached)}"
+
+
 def unit_of(duration: float) -> tuple[str, Millis]:
     """Return name and length of the largest unit that fits into a duration in milliseconds."""
     return next(((name, unit) for name, unit in _UNITS if abs(duration) >= unit), _UNITS[-1])

@@ -223,7 +223,7 @@ class PipelineDags:
             self._quality("params.epoch")
             if sample := self.entry.verify_sample:
                 # Beside the check: a run whose check fails must fail, whatever the last task of a chain says.
-                self._tidegate("verify", ["verify", self.name, "--sample", f"{sample}"])
+                self._tidegate("verify", ["verify", self.name, "--new", "--sample", f"{sample}"])
         return dag
 
     def full_check(self) -> DAG:

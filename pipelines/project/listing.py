@@ -14,7 +14,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.status import status_of
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, moment
 from tidegate.pipelines.storage.credentials import masked
-from tidegate.windowing.time import MAX_TIMESTAMP, from_millis, show_duration
+from tidegate.windowing.time import MAX_TIMESTAMP, from_millis, show_duration, show_watermark, to_millis
 
 _COLUMNS = ("pipeline", "mode", "watermark (UTC)", "lag", "last check")
 
@@ -109,7 +109,7 @@ def _cells(each: Listed) -> list[object]:
     return [
         each.pipeline,
         each.mode or ("can't be read" if each.error else "never run"),
-        moment(each.watermark),
+        show_watermark(None if each.watermark is None else to_millis(each.watermark)),
         "-" if each.lag_seconds is None else show_duration(int(each.lag_seconds * 1000)),
         "-"
         if check is None

@@ -466,7 +466,9 @@ class Project:
 
         return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to)
 
-    def verify(self, pipeline: str, *, sample: float | str = "1%", seed: int | None = None) -> Verified:
+    def verify(
+        self, pipeline: str, *, sample: float | str = "1%", seed: int | None = None, new: bool = False
+    ) -> Verified:
         """Compute windows again from the source, and compare them with what is published.
 
         Call `require()` of the outcome to raise an error if something differs.
@@ -475,11 +477,12 @@ class Project:
             pipeline: name of the pipeline.
             sample: share of the keys to draw: a number above 0 up to 1, a text such as `1%`, or `all`.
             seed: seed of the draw; None for the newest epoch, so that each epoch draws others.
+            new: True verifies only what was published since the newest such verification that found no difference.
         """
         from tidegate.pipelines.project.given import share_of
         from tidegate.pipelines.project.verify import verify
 
-        return verify(self._config, pipeline, share_of(sample, "--sample"), seed)
+        return verify(self._config, pipeline, share_of(sample, "--sample"), seed, new)
 
     def explain(self, pipeline: str) -> Explained:
         """Check a pipeline, and return how it is run: the operator, why it was chosen, and the steps of an epoch.

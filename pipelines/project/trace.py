@@ -17,8 +17,8 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, is_forgotten, key_columns, key_of_texts, rows_of_key
-from tidegate.pipelines.observe.inspect.history import History, Rows, history, reopenings
-from tidegate.pipelines.observe.inspect.lives import PART, PLACE, STEP, TIME, Event, Life
+from tidegate.pipelines.observe.inspect.history import History, Rows, history, late_rows_of, reopenings
+from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
@@ -26,7 +26,6 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_
 from tidegate.windowing.timestamps import epoch_millis
 
 _ARRIVING = ("in", "late", "no window")
-_EMITTING = ("fired", "fired late", "reopened")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,8 @@ class Trace(Answer):
         elements: its rows, as they arrived.
         events: what happened to its windows, in order.
         panes: its published panes, with their rows.
+        begins: the epoch at which the history begins; None if it begins with the first row. Rows from before it are
+            known, but not when they arrived, and panes that it had replaced are not explained.
         remark: a sentence if there is nothing to tell; else None.
         file: path or URI of the page; None if none was written.
     """
@@ -127,6 +128,7 @@ class Trace(Answer):
     panes: tuple[TracedPane, ...]
     remark: str | None = None
     file: str | None = None
+    begins: int | None = None
 
     main: ClassVar[str] = "events"
 
@@ -151,6 +153,11 @@ class Trace(Answer):
                 for event in self.events
             ],
         )
+        if self.begins is not None:
+            yield (
+                f"the history begins with epoch {self.begins}: it corrected rows of the source that changed, or older "
+                "files of the source are gone"
+            )
         yield Grid(
             "rows",
             ("row", "event time", "version", "file", "place", "value"),
@@ -227,19 +234,20 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
         name: pa.array([part.as_py()], kind) for name, part, kind in zip(names, value, schema.types, strict=True)
     }
     wanted = pa.table(columns)
-    rows = told.rows(
+    told, rows = told.read(
         lambda table: np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False)), after=forgotten
     )
-    reopened = reopenings(late_rows)
-    life = told.lives(rows, reopened)
+    of_late = late_rows_of(late_rows)
+    reopened, life = reopenings(of_late), told.lives(rows, of_late)
     whole = Trace(
         pipeline,
         named,
         told.manifest.epoch,
         _elements(told, rows, life, reopened),
         tuple(_happened(told, event) for event in life.events),
-        _with_rows(panes, life.events),
+        _with_rows(panes, life.events, told),
         None if rows.rows else f"{pipeline}: the source has no row of this key that the pipeline has read",
+        begins=told.begins,
     )
     return whole if window is None else _of_window(whole, window)
 
@@ -321,12 +329,14 @@ def _happened(told: History, event: Event) -> Happened:
         event.rows,
         event.merged,
         timers,
-        _reason(event, lateness, timers),
+        _reason(event, step.kind, lateness, timers),
     )
 
 
-def _reason(event: Event, lateness: Millis, timers: tuple[Millis, ...]) -> str:
+def _reason(event: Event, kind: str, lateness: Millis, timers: tuple[Millis, ...]) -> str:
     watermark = show_millis(event.watermark)
+    if kind == BASE:
+        return "read before the history begins" if event.what in _ARRIVING else "up to where the history begins"
     if event.what == "late" and event.end is not None:
         return f"the watermark {watermark} had passed {show_millis(saturating_add(event.end - 1, lateness))}"
     if event.what == "late":
@@ -350,19 +360,32 @@ def _set(timers: tuple[Millis, ...]) -> str:
     return f"; timers at {', '.join(map(show_millis, timers))}" if timers else ""
 
 
-def _with_rows(panes: pa.Table, events: list[Event]) -> tuple[TracedPane, ...]:
-    """Return panes with the rows behind them: those of one window are emitted in the order of the events."""
+def _with_rows(panes: pa.Table, events: list[Event], told: History) -> tuple[TracedPane, ...]:
+    """Return panes with the rows behind them: those of one window are emitted in the order of the events.
+
+    Of the panes up to the epoch at which the history begins, only the newest one of a window has its rows.
+    """
+    begins = told.begins
     emitted: dict[tuple[Millis | None, Millis | None], list[tuple[int, ...]]] = {}
+    known: dict[tuple[Millis | None, Millis | None], tuple[int, ...]] = {}
     for event in events:
-        if event.what in _EMITTING and event.rows:
-            emitted.setdefault((event.start, event.end), []).append(event.rows)
+        if event.what in EMITTING and event.rows:
+            if told.steps[event.step].kind == BASE:
+                known[event.start, event.end] = event.rows
+            else:
+                emitted.setdefault((event.start, event.end), []).append(event.rows)
     starts, ends = (epoch_millis(panes[name]).to_pylist() for name in ("window_start", "window_end"))
-    traced = []
-    for row, start, end in zip(panes.to_pylist(), starts, ends, strict=True):
-        told = emitted.get((start, end), [])
-        is_told = row["op"] == "+" and row["timing"] != "early" and bool(told)
-        traced.append(TracedPane(row, told.pop(0) if is_told else None))
-    return tuple(traced)
+    traced: list[TracedPane] = []
+    for row, start, end in reversed([*zip(panes.to_pylist(), starts, ends, strict=True)]):
+        rows: tuple[int, ...] | None = None
+        if begins is not None and row["epoch"] <= begins:
+            # The newest row of a window says whether it stands.
+            newest = known.pop((start, end), None)
+            rows = newest if row["op"] == "+" else None
+        elif row["op"] == "+" and row["timing"] != "early" and (left := emitted.get((start, end))):
+            rows = left.pop()
+        traced.append(TracedPane(row, rows))
+    return tuple(reversed(traced))
 
 
 def _of_window(whole: Trace, start: Millis) -> Trace:
@@ -394,6 +417,7 @@ def _of_window(whole: Trace, start: Millis) -> Trace:
             if (event.start, event.end) in wanted or (event.what in _ARRIVING and event.rows[0] in rows)
         ),
         tuple(panes),
+        begins=whole.begins,
     )
 
 

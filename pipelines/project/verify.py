@@ -1,38 +1,42 @@
 """The verification of a pipeline: windows computed again from the source, and the tables compared with one another.
 
 Windows of drawn keys are computed by a plain reading of the rules (`inspect.lives`), which shares no code with the
-operators. Nothing is changed, and no JVM starts.
+operators. No published row is changed, and no JVM starts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.errors import QualityFailed, Refused
-from tidegate.pipelines.ledger.manifest import is_on
-from tidegate.pipelines.ledger.snapshots.head import (
-    require_snapshot,
-)
+from tidegate.pipelines.definition.event_columns import FIRST_TIME
+from tidegate.pipelines.errors import QualityFailed
+from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot, require_snapshot
+from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.faults import (
     Draw,
     Fault,
+    WindowFaults,
     faults_of_epochs,
     faults_of_late_rows,
     faults_of_manifests,
     faults_of_windows,
 )
-from tidegate.pipelines.observe.inspect.history import history
+from tidegate.pipelines.observe.inspect.history import Untold, history
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.warehouse import read_table
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import from_millis, show_millis
+from tidegate.windowing.timestamps import epoch_millis
 
 _MOST_SHOWN = 20
 
@@ -49,7 +53,8 @@ class Verified(Answer):
         keys: number of drawn keys.
         windows: number of windows that were computed again.
         unverifiable: number of windows of drawn keys that can't be computed again.
-        why_unverifiable: the reason; None if there are none.
+        why_unverifiable: the reasons; None if there are none.
+        after: only what later epochs published was verified; None for everything.
         late_rows: number of late rows that were checked.
         epochs: number of epochs that were checked.
         manifests: number of retained manifests that were checked.
@@ -68,6 +73,7 @@ class Verified(Answer):
     epochs: int
     manifests: int
     faults: tuple[Fault, ...]
+    after: int | None = None
 
     @property
     def success(self) -> bool:
@@ -90,9 +96,10 @@ class Verified(Answer):
         return {**Answer.to_dict(self), "success": self.success}
 
     def shown(self) -> Iterator[Shown]:
+        since = "" if self.after is None else f" since epoch {self.after}"
         yield (
-            f"{self.pipeline}, epoch {self.epoch}: {self.windows} windows of {self.keys} drawn keys computed again, "
-            f"{self.late_rows} late rows, {self.epochs} epochs and {self.manifests} manifests checked: "
+            f"{self.pipeline}, epoch {self.epoch}{since}: {self.windows} windows of {self.keys} drawn keys computed "
+            f"again, {self.late_rows} late rows, {self.epochs} epochs and {self.manifests} manifests checked: "
             f"{len(self.faults) or 'no'} difference(s)"
         )
         if self.unverifiable:
@@ -121,7 +128,7 @@ class Verified(Answer):
             )
 
 
-def verify(config: Config, pipeline: str, share: float, seed: int | None) -> Verified:
+def verify(config: Config, pipeline: str, share: float, seed: int | None, new: bool) -> Verified:
     """Verify the tables of a pipeline as of its newest epoch.
 
     Args:
@@ -129,40 +136,88 @@ def verify(config: Config, pipeline: str, share: float, seed: int | None) -> Ver
         pipeline: name of the pipeline.
         share: share of the keys to draw, above 0 up to 1.
         seed: seed of the draw; the same seed draws the same keys. None takes the number of the newest epoch.
+        new: True verifies only what was published since the newest such verification that found no difference, and
+            notes in table `quality` that it was one.
     """
     tables = PipelineTables.of(config, pipeline)
     snapshot = require_snapshot(tables)
     manifest = snapshot.manifest
     seed = manifest.epoch if seed is None else seed
+    since = _since(tables, manifest) if new else None
+    after = 0 if since is None else since.epoch
     now = results.current(manifest.epoch)
-    rows_of = {name: read_table(tables.warehouse, tables.open(name), where=now) for name in (results.NAME, late.NAME)}
     told = read_table(tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale"))
     told = told.filter(pa.array([is_on(manifest.line, epoch) for epoch in told["epoch"].to_pylist()], pa.bool_()))
-    faults = [*faults_of_late_rows(rows_of[late.NAME], told), *faults_of_epochs(told, rows_of[late.NAME])]
-    manifests, chain = faults_of_manifests(tables, manifest, told)
+    late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=now & (pc.field("epoch") > after))
+    new_epochs = told.filter(pc.greater(told["epoch"], after))
+    faults = [*faults_of_late_rows(late_rows, told), *faults_of_epochs(new_epochs, late_rows)]
+    manifests, chain = faults_of_manifests(tables, manifest, told, after)
     faults += chain
-    key = manifest.schemas.key
-    windows = results.latest(rows_of[results.NAME], tuple(key))
-    draw = Draw.of(windows, tuple(key), share, seed)
-    drawn = windows.filter(pa.array(draw.flags(windows)))
-    keys = len({tuple(row.values()) for row in drawn.select(list(key)).to_pylist()}) if key else int(len(drawn) > 0)
-    checked, reason = 0, None
     try:
-        found, checked, keys = faults_of_windows(history(config, pipeline), snapshot, rows_of, drawn, draw)
-        faults += found
-    except Refused as error:
-        reason = str(error)
-    return Verified(
+        found = _windows(config, snapshot, tables, share, seed, since)
+        if since is not None and (found.faults or found.unverifiable):
+            # Rows from before that epoch were read only in part: the whole history decides.
+            found = _windows(config, snapshot, tables, share, seed, None)
+    except Untold as error:
+        found = WindowFaults(unverifiable=Counter({str(error): _standing(tables, manifest, share, seed)}))
+    outcome = Verified(
         pipeline,
         manifest.epoch,
         share,
         seed,
-        keys,
-        checked,
-        len(drawn) if reason is not None else 0,
-        reason,
-        len(rows_of[late.NAME]),
-        len(told),
+        found.keys,
+        found.windows,
+        found.unverifiable.total(),
+        "; ".join(found.unverifiable) or None,
+        len(late_rows),
+        len(new_epochs),
         manifests,
-        tuple(faults),
+        (*faults, *found.faults),
+        None if since is None else since.epoch,
     )
+    if new:
+        quality.keep_verification(tables, manifest, outcome.success, str(next(outcome.shown())), outcome.windows)
+    return outcome
+
+
+def _since(tables: PipelineTables, manifest: Manifest) -> Manifest | None:
+    """Return the manifest of the epoch that was verified last, if it is retained and was not restored away."""
+    verified = quality.verified_epochs(tables)
+    for entry in list_snapshots(tables):
+        if entry.epoch in verified and is_on(manifest.line, entry.epoch):
+            snapshot = read_snapshot(tables, entry.version)
+            return None if snapshot is None else snapshot.manifest
+    return None
+
+
+def _windows(
+    config: Config, snapshot: Snapshot, tables: PipelineTables, share: float, seed: int, since: Manifest | None
+) -> WindowFaults:
+    """Compare the windows of drawn keys with their lives: all of them, or those with a pane since an epoch."""
+    manifest = snapshot.manifest
+    windows, draw = _drawn(tables, manifest, share, seed, 0 if since is None else since.epoch)
+    lower, where = FIRST_TIME, results.current(manifest.epoch)
+    if since is not None:
+        starts, ends = (np.asarray(epoch_millis(windows[name])) for name in ("window_start", "window_end"))
+        shape = manifest.shape
+        longest = max([0, *(ends - starts).tolist(), *filter(None, (shape and shape.size, shape and shape.gap))])
+        lower = max(FIRST_TIME, min([since.watermark - longest, *starts.tolist()]))
+        ends_later = (pc.field("window_end") >= from_millis(lower)) | pc.field("window_end").is_null()
+        where &= (pc.field("epoch") > since.epoch) | (pc.field(late.REOPENED) > since.epoch) | ends_later
+    late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=where)
+    told = history(config, manifest.pipeline, since, lower)
+    return faults_of_windows(told, snapshot, {results.NAME: windows, late.NAME: late_rows}, draw)
+
+
+def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, after: int) -> tuple[pa.Table, Draw]:
+    """Return the windows of drawn keys that stand, those with a pane after an epoch, and the draw."""
+    key = tuple(manifest.schemas.key)
+    where = results.current(manifest.epoch) & (pc.field("epoch") > after)
+    rows = read_table(tables.warehouse, tables.open(results.NAME), where=where)
+    draw = Draw.of(rows, key, share, seed)
+    return results.latest(rows.filter(pa.array(draw.flags(rows))), key), draw
+
+
+def _standing(tables: PipelineTables, manifest: Manifest, share: float, seed: int) -> int:
+    """Return the number of standing windows of drawn keys."""
+    return len(_drawn(tables, manifest, share, seed, 0)[0])

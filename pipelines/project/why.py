@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.compute import Compute, IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
-from tidegate.windowing.time import Millis, show_duration, show_millis, to_millis
+from tidegate.windowing.time import Millis, show_duration, show_millis, show_watermark, to_millis
 from tidegate.windowing.window_join import WindowJoin
 
 _DAY = 86_400_000
@@ -161,7 +161,7 @@ def _remarks(
     """Yield the facts for people; `rejected` is the number of rejected rows of the key."""
     lag = answer.watermark_lag_ms
     behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
-    yield "watermark", show_millis(answer.watermark) + behind
+    yield "watermark", show_watermark(answer.watermark) + behind
     yield "processing time", show_millis(answer.processing_time)
     if manifest.ends_by_clock:
         yield "windows are final through", show_millis(answer.final_through)
@@ -280,7 +280,7 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
 def _partition(status: PartitionStatus) -> tuple[Any, ...]:
     return (
         status.name or "(all)",
-        show_millis(status.watermark),
+        show_watermark(status.watermark),
         show_millis(status.last_commit),
         "-" if status.quiet is None else show_duration(status.quiet),
         _role(status),

@@ -40,6 +40,10 @@ class ReplacedSource(Refused):
     """A position belongs to another source, which this one replaced. `Source.check` raises it."""
 
 
+class FileGone(Refused):
+    """A file of a source is gone."""
+
+
 class ChangeGone(Refused):
     """Files that a version removed are gone: its changed rows are unknown. `ChangingSource.changed` raises it."""
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.sources.base import FileGone
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import fields_of
@@ -102,6 +103,6 @@ def open_parquet(
                 columns,
             )
     except FileNotFoundError as error:
-        raise Refused(f"{file} is gone: {ways_out.gone}") from error
+        raise FileGone(f"{file} is gone: {ways_out.gone}") from error
     except (OSError, pa.ArrowException) as error:
         raise Refused(f"{file} can't be read: {in_words(error)}. {ways_out.unreadable}") from error

@@ -18,6 +18,7 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.warehouse import read_table
+from tidegate.windowing.time import show_watermark, to_millis
 
 pytestmark = pytest.mark.browser
 
@@ -52,7 +53,7 @@ def test_a_report_shows_the_numbers_of_the_tables(
         cells = page.locator(f"#counters tr[data-counter={counter}] td.n").all_inner_texts()
         assert [number(cell) for cell in cells] == [newest[counter], pc.sum(rows[counter]).as_py()], counter
     assert number(page.inner_text("#open-windows")) == newest["open_windows"]
-    assert page.inner_text("#watermark") == newest["watermark"].strftime("%Y-%m-%d %H:%M:%S")
+    assert page.inner_text("#watermark") == show_watermark(to_millis(newest["watermark"]))
 
     panes = read_table(tables.warehouse, tables.open(results.NAME))
     assert number(page.inner_text("#final-windows")) == len(panes), "each of these windows fired once and is final"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 from tests.lake import Lake, at, session_pipeline
@@ -136,17 +137,24 @@ peaks = replace(hourly_pipeline("peaks"), compute=Windows(HOURS, process=Peak())
 
 
 @pytest.mark.long
-def test_a_job_with_a_session_of_its_own_without_delta_runs_the_projects_code(lake: Lake) -> None:
-    """As under `spark-submit`: the tasks get the modules of the project, which are in no place that they know."""
+@pytest.mark.parametrize("command", ["python", "spark-submit"])
+def test_a_job_with_a_session_of_its_own_without_delta_runs_the_projects_code(command: str, lake: Lake) -> None:
+    """The tasks get the modules of the project, which are in no place that they know."""
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 7))
     (lake.folder / "tidegate.toml").write_text('[pipelines.peaks]\nobject = "peaks:peaks"\nstart = 2024-03-01\n')
     (lake.folder / "peaks.py").write_text(MODULE)
     (lake.folder / "job.py").write_text(JOB)
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     done = subprocess.run(
-        [sys.executable, "job.py"],
+        [sys.executable if command == "python" else str(submit), "job.py"],
         cwd=lake.folder,
-        env={**environment, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env={
+            **environment,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(submit.parent.parent),
+        },
         capture_output=True,
         text=True,
         timeout=240,

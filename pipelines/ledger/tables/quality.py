@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -51,6 +51,11 @@ MOST_EXAMPLES = 20
 ACKNOWLEDGED = "acknowledged"
 """Value of `suite` in a row that is no outcome: somebody acknowledged windows, with `where` and `reason` as JSON in
 `observed`, where an erasure finds a key that they name."""
+
+VERIFIED = "verified"
+"""Value of `suite` in a row that is no outcome of a check either: `tidegate verify --new` ran as of this epoch."""
+
+_BESIDE_CHECKS = [ACKNOWLEDGED, VERIFIED]
 
 SCHEMA = pa.schema(
     [
@@ -231,6 +236,8 @@ def _without_old(rows: pa.Table, oldest: Millis) -> pa.Table:
     young = pc.greater_equal(rows["checked_at"], pa.scalar(from_millis(oldest)).cast(TIMESTAMP))
     checks = _of_checks(rows)
     needed = [check for check in (_newest_check(checks), _newest_passed_check(checks)) if check is not None]
+    verified = rows.filter(pc.equal(rows["suite"], VERIFIED))
+    needed += [check for check in (_newest_passed_check(verified),) if check is not None]
     is_needed = pc.is_in(rows["check_id"], value_set=pa.array(needed, pa.string()))
     return rows.filter(pc.or_(pc.or_(young, is_needed), pc.equal(rows["suite"], ACKNOWLEDGED)))
 
@@ -258,15 +265,41 @@ def acknowledge(
     append(tables, [row])
 
 
+def keep_verification(tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int) -> None:
+    """Record that what was published up to a manifest's epoch was verified."""
+    row = QualityRow(
+        check_id=uuid.uuid4().hex,
+        checked_at=datetime.now(UTC),
+        timeline=manifest.timeline,
+        epoch=manifest.epoch,
+        suite=VERIFIED,
+        expectation="verify",
+        about="",
+        severity="critical",
+        success=success,
+        observed=observed,
+        rows=windows,
+        results_version=tables.open("results").version(),
+        state_version=tables.open("state").version(),
+    )
+    append(tables, [row])
+
+
+def verified_epochs(tables: PipelineTables) -> set[int]:
+    """Return the epochs as of which a verification found no difference."""
+    rows = read(tables, suites=[VERIFIED])
+    return set(rows.filter(rows["success"])["epoch"].to_pylist())
+
+
 def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:
     """Return epoch, condition and reason of each acknowledgement, the newest first."""
-    rows = read(tables, checks=False)
+    rows = read(tables, suites=[ACKNOWLEDGED])
     given = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
     return [(int(epoch), str(text["where"]), str(text["reason"])) for epoch, text in given]
 
 
 def _of_checks(rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.not_equal(rows["suite"], ACKNOWLEDGED))
+    return rows.filter(pc.invert(pc.is_in(rows["suite"], value_set=pa.array(_BESIDE_CHECKS))))
 
 
 def _order(rows: pa.Table) -> list[tuple[str, str]]:
@@ -286,10 +319,10 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
     return None
 
 
-def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bool = True) -> pa.Table:
+def read(tables: PipelineTables, columns: list[str] | None = None, *, suites: Sequence[str] | None = None) -> pa.Table:
     """Return all outcomes, with all columns or some, the newest check first; empty if nothing was ever checked.
 
-    `checks=False` returns the acknowledgements instead.
+    With `suites`, return the rows of these instead, such as the acknowledgements.
 
     Raises:
         Refused: the table can't be opened.
@@ -297,7 +330,7 @@ def read(tables: PipelineTables, columns: list[str] | None = None, *, checks: bo
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.open(NAME)
-    where = pc.field("suite") != ACKNOWLEDGED if checks else pc.field("suite") == ACKNOWLEDGED
+    where = ~pc.field("suite").isin(_BESIDE_CHECKS) if suites is None else pc.field("suite").isin(suites)
     if columns is not None:
         columns = [name for name in (*columns, "number") if name != "number" or name in arrow_schema(handle).names]
     rows = read_table(tables.warehouse, handle, columns, where)
@@ -320,7 +353,7 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.open(NAME)
-    is_check = pc.field("suite") != ACKNOWLEDGED
+    is_check = ~pc.field("suite").isin(_BESIDE_CHECKS)
     where = is_check if epoch is None else is_check & (pc.field("epoch") == epoch)
     files, schema = _newest_first(active_files(handle), epoch), arrow_schema(handle)
     rows = schema.empty_table()

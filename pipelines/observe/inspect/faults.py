@@ -7,15 +7,16 @@ with one another.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.pipelines.definition import epochs, late
+from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
@@ -26,8 +27,8 @@ from tidegate.pipelines.ledger.snapshots.head import (
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.history import History, Rows, Untold, reopenings
-from tidegate.pipelines.observe.inspect.lives import TIME, Life
+from tidegate.pipelines.observe.inspect.history import History, Rows, Untold, late_rows_of
+from tidegate.pipelines.observe.inspect.lives import TIME, Bounds, Life
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.key_codes import encode_keys
@@ -35,7 +36,6 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import Millis, show_millis, to_millis
-from tidegate.windowing.timestamps import epoch_millis
 from tidegate.windowing.triggers import EventTimeTrigger
 from tidegate.windowing.windows import TimeWindow
 
@@ -106,15 +106,34 @@ class Draw:
         return of_rows
 
 
-def faults_of_windows(
-    told: History, snapshot: Snapshot, rows_of: Mapping[str, pa.Table], windows: pa.Table, draw: Draw
-) -> tuple[list[Fault], int, int]:
+@dataclass
+class WindowFaults:
+    """What the comparison of drawn windows with their lives found.
+
+    Args:
+        faults: the differences.
+        windows: number of windows that were computed again.
+        keys: number of keys.
+        unverifiable: number of windows that can't be computed again, by reason.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+    windows: int = 0
+    keys: int = 0
+    unverifiable: Counter[str] = field(default_factory=Counter)
+
+
+def faults_of_windows(told: History, snapshot: Snapshot, rows_of: Mapping[str, pa.Table], draw: Draw) -> WindowFaults:
     """Compare the windows, the state and the late rows of drawn keys with their lives.
 
-    Return the differences, the number of windows that were computed again, and the number of keys.
+    Args:
+        told: the history. If it begins at an epoch, only windows with a pane after it are compared.
+        snapshot: the snapshot.
+        rows_of: standing windows of drawn keys, and all late rows.
+        draw: the draw.
 
     Raises:
-        Refused: the windows can't be computed again.
+        Refused: no window can be computed again.
     """
     _check_plain(told)
     names, late_rows = told.source.bound.key.names, rows_of[late.NAME]
@@ -126,26 +145,23 @@ def faults_of_windows(
     )
     renamed = dict(zip(of_late, names, strict=False))
     late_rows = late_rows.rename_columns([renamed.get(name, name) for name in late_rows.schema.names])
-    arrived = told.rows(draw.flags)
-    by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in arrived.rows:
-        by_key.setdefault(tuple(row[name] for name in names), []).append(row)
-    published, late_by_key = _by_key(windows, names), _by_key(late_rows.filter(pa.array(draw.flags(late_rows))), names)
+    told, arrived = told.read(draw.flags)
+    by_key = _by_key(arrived.rows, names)
+    published = _by_key(rows_of[results.NAME].to_pylist(), names)
+    late_by_key = _by_key(late_rows_of(late_rows.filter(pa.array(draw.flags(late_rows)))), names)
     states = _states(told, snapshot, draw)
     forgets = any(step.kind == "forget" for step in told.steps)
-    faults, computed = list[Fault](), 0
+    found = WindowFaults(keys=len(by_key))
     for key in dict.fromkeys([*by_key, *published, *states, *late_by_key]):
         if forgets and key not in published and key not in states and key not in late_by_key:
             continue
-        rows, held_late = Rows(arrived.parts, by_key.get(key, [])), late_by_key.get(key)
-        of_key = late_rows.slice(0, 0) if held_late is None else held_late
-        life = told.lives(rows, reopenings(of_key))
-        named = dict(zip(names, key, strict=True))
-        faults += _window_faults(told, rows, life, named, published.get(key))
-        faults += _state_faults(told, rows, life, named, states.get(key, {}))
-        faults += _late_faults(rows, life, named, of_key)
-        computed += len(life.panes)
-    return faults, computed, len(by_key)
+        rows, of_key = Rows(arrived.parts, by_key.get(key, []), arrived.gone), late_by_key.get(key, [])
+        life = told.lives(rows, of_key)
+        compared = _Compared(told, rows, life, dict(zip(names, key, strict=True)), found)
+        compared.windows(published.get(key, []))
+        compared.state(states.get(key, {}))
+        compared.late(of_key)
+    return found
 
 
 def _check_plain(told: History) -> None:
@@ -163,40 +179,110 @@ def _check_plain(told: History) -> None:
         raise Untold("discarding panes hold a part of their windows each")
 
 
-def _by_key(rows: pa.Table, names: Sequence[str]) -> dict[tuple[Any, ...], pa.Table]:
+def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     """Return the rows of each key."""
-    places: dict[tuple[Any, ...], list[int]] = {}
-    keys = [tuple(row.values()) for row in rows.select(list(names)).to_pylist()] if names else [()] * len(rows)
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
-    return {key: rows.take(pa.array(numbers)) for key, numbers in places.items()}
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
 
 
-def _window_faults(
-    told: History, rows: Rows, life: Life, key: dict[str, Any], published: pa.Table | None
-) -> Iterator[Fault]:
-    found: dict[tuple[Millis, Millis], dict[str, Any]] = {}
-    if published is not None:
-        starts, ends = (epoch_millis(published[name]).to_pylist() for name in ("window_start", "window_end"))
-        found = dict(zip(zip(starts, ends, strict=True), published.to_pylist(), strict=True))
-    for bounds, numbers in life.panes.items():
-        expected, pane = told.result_of(rows, numbers), found.pop(bounds, None)
-        if pane is None:
-            yield Fault("missing", None, key, bounds[0], expected, None)
-        elif wrong := _differing(told, expected, pane):
-            values = {name: expected[name] for name in wrong}, {name: pane[name] for name in wrong}
-            yield Fault("value", pane["epoch"], key, bounds[0], *values)
-    for bounds, pane in found.items():
-        yield Fault("unexpected", pane["epoch"], key, bounds[0], None, {"window_end": bounds[1]})
+_ROWS_GONE = "their rows are gone from the source"
+_ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is not known any more"
 
 
-def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[tuple[Millis, Millis], Any]]:
+@dataclass
+class _Compared:
+    """The comparison of what is published for a key with its life.
+
+    Args:
+        told: the history.
+        rows: the rows of the key.
+        life: the life of its windows.
+        key: the key, by column.
+        found: what was found so far.
+    """
+
+    told: History
+    rows: Rows
+    life: Life
+    key: dict[str, Any]
+    found: WindowFaults
+
+    def windows(self, published: Sequence[Mapping[str, Any]]) -> None:
+        """Compare the standing windows."""
+        panes = {(to_millis(row["window_start"]), to_millis(row["window_end"])): row for row in published}
+        after, told_after = self.told.after, self.life.told
+        for bounds in dict.fromkeys([*self.life.panes, *panes]):
+            numbers, pane = self.life.panes.get(bounds), panes.get(bounds)
+            if after is not None and bounds not in told_after and (pane is None or pane["epoch"] <= after):
+                continue
+            epoch = None if pane is None else pane["epoch"]
+            expected = None if numbers is None else self.told.result_of(self.rows, numbers)
+            if expected is None or pane is None:
+                kind, found = ("unexpected", {"window_end": bounds[1]}) if expected is None else ("missing", None)
+                is_kept = self._add(Fault(kind, epoch, self.key, bounds[0], expected, found), bounds)
+                self.found.windows += is_kept and expected is not None
+            elif wrong := _differing(self.told, expected, pane):
+                values = {name: expected[name] for name in wrong}, {name: pane[name] for name in wrong}
+                self.found.windows += self._add(Fault("value", epoch, self.key, bounds[0], *values), bounds)
+            else:
+                self.found.windows += 1
+
+    def state(self, held: Mapping[Bounds, Any]) -> None:
+        """Compare the open windows."""
+        lower = self.told.lower
+        cut = [bounds for bounds in held if bounds[0] < lower]
+        for bounds in dict.fromkeys([*self.life.open_windows, *held]):
+            if bounds in cut or any(start < lower and start <= bounds[0] and bounds[1] <= end for start, end in cut):
+                continue
+            numbers, value = self.life.open_windows.get(bounds), held.get(bounds)
+            should = None if numbers is None else self.told.result_of(self.rows, numbers)
+            if should is None or value is None or _differing(self.told, should, value):
+                self._add(Fault("state", self.told.manifest.epoch, self.key, bounds[0], should, value), bounds)
+
+    def late(self, published: Sequence[Mapping[str, Any]]) -> None:
+        """Compare the late rows that no window took by their times; rows that were reopened are in their windows."""
+        begins, rows = self.told.begins, self.rows.rows
+        expected = Counter(rows[number][TIME] for number in self.life.late)
+        found = Counter(row[TIME] for row in published if row.get(late.REOPENED) is None and not row["stale"])
+        if begins is not None:
+            # A row that was late by then is told from the table itself, and may have been deleted from the source.
+            old = Counter(row[TIME] for row in published if row["epoch"] <= begins)
+            expected, found = +(expected - old), +(found - old)
+        for time in sorted({*expected, *found}):
+            if expected[time] != found[time]:
+                fault = Fault("late", None, self.key, time, f"{expected[time]} row(s)", f"{found[time]} row(s)")
+                self._add(fault, (time, time))
+
+    def _add(self, fault: Fault, bounds: Bounds) -> bool:
+        """Keep a difference and return True, or count the window as one that can't be computed again."""
+        told, reason = self.told, None
+        assigner, begins = told.windows.assigner, told.begins
+        gap = assigner.gap_of_every_element if assigner.merges else 0
+        if any(gap is None or (start <= bounds[1] + gap and bounds[0] - gap < end) for start, end in self.rows.gone):
+            reason = _ROWS_GONE
+        elif begins is not None and told.after is None and self._depends_on_order:
+            reason = _ORDER_UNKNOWN.format(begins)
+        if reason is None:
+            self.found.faults.append(fault)
+        else:
+            self.found.unverifiable[reason] += 1
+        return reason is None
+
+    @property
+    def _depends_on_order(self) -> bool:
+        """True if a row may have missed some of its windows, or a session that it would have joined."""
+        return self.told.windows.assigner.merges or any(len(self.told.windows_of(row)) > 1 for row in self.rows.rows)
+
+
+def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[Bounds, Any]]:
     """Return the value of each open window of drawn keys, by key and bounds."""
     state = state_rows(told.tables.warehouse, snapshot)
     state = state.filter(pa.array(draw.flags(state)))
     function = told.windows.aggregate
     assert isinstance(function, AggregateColumns)
-    names, found = told.source.bound.key.names, dict[tuple[Any, ...], dict[tuple[Millis, Millis], Any]]()
+    names, found = told.source.bound.key.names, dict[tuple[Any, ...], dict[Bounds, Any]]()
     for row in without_slices(told.source.bound.state.from_table(state), told.windows):
         if row.state_window is None or row.contents is None or not isinstance(row.window, TimeWindow):
             continue
@@ -208,26 +294,6 @@ def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ..
         key = row.key if len(names) != 1 else (row.key,)
         found.setdefault(key, {})[(row.window.start, row.window.end)] = function.get_result(accumulators)
     return found
-
-
-def _state_faults(
-    told: History, rows: Rows, life: Life, key: dict[str, Any], held: Mapping[tuple[Millis, Millis], Any]
-) -> Iterator[Fault]:
-    expected = {bounds: told.result_of(rows, numbers) for bounds, numbers in life.open_windows.items()}
-    for bounds in dict.fromkeys([*expected, *held]):
-        should, value = expected.get(bounds), held.get(bounds)
-        if should is None or value is None or _differing(told, should, value):
-            yield Fault("state", told.manifest.epoch, key, bounds[0], should, value)
-
-
-def _late_faults(rows: Rows, life: Life, key: dict[str, Any], published: pa.Table) -> Iterator[Fault]:
-    """Compare the late rows that no window took by their times; rows that were reopened are in their windows."""
-    expected = sorted(rows.rows[number][TIME] for number in life.late)
-    still = published.filter(late.is_open(published)) if len(published) else published
-    found = sorted(late.event_times(still).tolist()) if len(still) else []
-    for time in sorted({*expected, *found}):
-        if expected.count(time) != found.count(time):
-            yield Fault("late", None, key, time, f"{expected.count(time)} row(s)", f"{found.count(time)} row(s)")
 
 
 def _differing(told: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -293,11 +359,22 @@ def faults_of_epochs(told: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
             yield Fault("late", row["epoch"], {}, None, f"{row['late']} row(s) in table late", f"{found} row(s)")
 
 
-def faults_of_manifests(tables: PipelineTables, newest: Manifest, told: pa.Table) -> tuple[int, list[Fault]]:
-    """Check the retained manifests on the lineage: each with its row in table epochs, and with its parent."""
+def faults_of_manifests(
+    tables: PipelineTables, newest: Manifest, told: pa.Table, after: int = 0
+) -> tuple[int, list[Fault]]:
+    """Check the retained manifests on the lineage: each with its row in table epochs, and with its parent.
+
+    Args:
+        tables: the tables of the pipeline.
+        newest: the newest manifest.
+        told: rows of table epochs.
+        after: only manifests of later epochs are compared.
+    """
     rows = {row["epoch"]: row for row in told.to_pylist()}
     manifests: dict[int, Manifest] = {}
     for entry in list_snapshots(tables):
+        if entry.epoch < after:
+            break
         if is_on(newest.line, entry.epoch) and (snapshot := read_snapshot(tables, entry.version)) is not None:
             manifests.setdefault(snapshot.manifest.epoch, snapshot.manifest)
             if snapshot.manifest.epoch != entry.epoch:
@@ -306,6 +383,8 @@ def faults_of_manifests(tables: PipelineTables, newest: Manifest, told: pa.Table
     faults = []
     schema = arrow_schema(tables.open(epochs.NAME))
     for epoch, manifest in sorted(manifests.items()):
+        if epoch <= after:
+            continue
         made, row = epoch_row(manifest, schema).to_pylist()[0], rows.get(epoch)
         if row is None:
             faults.append(Fault("epoch", epoch, {}, None, "a row in table epochs", None))
@@ -320,4 +399,4 @@ def faults_of_manifests(tables: PipelineTables, newest: Manifest, told: pa.Table
             continue
         if manifest.line != line_after(parent, epoch):
             faults.append(Fault("manifest", epoch, {}, None, line_after(parent, epoch), manifest.line))
-    return len(manifests), faults
+    return len([epoch for epoch in manifests if epoch > after]), faults

@@ -3,6 +3,11 @@
 The source keeps the order in which rows arrived, and table `epochs` the watermark of each epoch. Event time is moved
 over the commits again, by the code that planned the epochs, and compared with the table. So the history doesn't depend
 on how many snapshots are retained.
+
+A history may begin at an epoch instead of the first row. Then the rows that the source had at that epoch count as one
+step, without their order of arrival: those that were late by then are in table `late`. It begins at the newest epoch
+that corrected changed rows, since what the source had before is not kept, and at the newest epoch of all if older files
+or log entries of the source are gone.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.definition.event_columns import plain
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.event_times import EventOrder, EventTimes
@@ -27,10 +32,13 @@ from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest, is_on
-from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.lives import PART, PLACE, STEP, TIME, Life, Step
+from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Life, Step
+from tidegate.pipelines.sources.base import FileGone
 from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.functions import AggregateFunction
@@ -51,12 +59,21 @@ class History:
         tables: the pipeline's tables.
         manifest: manifest of the snapshot.
         steps: the steps, in order.
+        after: only what later epochs published is asked for; None for everything.
+        lower: event time from which on the rows of the first step are read; other steps are read whole.
     """
 
     source: OpenInput
     tables: PipelineTables
     manifest: Manifest
     steps: tuple[Step, ...]
+    after: int | None = None
+    lower: Millis = FIRST_TIME
+
+    @property
+    def begins(self) -> int | None:
+        """The epoch at which the history begins; None if it begins with the first row."""
+        return self.steps[0].epoch if self.steps and self.steps[0].kind == BASE else None
 
     @property
     def windows(self) -> Windows:
@@ -65,12 +82,26 @@ class History:
         assert isinstance(compute, Windows)
         return compute
 
+    def read(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> tuple[History, Rows]:
+        """Return the usable rows of some keys, as by `rows`, with this history, or with one that begins later.
+
+        If files of the source are gone, it is the history that begins with the newest epoch.
+        """
+        try:
+            return self, self.rows(wanted, after)
+        except FileGone:
+            later = replace(self, steps=tuple(_steps(self.source, self.tables, self.manifest, self.manifest)))
+            return later, later.rows(wanted, after)
+
     def rows(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> Rows:
         """Return the usable rows of some keys, in the order of the steps and of time.
 
         Args:
             wanted: returns a flag for each row of a table with the key columns.
             after: only rows that a later epoch read.
+
+        Raises:
+            FileGone: a file is gone. Files of the first step, if it is a `BASE`, are named in `Rows.gone` instead.
         """
         parts = [
             replace(part, commit=number)
@@ -81,8 +112,8 @@ class History:
         files = self.source.files.of(parts)
         columns = files.tables[0].columns
         names = list(dict.fromkeys(filter(None, [*columns.names, *columns.limited, columns.partition_by])))
-        bound, found = self.source.bound, []
-        for judged in files.judged(names=[names]):
+        bound, found, gone = self.source.bound, [], list[FilePart]()
+        for judged in self._judged(files, names, gone):
             part = files.parts[judged.number]
             kept = judged.usable(part.since, part.until)
             table = pa.table({name: plain(judged.table[name]) for name in columns.names})
@@ -103,22 +134,56 @@ class History:
             by = [STEP, TIME, *(name for name in bound.used if name in rows.column_names)]
             sortable = [(name, "ascending") for name in by if not pa.types.is_nested(rows.schema.field(name).type)]
             rows = rows.sort_by(sortable)
-        return Rows(tuple(files.parts), [] if rows is None else rows.to_pylist(maps_as_pydicts="lossy"))
+        listed = [] if rows is None else rows.to_pylist(maps_as_pydicts="lossy")
+        return Rows(tuple(files.parts), listed, self._spans_of(gone))
 
-    def lives(self, rows: Rows, reopened: Mapping[int, Sequence[Millis]]) -> Life:
+    def _judged(self, files: FileSlice, names: list[str], gone: list[FilePart]) -> Iterator[JudgedRows]:
+        for number, part in enumerate(files.parts):
+            try:
+                yield from files.judged([number], [names])
+            except FileGone:
+                if self.steps[part.commit].kind != BASE:
+                    raise
+                gone.append(part)
+
+    def _spans_of(self, gone: Sequence[FilePart]) -> tuple[Bounds, ...]:
+        """Return the spans of event time of files that are gone: everything if the log has no statistics of a file."""
+        if not gone:
+            return ()
+        times = self.source.columns.time_in_files or ""
+        of_path = {file.path: file for file in self.source.log.active(times, gone[0].version, to_read=True)}
+        spans, is_utc = list[Bounds](), self.source.columns.zone is None
+        for part in gone:
+            file = of_path.get(part.path)
+            if file is None or file.oldest is None or file.newest is None or not is_utc:
+                spans.append((FIRST_TIME, LAST_TIME))
+            else:
+                spans.append((file.oldest, file.newest + 1))
+        return tuple(spans)
+
+    def lives(self, rows: Rows, late_rows: Sequence[Mapping[str, Any]]) -> Life:
         """Return the life of the windows of one key.
 
         Args:
             rows: the rows of the key.
-            reopened: by epoch, the times of the late rows of the key that it reopened.
+            late_rows: the rows of the key in table `late`, with their event times in `TIME`.
         """
-        assigner, clock = self.windows.assigner, _Clock()
+        begins = self.begins
+        late_before = [
+            row[TIME]
+            for row in late_rows
+            if begins is not None
+            and row["epoch"] <= begins
+            and (row.get(late.REOPENED) is None or row[late.REOPENED] > begins)
+        ]
+        reopened = reopenings(late_rows)
+        merges, lateness = self.windows.assigner.merges, self.windows.lateness
+        return Life(self.steps, self.windows_of, merges, lateness, reopened, late_before).live(rows.rows)
 
-        def windows_of(row: Mapping[str, Any]) -> list[tuple[Millis, Millis]]:
-            assigned = assigner.assign_windows(row, row[TIME], clock)
-            return [(window.start, window.end) for window in assigned if isinstance(window, TimeWindow)]
-
-        return Life(self.steps, windows_of, assigner.merges, self.windows.lateness, reopened).live(rows.rows)
+    def windows_of(self, row: Mapping[str, Any]) -> list[Bounds]:
+        """Return the windows of a row."""
+        assigned = self.windows.assigner.assign_windows(row, row[TIME], _Clock())
+        return [(window.start, window.end) for window in assigned if isinstance(window, TimeWindow)]
 
     def result_of(self, rows: Rows, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the value of a window by its definition: its rows, one after the other, given to the aggregate.
@@ -147,14 +212,27 @@ class _Clock:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of the source, as dicts with the columns of events and `STEP`, `TIME`, `PART` and `PLACE`."""
+    """Rows of the source, as dicts with the columns of events and `STEP`, `TIME`, `PART` and `PLACE`.
+
+    Args:
+        parts: the files.
+        rows: the rows.
+        gone: spans of event time whose rows can't be read any more, because their files are gone.
+    """
 
     parts: tuple[FilePart, ...]
     rows: list[dict[str, Any]]
+    gone: tuple[Bounds, ...] = ()
 
 
-def history(config: Config, pipeline: str) -> History:
+def history(config: Config, pipeline: str, since: Manifest | None = None, lower: Millis = FIRST_TIME) -> History:
     """Return the history of the newest snapshot.
+
+    Args:
+        config: the project.
+        pipeline: name of the pipeline.
+        since: manifest of the epoch at which it begins; None for as early as can be told.
+        lower: with `since`, the event time from which on the earlier rows are read.
 
     Raises:
         Refused: it can't be told; the message says why.
@@ -175,24 +253,75 @@ def history(config: Config, pipeline: str) -> History:
         assert isinstance(bound, Windows)
         drawn = replace(bound, assigner=bound.assigner.with_stagger(manifest.stagger_offset))
         source = replace(source, bound=replace(source.bound, compute=drawn))
-    return History(source, tables, manifest, tuple(_steps(source, tables, manifest)))
+    if since is not None:
+        return History(
+            source, tables, manifest, tuple(_steps(source, tables, manifest, since, lower)), since.epoch, lower
+        )
+    rows = _epochs(tables, manifest, 0)
+    if any(row["kind"] == "reset" for row in rows):
+        raise Untold(
+            f"pipeline {pipeline!r}: its source was replaced and read from the beginning, so the rows of earlier "
+            "epochs are not known any more"
+        )
+    changed = [row["epoch"] for row in rows if row["kind"] == "change"]
+    if changed and (base := _retained(tables, changed[-1])) is not None:
+        return History(source, tables, manifest, tuple(_steps(source, tables, manifest, base)))
+    try:
+        steps = None if changed else tuple(_steps(source, tables, manifest))
+    except Untold:
+        raise
+    except Refused:
+        # Log entries or files of older versions are gone, but the rows of the newest may still be there.
+        steps = None
+    return History(source, tables, manifest, steps or tuple(_steps(source, tables, manifest, manifest)))
 
 
-def _steps(source: OpenInput, tables: PipelineTables, manifest: Manifest) -> Iterator[Step]:
-    """Yield the steps of the epochs on the lineage of a snapshot."""
-    rows = read_table(tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale"))
+def _epochs(tables: PipelineTables, manifest: Manifest, after: int) -> list[dict[str, Any]]:
+    """Return the rows of table `epochs` on the lineage of a snapshot, in order, those after an epoch."""
+    rows = read_table(
+        tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale") & (pc.field("epoch") > after)
+    )
     on_line = [row for row in rows.to_pylist() if is_on(manifest.line, row["epoch"])]
+    return sorted(on_line, key=lambda row: int(row["epoch"]))
+
+
+def _retained(tables: PipelineTables, epoch: int) -> Manifest | None:
+    """Return the manifest of an epoch; None if its snapshot is not retained."""
+    for entry in list_snapshots(tables):
+        if entry.epoch == epoch and (snapshot := read_snapshot(tables, entry.version)) is not None:
+            return snapshot.manifest
+    return None
+
+
+def _steps(
+    source: OpenInput,
+    tables: PipelineTables,
+    manifest: Manifest,
+    base: Manifest | None = None,
+    lower: Millis = FIRST_TIME,
+) -> Iterator[Step]:
+    """Yield the steps of the epochs on the lineage of a snapshot.
+
+    Args:
+        source: the source.
+        tables: the tables of the pipeline.
+        manifest: manifest of the snapshot.
+        base: manifest of the epoch at which the history begins; None to begin with the first row.
+        lower: event time from which on the rows of this epoch are read.
+    """
     times: EventTimes | None = EventTimes.of(source.bound.pipeline, None)
     read, watermark, frontier = -1, MIN_TIMESTAMP, None
-    for row in sorted(on_line, key=lambda row: row["epoch"]):
+    if base is not None:
+        position = base.position_in(source.table)
+        read, watermark, frontier = position.version, base.watermark, position.frontier
+        times = EventTimes.of(source.bound.pipeline, base) if frontier is None else None
+        upper = LAST_TIME if frontier is None else frontier
+        parts = of_version(source, source.log.settled(read), base, lower, upper).parts if read >= 0 else ()
+        yield Step(base.epoch, BASE, read, base.processing_time, MIN_TIMESTAMP, watermark, None, parts)
+    for row in _epochs(tables, manifest, 0 if base is None else base.epoch):
         epoch, kind, version = row["epoch"], row["kind"], row["source_version"]
         clock = to_millis(row["processing_time"])
         after = _watermark(row["watermark"], watermark, manifest if epoch == manifest.epoch else None)
-        if kind == "change":
-            raise Untold(
-                f"pipeline {source.bound.pipeline.name!r}: epoch {epoch} corrected windows after rows of the source "
-                "changed, and what the source had before is not kept"
-            )
         if kind == "backfill":
             start, frontier = to_millis(row["interval_start"]), to_millis(row["interval_end"])
             inside = of_version(source, version, None, start, frontier).parts
@@ -244,11 +373,16 @@ def _watermark(value: Any, before: Millis, newest: Manifest | None) -> Millis:
     return before if before == MIN_TIMESTAMP else MAX_TIMESTAMP
 
 
-def reopenings(late_rows: pa.Table) -> dict[int, list[Millis]]:
+def late_rows_of(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows of table `late` as dicts, with their event times in `TIME`."""
+    times = late.event_times(rows).tolist() if len(rows) else []
+    return [{**row, TIME: time} for row, time in zip(rows.to_pylist(), times, strict=True)]
+
+
+def reopenings(late_rows: Sequence[Mapping[str, Any]]) -> dict[int, list[Millis]]:
     """Return by epoch the event times of the late rows that it reopened."""
     found: dict[int, list[Millis]] = {}
-    if late.REOPENED in late_rows.column_names:
-        for epoch, time in zip(late_rows[late.REOPENED].to_pylist(), late.event_times(late_rows).tolist(), strict=True):
-            if epoch is not None:
-                found.setdefault(epoch, []).append(time)
+    for row in late_rows:
+        if (epoch := row.get(late.REOPENED)) is not None:
+            found.setdefault(epoch, []).append(row[TIME])
     return found

@@ -16,8 +16,15 @@ from tidegate.windowing.time import MAX_TIMESTAMP, Millis, saturating_add
 Bounds = tuple[Millis, Millis]
 """Start and end of a window."""
 
+BASE = "base"
+"""Kind of the step with the rows that were read before the history begins. Their order of arrival is not known."""
+
 STEP, TIME, PART, PLACE = "tidegate:step", "tidegate:time", "tidegate:part", "tidegate:place"
 """Of a row: number of its step, event time, number of its file, and place in the file."""
+
+
+EMITTING = ("fired", "fired late", "reopened")
+"""Events that publish a pane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class Step:
 
     Args:
         epoch: number of the epoch.
-        kind: its kind.
+        kind: its kind, or `BASE`.
         version: version of the source whose rows it reads; None if it reads none.
         clock: processing time, int64 epoch milliseconds.
         before: watermark against which its rows are judged.
@@ -79,6 +86,7 @@ class Life:
         merges: True if windows that touch merge.
         lateness: allowed lateness, milliseconds.
         reopened: by epoch, the times of the late rows that it took in after all.
+        late_before: times of the late rows that no window held when the history begins.
     """
 
     steps: Sequence[Step]
@@ -86,6 +94,7 @@ class Life:
     merges: bool
     lateness: Millis
     reopened: Mapping[int, Sequence[Millis]] = field(default_factory=dict)
+    late_before: Sequence[Millis] = ()
     events: list[Event] = field(default_factory=list)
     panes: dict[Bounds, tuple[int, ...]] = field(default_factory=dict)
     """The newest pane of each window: the numbers of its rows."""
@@ -96,11 +105,16 @@ class Life:
 
     def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
         """Take rows through the steps; they are in the order of their steps, and then of their times."""
-        at = 0
+        at, late_before = 0, list(self.late_before)
         for number, step in enumerate(self.steps):
             self._advance(number, step.before)
             touched: dict[Bounds, None] = {}
             while at < len(rows) and rows[at][STEP] == number:
+                if step.kind == BASE and rows[at][TIME] in late_before:
+                    late_before.remove(rows[at][TIME])
+                    self._leave(number, at, rows[at])
+                    at += 1
+                    continue
                 if step.lag is not None:
                     self._advance(number, max(step.before, min(rows[at][TIME] - step.lag, step.after)))
                 self._take(number, at, rows[at], touched)
@@ -121,6 +135,12 @@ class Life:
     def late(self) -> tuple[int, ...]:
         """The numbers of the rows that are still late."""
         return tuple(self._late)
+
+    @property
+    def told(self) -> set[Bounds]:
+        """The windows with a pane that was emitted after the beginning of the history."""
+        emitting = [event for event in self.events if event.what in EMITTING and self.steps[event.step].kind != BASE]
+        return {(event.start, event.end) for event in emitting if event.start is not None and event.end is not None}
 
     def _cleanup(self, window: Bounds) -> Millis:
         return saturating_add(window[1] - 1, self.lateness)
@@ -143,6 +163,13 @@ class Life:
             what = "late"
             self._late.append(number)
         self.events.append(Event(what, step, watermark, first[0], first[1], (number,)))
+
+    def _leave(self, step: int, number: int, row: Mapping[str, Any]) -> None:
+        """Note a row as late, because table `late` has it."""
+        assert self._watermark is not None
+        start, end = next(iter(self.windows_of(row)), (None, None))
+        self._late.append(number)
+        self.events.append(Event("late", step, self._watermark, start, end, (number,)))
 
     def _met(self, window: Bounds, others: Mapping[Bounds, list[int]]) -> list[Bounds]:
         if not self.merges:

@@ -20,7 +20,7 @@ from tidegate.pipelines.observe.report.plain_text import plain_value
 from tidegate.pipelines.observe.report.plots import lag, plots
 from tidegate.pipelines.observe.report.run import RunReport, read_run
 from tidegate.pipelines.storage.artifacts import Artifacts, ArtifactsInFolder, page_name, report_name
-from tidegate.windowing.time import from_millis, show_duration, show_millis
+from tidegate.windowing.time import from_millis, show_duration, show_millis, show_watermark
 
 _SHOWN_EPOCHS = 15
 
@@ -105,7 +105,7 @@ def render(
         run=run,
         epoch=row,
         time="Clock" if manifest.ends_by_clock else "Watermark",
-        reached=show_millis(manifest.final_through),
+        reached=(show_millis if manifest.ends_by_clock else show_watermark)(manifest.final_through),
         lag="-" if behind is None else show_duration(behind),
         interval=_interval(run),
         counters=[

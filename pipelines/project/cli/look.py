@@ -195,15 +195,16 @@ def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | Non
 @click.argument("pipeline")
 @click.option("--sample", default="1%", show_default=True, help="Share of the keys to draw, or `all`.")
 @click.option("--seed", type=click.IntRange(min=0), help="Draw the keys that this seed draws; default: the epoch.")
+@click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
 @with_screen
-def verify(screen: Screen, pipeline: str, sample: str, seed: int | None) -> None:
+def verify(screen: Screen, pipeline: str, sample: str, seed: int | None, new: bool) -> None:
     """Compute windows of PIPELINE again from its source, and compare them with what is published.
 
     All windows of drawn keys are computed by a plain reading of the rules, without the operators. The state and the
     late rows of these keys are compared, too; all late rows, epochs and retained manifests are checked with one
     another. If something differs, the command ends with exit code 5.
     """
-    answer = screen.project().verify(pipeline, sample=sample, seed=seed)
+    answer = screen.project().verify(pipeline, sample=sample, seed=seed, new=new)
     screen.show_answer(answer)
     answer.require()
 

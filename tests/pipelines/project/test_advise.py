@@ -20,7 +20,7 @@ from tests.commit_times import date_commit, newest_entry
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate import Project
-from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.examples.flights.source import append_held_back, load_flights
 from tidegate.pipelines.observe.inspect import arrivals as reading
@@ -34,11 +34,15 @@ from tidegate.windowing import (
     GlobalWindows,
     ProcessingTimeSessionWindows,
     Repeatedly,
+    TumblingEventTimeWindows,
     WatermarkStrategy,
+    WindowJoin,
     Windows,
 )
+from tidegate.windowing.assigners.tumbling import WindowStagger
 from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers import AfterCount
+from tidegate.windowing.watermarks import PunctuatedWatermarks
 
 BOUNDS = st.sampled_from([0, 1, 5, 10, 30, 70])
 
@@ -253,7 +257,35 @@ def own_gap(row: Any) -> Millis:
     return 5
 
 
-def test_windows_of_the_users_own_code_are_refused(lake: Lake) -> None:
+def test_the_windows_of_a_join_are_refused(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), table="payments")
+    joined = hourly_pipeline(
+        right=Input(source=DeltaSource("payments", timestamp="at")),
+        compute=WindowJoin(TumblingEventTimeWindows.of(timedelta(hours=1)), "inner"),
+    )
+    told = refused(lake, joined)
+    assert "the windows of a join over two inputs can't be counted without a run" in told
+    # The remedy of the message: a pipeline with windows over one of the inputs.
+    assert advice_of(lake, hourly_pipeline()).rows == 1
+
+
+def test_a_generator_that_sees_every_event_is_refused(lake: Lake) -> None:
+    own = WatermarkStrategy.for_generator(lambda: PunctuatedWatermarks(lambda event, timestamp: timestamp))
+    told = refused(lake, hourly_pipeline(watermark=own))
+    assert "its watermark generator sees every event" in told
+    assert "tidegate late summary hours" in told
+
+
+def test_rows_that_only_spark_reads_are_refused(lake: Lake) -> None:
+    told = refused(lake, hourly_pipeline(where="hash(value) is not null"))
+    assert "rows are only read without Spark here" in told
+    assert advice_of(lake, hourly_pipeline(where="value is not null")).rows == 1
+
+
+def test_windows_that_only_a_run_assigns_are_refused(lake: Lake) -> None:
+    staggered = TumblingEventTimeWindows.of(timedelta(hours=1), stagger=WindowStagger.RANDOM)
+    undrawn = replace(hourly_pipeline(), compute=Windows(staggered, aggregate={"events": Count()}))
+    assert "until its stagger is drawn" in refused(lake, undrawn)
     dynamic = Windows(EventTimeSessionWindows.with_dynamic_gap(own_gap), aggregate={"events": Count()})
     assert "can't be counted without a run" in refused(lake, replace(hourly_pipeline(), compute=dynamic))
 

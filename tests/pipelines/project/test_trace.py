@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,30 @@ def test_after_a_restore_the_trace_is_that_of_the_line_that_holds(lake: Lake) ->
     project.vacuum("sessions", snapshots=1, days=0)
     assert len(project.trace("sessions", ("ann",)).elements) == 4
     assert assert_told(lake, pipeline, ["ann"]) == 2
+
+
+@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
+def test_after_rows_of_the_source_changed_the_trace_begins_with_the_correction(make: Any, lake: Lake) -> None:
+    pipeline = make(source=DeltaSource("events", timestamp="at", changes="correct"))
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("00:10"), 4))
+    lake.append(("ann", at("05:00"), 8))
+    lake.append(("ann", at("00:30"), 16))
+    lake.stream(LOCAL, pipeline, commits=1)
+    DeltaTable(lake.path("events")).delete("value = 2")
+    lake.stream(LOCAL, pipeline)
+    corrected = lake.snapshot(pipeline).manifest.epoch
+    lake.append(("ann", at("05:10"), 32), ("ann", at("12:00"), 64))
+    lake.append(("ann", at("04:50"), 128))
+    lake.stream(LOCAL, pipeline, commits=1)
+    trace = project_of(lake, pipeline).trace(pipeline.name, ("ann",))
+    assert trace.begins == corrected
+    # The correction computed the night again, and took its late row in.
+    assert [row.value["value"] for row in trace.elements if row.late] == [128]
+    told = [traced for traced in trace.panes if traced.rows is not None]
+    assert all(value_of(trace, one.rows) == (one.pane["events"], one.pane["total"]) for one in told)
+    # The newest pane of each window is explained, but not those that the correction retracted.
+    assert [one.pane["total"] for one in told] == [17, 40]
+    assert {one.pane["total"] for one in trace.panes if one.rows is None} == {3}
 
 
 def test_a_forgotten_key_has_no_trace(lake: Lake) -> None:

@@ -24,7 +24,7 @@ from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.pipelines.project.test_trace import project_of
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE
-from tidegate.pipelines import Pipeline
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import QualityFailed, UsageError
 from tidegate.pipelines.project.verify import Verified
 from tidegate.windowing import (
@@ -192,14 +192,83 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None
     source = DeltaTable(lake.path("events"))
     source.optimize.compact()
     source.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    # The order of arrival is gone with the files, but the rows are still there.
+    compacted = verified(lake, pipeline)
+    assert (compacted.faults, compacted.windows) == ((), len(lake.latest(pipeline)))
+    for uri in source.file_uris():
+        Path(uri).unlink()
     outcome = verified(lake, pipeline)
     assert (outcome.windows, outcome.faults) == (0, ())
-    assert outcome.unverifiable == len(lake.latest(pipeline))
+    assert outcome.unverifiable >= len(lake.latest(pipeline))
     assert "are gone" in str(outcome.why_unverifiable)
     assert outcome.require() is outcome
     # What needs no source is checked all the same.
     change(lake, pipeline, "epochs", edit_an_epoch)
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"epoch"}
+
+
+def test_only_the_windows_of_a_file_that_is_gone_are_unverifiable(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    whole = verified(lake, pipeline)
+    # The file of commit 2 has a row of each user from 05:00, and nothing else lies in these hours.
+    (path,) = set(DeltaTable(lake.path("events"), version=1).file_uris()) - set(
+        DeltaTable(lake.path("events"), version=0).file_uris()
+    )
+    Path(path).unlink()
+    outcome = verified(lake, pipeline)
+    assert (outcome.faults, outcome.unverifiable) == ((), 12)
+    assert outcome.windows == whole.windows - 12
+    assert outcome.why_unverifiable == "their rows are gone from the source"
+    change(lake, pipeline, "results", flip_a_result)
+    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
+
+
+def test_windows_after_a_correction_of_changed_rows_verify(lake: Lake) -> None:
+    pipeline = hourly_pipeline(
+        source=DeltaSource("events", timestamp="at", changes="correct"),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)),
+    )
+    lived(lake, pipeline)
+    DeltaTable(lake.path("events")).update(predicate="user = 'user 6' and value = 6", updates={"value": "60"})
+    lake.stream(LOCAL, pipeline)
+    assert "change" in lake.rows(pipeline, "epochs")["kind"].to_pylist()
+    lake.append(("user 1", at("00:20"), 3), ("user 1", at("06:00", 1), 4))
+    lake.stream(LOCAL, pipeline)
+    outcome = verified(lake, pipeline)
+    assert (outcome.faults, outcome.unverifiable) == ((), 0)
+    assert outcome.windows == len(lake.latest(pipeline))
+    change(lake, pipeline, "results", flip_a_result)
+    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
+
+
+def flip_the_newest_result(rows: pa.Table) -> pa.Table:
+    return set_where(rows, "total", pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 7)), 700)
+
+
+@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
+def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
+    pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    first = verified(lake, pipeline, new=True)
+    assert (first.after, first.faults, first.windows) == (None, (), len(lake.latest(pipeline)))
+    epoch = lake.snapshot(pipeline).manifest.epoch
+    late, hour = ("user 4", at("20:10"), 7), [(f"user {number}", at("04:00", 1), 1) for number in range(12)]
+    lake.append(late, *hour)
+    lake.stream(LOCAL, pipeline)
+    change(lake, pipeline, "results", flip_a_result)
+    # The earlier windows are wrong now, but they were right when they were verified.
+    second = verified(lake, pipeline, new=True)
+    assert (second.after, second.faults) == (epoch, ())
+    assert second.windows == sum(row["epoch"] > epoch for row in lake.latest(pipeline).to_pylist()) > 0
+    assert verified(lake, pipeline, new=True).windows == 0
+    lake.append(("user 4", at("10:00", 1), 7))
+    lake.append(("user 4", at("20:00", 1), 1))
+    lake.stream(LOCAL, pipeline)
+    change(lake, pipeline, "results", flip_the_newest_result)
+    for _ in range(2):
+        wrong = verified(lake, pipeline, new=True)
+        assert "value" in {fault.kind for fault in wrong.faults}, "it is not noted as verified"
 
 
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
