@@ -1,24 +1,24 @@
-"""The other sides: DuckDB, which also gives the truth, and Flink SQL. A side that can't answer raises `Missing`."""
+"""Other streaming systems, each in an environment of its own: Flink SQL and pyclink."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json
 
-from benchmarks.flink.environment import FLINK, run_in_flink
+from benchmarks.flink.environment import FLINK, python_with, run_elsewhere, run_in_flink
 from benchmarks.nexmark.events import TABLES
 from tidegate.pipelines.errors import UsageError
 
 FLINK_TASKS = 2
-NOT_FOR_FLINK = {
-    "q12": "its processing time is the clock of the job, so each run has another answer",
-}
+CLINK = "0.12.2"
 _KEYS = {"q18": 2}
 """Number of the first columns that are the key of a changelog without the rows that updates replace."""
 
@@ -40,26 +40,34 @@ def write_csv(tables: Mapping[str, pa.Table], folder: Path) -> None:
             csv.write_csv(part, folder / name / f"{task}.csv", plain)
 
 
-class Flink:
-    """Answers of Flink SQL, all from one job.
+class Peer:
+    """Answers of another system, all from one job in an environment of its own.
 
     Args:
-        folder: folder of the CSV files.
-        queries: the queries to answer.
-        deadline: seconds for all of them.
+        name: name of the system and its version.
+        lines: runs the job; yields a mapping with `job` (the query), `seconds` and `scan`.
+        content: returns the final content of a query, in the columns of a schema.
+        missing: the reason, for each query that the system can't answer.
     """
 
-    def __init__(self, folder: Path, queries: Sequence[str], deadline: float) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        name: str,
+        lines: Callable[[], Iterator[dict[str, Any]]],
+        content: Callable[[str, pa.Schema], pa.Table],
+        missing: Mapping[str, str],
+    ) -> None:
+        self._content = content
+        self._missing = missing
         self._seconds: dict[str, tuple[float, float]] = {}
         self._failure = ""
         try:
-            for line in run_in_flink("nexmark", [str(folder), *queries], deadline):
+            for line in lines():
                 self._seconds[line["job"]] = (line["seconds"], line["scan"])
         except UsageError as error:
             self._failure = str(error)
-        except subprocess.TimeoutExpired:
-            self._failure = f"Flink {FLINK} was not done after {deadline:.0f} s"
+        except subprocess.TimeoutExpired as error:
+            self._failure = f"{name} was not done after {error.timeout:.0f} s"
         except subprocess.SubprocessError as error:
             self._failure = str(error).splitlines()[-1]
 
@@ -67,21 +75,66 @@ class Flink:
         """Return the answer of a query, in these columns.
 
         Raises:
-            Missing: Flink did not answer it.
+            Missing: the system did not answer it.
         """
-        if query in NOT_FOR_FLINK:
-            raise Missing(NOT_FOR_FLINK[query])
+        if query in self._missing:
+            raise Missing(self._missing[query])
         if query not in self._seconds:
             raise Missing(self._failure or "the job printed nothing about it")
-        files = [file for file in (self._folder / query).rglob("*") if file.is_file() and file.stat().st_size]
+        return self._content(query, kinds)
+
+    def seconds(self, query: str) -> tuple[float, float]:
+        """Return the net seconds of a query's job, and of a scan of its tables."""
+        return self._seconds[query]
+
+
+def flink(tables: Mapping[str, pa.Table], folder: Path, queries: Sequence[str], deadline: float) -> Peer:
+    """Run queries in Flink SQL, over CSV files.
+
+    Args:
+        tables: rows of each table.
+        folder: folder for its files.
+        queries: the queries.
+        deadline: seconds for all of them.
+    """
+    write_csv(tables, folder)
+    missing = {"q12": "its processing time is the clock of the job, so each run has another answer"}
+    asked = [str(folder), *(query for query in queries if query not in missing)]
+
+    def content(query: str, kinds: pa.Schema) -> pa.Table:
+        files = [file for file in (folder / query).rglob("*") if file.is_file() and file.stat().st_size]
         if not files:
             return kinds.empty_table()
         changes = pa.concat_tables(_changes(file, kinds) for file in files)
         return _newest(changes, kinds.names[: _KEYS[query]]) if query in _KEYS else _remaining(changes, kinds.names)
 
-    def seconds(self, query: str) -> tuple[float, float]:
-        """Return the net seconds of a query's job, and of a scan of its tables."""
-        return self._seconds[query]
+    return Peer(f"Flink {FLINK}", lambda: run_in_flink("nexmark", asked, deadline), content, missing)
+
+
+def clink(tables: Mapping[str, pa.Table], folder: Path, queries: Sequence[str], deadline: float) -> Peer:
+    """Run queries in pyclink, over JSON lines; the arguments are those of `flink`."""
+    folder.mkdir(parents=True)
+    bids = tables["bid"]
+    columns = {name: bids[name] for name in ("auction", "bidder", "price", "channel")}
+    rows = pa.table({**columns, "ms": pc.divide(bids["at"].cast(pa.int64()), 1000)})
+    with duckdb.connect() as database:
+        database.register("bid", rows)
+        database.execute(f"COPY (SELECT * FROM bid) TO '{folder / 'bid.json'}' (FORMAT json)")
+    missing = {
+        "q8": "its joins compare one column, and this one needs the person and the window",
+        "q12": "its processing time is the clock of the job, so each run has another answer",
+    }
+    script, asked = Path(__file__).with_name("clink_job.py"), [query for query in queries if query not in missing]
+
+    def content(query: str, kinds: pa.Schema) -> pa.Table:
+        files = [file for file in folder.glob(f"{query}*") if file.stat().st_size]
+        parse = json.ParseOptions(kinds)
+        return pa.concat_tables([kinds.empty_table(), *(json.read_json(file, parse_options=parse) for file in files)])
+
+    def lines() -> Iterator[dict[str, Any]]:
+        yield from run_elsewhere(python_with("pyclink", CLINK), script, [str(folder), *asked], deadline)
+
+    return Peer(f"pyclink {CLINK}", lines, content, missing)
 
 
 def _changes(file: Path, kinds: pa.Schema) -> pa.Table:

@@ -28,14 +28,14 @@ from benchmarks.figures import Figure, ratio, tell
 from benchmarks.memory import PeakMemory
 from benchmarks.nexmark.events import BASE, Events
 from benchmarks.nexmark.ours import Ours
-from benchmarks.nexmark.peers import NOT_FOR_FLINK, Flink, Missing, write_csv
+from benchmarks.nexmark.peers import Missing, Peer, clink, flink
 from benchmarks.nexmark.spark import answer_of_spark
 from benchmarks.nexmark.truth import QUERIES, Truth
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 
-SIDES = ("tidegate", "tidegate_spark", "duckdb", "flink", "spark")
+SIDES = ("tidegate", "tidegate_spark", "duckdb", "flink", "pyclink", "spark")
 OURS = ("tidegate", "tidegate_spark")
 WANTED = 1.0
 """Wanted ratio to Flink SQL, query by query."""
@@ -69,7 +69,7 @@ class Bench:
     Args:
         events: the events.
         rounds: timed runs of Tidegate and Spark, after a first one that is only compared.
-        deadline: seconds for all queries in Flink.
+        deadline: seconds for all queries of another system.
     """
 
     def __init__(self, events: Events, rounds: int, deadline: float) -> None:
@@ -85,8 +85,9 @@ class Bench:
             stack.callback(self._truth.close)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             measures: dict[str, Measure] = {"duckdb": self._duckdb}
-            if "flink" in names:
-                measures["flink"] = self._flink(folder, queries)
+            for name, run in (("flink", flink), ("pyclink", clink)):
+                if name in names:
+                    measures[name] = self._peer(run(self._events.tables, folder / name, queries, self._deadline))
             spark = None
             if {"spark", "tidegate_spark"} & set(names):
                 spark = stack.enter_context(bench_of()).spark
@@ -111,18 +112,15 @@ class Bench:
         self._truth.answer(query)
         return self._cell(perf_counter() - began, "a batch over tables in memory")
 
-    def _flink(self, folder: Path, queries: Sequence[str]) -> Measure:
-        write_csv(self._events.tables, folder / "csv")
-        flink = Flink(folder / "csv", [query for query in queries if query not in NOT_FOR_FLINK], self._deadline)
-
+    def _peer(self, peer: Peer) -> Measure:
         def measure(query: str, expected: pa.Table) -> Cell:
             try:
-                came = flink.answer(query, expected.schema)
+                came = peer.answer(query, expected.schema)
             except Missing as missing:
                 return Cell(None, str(missing))
             if difference := self._truth.difference(expected, came):
                 return Cell(None, f"it {difference}", differs=True)
-            seconds, scan = flink.seconds(query)
+            seconds, scan = peer.seconds(query)
             return self._cell(seconds, f"its scan alone {scan:.2f} s")
 
         return measure
@@ -181,7 +179,7 @@ def main() -> int:
     parser.add_argument("--queries", default=",".join(QUERIES), help=f"some of {','.join(QUERIES)}")
     parser.add_argument("--per-commit", type=int, default=500_000, help="events in a commit of the sources")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--deadline", type=float, default=600, help="seconds that Flink has for all queries")
+    parser.add_argument("--deadline", type=float, default=600, help="seconds that another system has for all queries")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     sides, queries = options.sides.split(","), options.queries.split(",")

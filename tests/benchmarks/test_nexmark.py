@@ -66,7 +66,10 @@ def test_a_side_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_flink_gives_the_same_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "--sides=flink", "--deadline=600") == 0
-    cells = [line for line in capsys.readouterr().out.splitlines() if " flink " in line]
-    assert [line.split()[0] for line in cells if "its scan alone" not in line] == ["q12"], cells
+@pytest.mark.parametrize(("side", "missing"), [("flink", ["q12"]), ("pyclink", ["q8", "q12"])])
+def test_a_peer_gives_the_same_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], side: str, missing: list[str]
+) -> None:
+    assert run(monkeypatch, f"--sides={side}", "--deadline=600") == 0
+    cells = [line for line in capsys.readouterr().out.splitlines() if f" {side} " in line]
+    assert [line.split()[0] for line in cells if "its scan alone" not in line] == missing, cells
