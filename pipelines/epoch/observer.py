@@ -37,6 +37,9 @@ class Observer:
     def state(self, files: Collection[Mapping[str, Any]]) -> None:
         """Receive the state files of the newest snapshot, as deltalake lists them."""
 
+    def windows(self, files: Collection[Mapping[str, Any]]) -> None:
+        """Receive the files of table `windows`, as deltalake lists them; none if there is no such table."""
+
     def looked(self) -> None:
         """Note a poll of the source."""
 

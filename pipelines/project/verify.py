@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
-from tidegate.pipelines.errors import QualityFailed
+from tidegate.pipelines.errors import QualityFailed, Refused
 from tidegate.pipelines.ledger.manifest import Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.tables import quality
@@ -32,7 +32,7 @@ from tidegate.pipelines.observe.inspect.faults import (
     faults_of_manifests,
     faults_of_windows,
 )
-from tidegate.pipelines.observe.inspect.history import Untold, history
+from tidegate.pipelines.observe.inspect.history import history
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis
@@ -158,7 +158,7 @@ def verify(config: Config, pipeline: str, share: float, seed: int | None, new: b
         if since is not None and (found.faults or found.unverifiable):
             # Rows from before that epoch were read only in part: the whole history decides.
             found = _windows(config, snapshot, tables, share, seed, None)
-    except Untold as error:
+    except Refused as error:
         found = WindowFaults(unverifiable=Counter({str(error): _standing(tables, manifest, share, seed)}))
     outcome = Verified(
         pipeline,

@@ -33,6 +33,7 @@ from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.run.epoch_log import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -117,13 +118,15 @@ class Driver:
         return head
 
     def measure(self, head: Snapshot | None = None) -> None:
-        """Give metrics the files of the newest snapshot, which is read if the caller does not have it."""
+        """Give metrics the files of table windows and of the newest snapshot, which is read if the caller lacks it."""
         if not self.metrics.is_on:
             return
         # Nothing but metrics needs this read, so what keeps a store from it ends no run.
         with suppress(OSError, DeltaError, Refused, StoreFailed):
             if (snapshot := head or read_snapshot(self.tables)) is not None:
                 self.metrics.state((*snapshot.files, *snapshot.manifest_files))
+            exists = self.tables.warehouse.exists(self.tables.path(windows.NAME))
+            self.metrics.windows(active_files(self.tables.look(windows.NAME)) if exists else ())
 
     def step(self, done: str) -> None:
         """Record that a step of an epoch is done, and report it."""

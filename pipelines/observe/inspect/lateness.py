@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Arrived, Int64s, Watermarks
-from tidegate.pipelines.observe.inspect.row_windows import Grouped, aligned, later, sessions
+from tidegate.pipelines.observe.inspect.row_windows import Grouped, Ordered, aligned, later, sessions
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.compute import Windows
@@ -96,6 +96,7 @@ class Lateness:
             None if self._assigner is None else self._assigner.gap_of_every_element,
         )
         self._of_all: Grouped | None = None
+        self._ordered: tuple[Arrived, Ordered] | None = None
         self._watermarks: dict[tuple[Millis | None, Millis | None], Watermarks] = {}
 
     @property
@@ -165,8 +166,12 @@ class Lateness:
     def _arrived(self, with_places: bool = False) -> Iterator[Arrived]:
         shares = self.shares
         if shares == 1 and not with_places:
-            return iter((self._whole,))
-        return (self.arrivals.rows(share, shares, with_places) for share in range(shares))
+            yield self._whole
+            return
+        for share in range(shares):
+            # The rows of a share are not held while the next ones are read.
+            self._ordered = None
+            yield self.arrivals.rows(share, shares, with_places)
 
     @cached_property
     def _whole(self) -> Arrived:
@@ -185,10 +190,16 @@ class Lateness:
         if self._assigner is None:
             every = np.arange(len(arrived))
             return Grouped(arrived.commits, arrived.partitions, arrived.times, every, nothing, nothing, nothing)
-        codes = np.unique(arrived.keys, return_inverse=True)[1].astype(np.int64)
-        if self._assigner.forms_sessions:
-            return sessions(arrived, codes, arrived.gaps if gap is None else gap)
-        return aligned(arrived, codes, self._assigner)
+        if not self._assigner.forms_sessions:
+            return aligned(arrived, _codes(arrived), self._assigner)
+        if self._ordered is None or self._ordered[0] is not arrived:
+            self._ordered = arrived, Ordered.of(arrived, _codes(arrived))
+        return sessions(self._ordered[1], gap)
+
+
+def _codes(arrived: Arrived) -> Int64s:
+    """Return the key of each row as a number."""
+    return np.unique(arrived.keys, return_inverse=True)[1].astype(np.int64)
 
 
 def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:

@@ -167,12 +167,40 @@ def aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> Groupe
     return Grouped(arrived.commits, arrived.partitions, lasts, every, ends[by_end], opened[by_end], closed[by_end])
 
 
-def sessions(arrived: Arrived, codes: Int64s, gaps: Int64s | Millis) -> Grouped:
-    """Return rows with their sessions; `gaps` is the gap of each row, or of all, milliseconds."""
-    order = sort_order(codes, arrived.times, arrived.commits)
-    codes, times, commits = codes[order], arrived.times[order], arrived.commits[order]
-    one_gap = isinstance(gaps, int)
-    ends = times + (gaps if isinstance(gaps, int) else gaps[order])
+@dataclass(frozen=True)
+class Ordered:
+    """Rows in the order of key, time and commit, which is the same for every gap.
+
+    Args:
+        order: for each row, its number among the rows as they were given.
+        codes: key of each row, as a number.
+        times: event time of each row.
+        commits: commit of each row.
+        partitions: source partition of each row.
+        gaps: gap of each row, if a column has it, milliseconds.
+    """
+
+    order: Int64s
+    codes: Int64s
+    times: Int64s
+    commits: Int64s
+    partitions: Int64s
+    gaps: Int64s
+
+    @classmethod
+    def of(cls, arrived: Arrived, codes: Int64s) -> Ordered:
+        """Sort rows; `codes` tells their keys apart."""
+        order = sort_order(codes, arrived.times, arrived.commits)
+        columns = (codes, arrived.times, arrived.commits, arrived.partitions)
+        gaps = arrived.gaps[order] if len(arrived.gaps) else arrived.gaps
+        return cls(order, *(column[order] for column in columns), gaps)
+
+
+def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
+    """Return rows with their sessions; `gap` is that of all rows, milliseconds, or None if a column has it."""
+    codes, times, commits = rows.codes, rows.times, rows.commits
+    one_gap = gap is not None
+    ends = times + (rows.gaps if gap is None else gap)
     reach = ends if one_gap else running_max(ends, codes)
     first = begins(codes)
     first[1:] |= times[1:] > reach[:-1]
@@ -183,9 +211,9 @@ def sessions(arrived: Arrived, codes: Int64s, gaps: Int64s | Millis) -> Grouped:
     by_end = np.argsort(whole, kind="stable")
     return Grouped(
         commits,
-        arrived.partitions[order],
+        rows.partitions,
         ends - 1,
-        order,
+        rows.order,
         whole[by_end],
         opened[by_end],
         closed[by_end],

@@ -123,6 +123,8 @@ COUNTERS = (
 OPEN_WINDOWS = Metric("tidegate.window.open", "{window}", "gauge", "Windows in the state")
 STATE_ROWS = Metric("tidegate.state.rows", "{row}", "gauge", "Rows of the state")
 STATE_SIZE = Metric("tidegate.state.size", "By", "gauge", "Size of the files of the newest snapshot")
+STANDING = Metric("tidegate.windows.rows", "{row}", "gauge", "Rows of table windows, 0 without the table")
+WINDOWS_FILES = Metric("tidegate.windows.files", "{file}", "gauge", "Files of table windows")
 LAG = Metric("tidegate.watermark.lag", "s", "gauge", "Distance of a stream's watermark from the clock")
 WATERMARK = Metric("tidegate.watermark.time", "s", "gauge", "Watermark, since 1970: results up to it are complete")
 EPOCH = Metric("tidegate.epoch.number", "{epoch}", "gauge", "Number of the newest epoch")
@@ -133,7 +135,7 @@ PUBLISHED_AT = Metric(
     "Time at which the newest epoch was published (of an earlier run: at which it began), since 1970",
 )
 LOOKED_AT = Metric("tidegate.source.poll.time", "s", "gauge", "Time of a stream's last look at its source, since 1970")
-GAUGES = (OPEN_WINDOWS, STATE_ROWS, STATE_SIZE, LAG, WATERMARK, EPOCH, PUBLISHED_AT, LOOKED_AT)
+GAUGES = (OPEN_WINDOWS, STATE_ROWS, STATE_SIZE, STANDING, WINDOWS_FILES, LAG, WATERMARK, EPOCH, PUBLISHED_AT, LOOKED_AT)
 
 EPOCH_DURATION = Metric(
     "tidegate.epoch.duration", "s", "histogram", "Duration of an epoch", (KIND, OPERATOR), buckets=SHORT

@@ -111,6 +111,10 @@ class Meter(Observer):
     def state(self, files: Collection[Mapping[str, Any]]) -> None:
         self._set(catalog.STATE_SIZE, sum(file["size_bytes"] for file in files))
 
+    def windows(self, files: Collection[Mapping[str, Any]]) -> None:
+        self._set(catalog.STANDING, sum(file["num_records"] for file in files))
+        self._set(catalog.WINDOWS_FILES, len(files))
+
     def looked(self) -> None:
         self._set(catalog.LOOKED_AT, self._clock() / 1000)
 

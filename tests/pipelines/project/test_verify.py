@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -27,6 +28,8 @@ from tests.property.test_idle_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import QualityFailed, UsageError
 from tidegate.pipelines.project.verify import Verified
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Count,
     ProcessingTimeSessionWindows,
@@ -56,6 +59,32 @@ def test_what_a_run_publishes_verifies(
         assert outcome.faults == ()
         assert outcome.why_unverifiable is None
         assert outcome.windows == len(lake.latest(pipeline))
+
+
+@settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(sorted({*EVENT_TIME} - {"early"})),
+    COMMITS,
+    BOUNDS,
+    BOUNDS,
+    st.sampled_from([None, 20, 60]),
+    st.booleans(),
+)
+def test_each_epoch_verifies_after_the_one_before(
+    windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
+) -> None:
+    pipeline = drawn_pipeline(windows, bound, lateness, idleness, by_user)
+    with TemporaryDirectory() as folder:
+        lake, outcomes = Lake(Path(folder)), list[Verified]()
+        dated(lake, commits)
+        with lake.driver(LOCAL, pipeline) as driver:
+            stream = Stream(
+                driver, lambda manifest: outcomes.append(verified(lake, pipeline, new=True)), EpochLimits(commits=1)
+            )
+            stream.run_available()
+        assert [outcome.faults for outcome in outcomes] == [()] * len(outcomes)
+        assert [outcome.why_unverifiable for outcome in outcomes] == [None] * len(outcomes)
+        assert [outcome.after for outcome in outcomes] == [None, *range(1, len(outcomes))]
 
 
 def lived(lake: Lake, pipeline: Pipeline) -> None:
@@ -202,6 +231,9 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None
     assert outcome.unverifiable >= len(lake.latest(pipeline))
     assert "are gone" in str(outcome.why_unverifiable)
     assert outcome.require() is outcome
+    rmtree(lake.path("events"))
+    without = verified(lake, pipeline)
+    assert (without.windows, without.faults, without.unverifiable) == (0, (), len(lake.latest(pipeline)))
     # What needs no source is checked all the same.
     change(lake, pipeline, "epochs", edit_an_epoch)
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"epoch"}

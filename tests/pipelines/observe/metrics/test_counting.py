@@ -14,6 +14,7 @@ from tests.pipelines.observe.metrics.measuring import Read, counted, measured_dr
 from tests.recovery.steps import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import counters
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics import catalog
@@ -21,6 +22,7 @@ from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing import Count, PurgingTrigger, TumblingEventTimeWindows, Windows
 from tidegate.windowing.errors import LostElementsWarning
 from tidegate.windowing.time import to_millis
@@ -75,6 +77,7 @@ def test_a_stream_counts_what_table_epochs_has(lake: Lake, make: Any) -> None:
     assert series["tidegate.window.open", ()] == head.manifest.counters["open_windows"] > 0
     assert series["tidegate.state.rows", ()] == sum(shard.rows for shard in head.manifest.shards) > 0
     assert series["tidegate.state.size", ()] == size
+    assert series["tidegate.windows.rows", ()] == series["tidegate.windows.files", ()] == 0
     assert series["tidegate.epoch.number", ()] == head.manifest.epoch == 3
     assert series["tidegate.epoch.time", ()] == series["tidegate.source.poll.time", ()] == lake.clock.now / 1000
     assert series["tidegate.watermark.time", ()] == to_millis(at("17:00")) / 1000 - 0.001
@@ -84,6 +87,17 @@ def test_a_stream_counts_what_table_epochs_has(lake: Lake, make: Any) -> None:
     lake.clock.now += 60_000
     grown = read.series()["tidegate.watermark.lag", ()] - series["tidegate.watermark.lag", ()]
     assert grown == pytest.approx(60), "it grows while nothing happens"
+
+
+def test_the_rows_and_files_of_table_windows_are_measured(lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    with measured_driver(lake, pipeline) as (driver, read):
+        driver.windows = WindowsTable()
+        Stream(driver, lambda manifest: None, EpochLimits(commits=1)).run_available()
+        driver.measure()
+    series, rows = read.series(), lake.rows(pipeline, "windows")
+    assert series["tidegate.windows.rows", ()] == len(lake.latest(pipeline)) == len(rows) > 0
+    assert series["tidegate.windows.files", ()] == len(active_files(lake.tables(pipeline).look("windows"))) > 0
 
 
 IN_SHORT = ("operated", "committed", "published rejects", "published epochs")
