@@ -191,9 +191,9 @@ class Ordered:
     def of(cls, arrived: Arrived, codes: Int64s) -> Ordered:
         """Sort rows; `codes` tells their keys apart."""
         order = sort_order(codes, arrived.times, arrived.commits)
-        columns = (codes, arrived.times, arrived.commits, arrived.partitions)
         gaps = arrived.gaps[order] if len(arrived.gaps) else arrived.gaps
-        return cls(order, *(column[order] for column in columns), gaps)
+        times, commits, partitions = arrived.times[order], arrived.commits[order], arrived.partitions[order]
+        return cls(order, codes[order], times, commits, partitions, gaps)
 
 
 def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
