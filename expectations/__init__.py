@@ -2,5 +2,5 @@
 
 import os
 
-# Great Expectations reads this variable when it is imported, and every module here runs this one first.
+# Great Expectations reads this variable on import, and importing any module here runs this one first.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"

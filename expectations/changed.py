@@ -1,9 +1,9 @@
-"""The partitions of event time whose final windows changed since the readers were told, for partitioned schedules.
+"""The event-time partitions whose final windows changed since consumers were last notified, for partitioned schedules.
 
 A partition is an hour, a day or a month in UTC, and a window belongs to the one in which it starts; rows of a process
 function or a join belong to that of their event time. If epochs only added rows, the new rows and the windows that
-became final name the partitions. If rows were taken away (an interval run again, a restore, an erasure), the files
-that went are compared with those that came, so a partition whose windows came back as they were has not changed.
+became final name the partitions. If rows were removed (an interval was run again, a restore, an erasure), the removed
+files are compared with the added ones, so a partition whose windows reappeared unchanged has not changed.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ MOST_KEYS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The results that the readers of a pipeline were told of.
+    """The results that were announced to the readers of a pipeline.
 
     Args:
-        table: id of table `results`; one that was made anew has another.
+        table: id of table `results`; a recreated table has another id.
         version: version of that table.
-        epoch: newest epoch whose rows count.
+        epoch: newest epoch whose rows are included.
         watermark: watermark of the epoch, int64 epoch milliseconds.
-        first, last: starts of the first and the last partition that they were ever told of; None for none.
-        held: starts of the partitions that changed and were held back because windows in them fail.
+        first, last: starts of the first and the last partition that were ever announced; None for none.
+        held: starts of the partitions that changed but were held back because windows in them fail.
         unit: length of these partitions.
     """
 
@@ -56,7 +56,7 @@ class Mark:
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
-        """Read the JSON of a mark; None if it has other fields, as one of another version of tidegate may."""
+        """Read the JSON of a mark; None if it has other fields, for instance from another version of tidegate."""
         try:
             given = json.loads(text)
             return cls(**given | {"held": tuple(given.get("held", ()))})
@@ -69,7 +69,7 @@ class Mark:
         return Until(self.epoch, self.watermark)
 
     def held_by(self, unit: PartitionUnit) -> Ints:
-        """Return the partitions of another length in which those that were held back lie."""
+        """Return the partitions of another length that contain those that were held back."""
         kind, old = f"datetime64[{UNITS[unit]}]", UNITS[self.unit or unit]
         starts = np.array(self.held, "datetime64[ms]").astype(f"datetime64[{old}]")
         lasts = (starts + 1).astype("datetime64[ms]") - 1
@@ -90,8 +90,8 @@ class Changed:
     Args:
         unit: length of a partition.
         starts: their starts, in order, as numpy's times of that unit.
-        mark: the results that the readers know after they were told of these.
-        is_any: True if there is something to tell: a final window changed that is not held back. Windows without
+        mark: the results that the readers know once these are announced.
+        is_any: True if there is something to announce: a final window changed that is not held back. Windows without
             bounds belong to no partition.
         held: starts of the partitions that also changed, or were held back before, and in which windows fail.
     """
@@ -104,7 +104,7 @@ class Changed:
 
     @property
     def are_few(self) -> bool:
-        """Return True if an event can name them all."""
+        """Return True if an event can name all of them."""
         return len(self.starts) + len(self.held) <= MOST_KEYS
 
     def __str__(self) -> str:
@@ -134,27 +134,27 @@ class Changed:
 
 
 def _keys(starts: Ints) -> list[str]:
-    """Return the keys of partitions: their starts, as Airflow's own partition mappers read them."""
+    """Return the keys of partitions: their starts, in the format of Airflow's own partition mappers."""
     return [str(text) for text in np.datetime_as_string(starts, unit="s")]
 
 
 def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, failing: Ints | None = None) -> Changed:
     """Return the partitions whose final windows changed.
 
-    Windows without bounds belong to no partition. If rows were taken away since, and the files that had them are gone,
-    every partition counts, from the first that the readers know to the last.
+    Windows without bounds belong to no partition. If rows were removed since then and their files no longer exist,
+    every partition counts, from the first one that the readers know to the last.
 
     Args:
-        pinned: the tables as of the epoch that the readers are to be told of.
+        pinned: the tables as of the epoch to announce.
         unit: length of a partition.
-        since: the results that they know; None if they know none, and then every partition counts.
-        failing: starts of windows that fail, as numpy's times; their partitions are held back. Those that were held
-            back before count as changed now if no window in them fails any more.
+        since: the results that the readers know; if None, every partition counts.
+        failing: starts of windows that fail, as numpy's times; their partitions are held back. Partitions that were
+            held back before count as changed once no window in them fails any more.
     """
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
     mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)
     if since is not None and since.table == mark.table and since.epoch > mark.epoch:
-        # A check of an older epoch: its readers know more already.
+        # A check of an older epoch: the readers already know more.
         return Changed(unit, _starts(np.empty(0, np.int64), unit), since, False, since.held_by(unit))
     starts: Ints | None = None
     is_any = True
@@ -177,7 +177,7 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, 
         mark = replace(mark, first=int(named.min()), last=int(named.max()))
     if len(held):
         mark = replace(mark, held=tuple(held.astype("datetime64[ms]").astype(np.int64).tolist()), unit=unit)
-    # An event without a partition is about all of them, so it waits for those that are held back.
+    # An event without a partition covers all of them, so it waits for those that are held back.
     return Changed(unit, starts, mark, len(starts) > 0 or (is_any and not len(held)), held)
 
 
@@ -185,27 +185,27 @@ def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:
     """Return the rows that differ from those of a mark.
 
     Raises:
-        Refused: rows were taken away since, and the files that had them are gone.
+        Refused: rows were removed since then, and their files no longer exist.
     """
     if since is None or _only_added(pinned, since):
         return read_differences(pinned, unit, None if since is None else since.until, None)
     path = pinned.tables.path(results.NAME)
     if str(pinned.scope.pinned.handles[results.NAME].metadata().id) != since.table:
-        raise Refused(f"table {path} was made anew")
+        raise Refused(f"table {path} was recreated")
     try:
         before = pinned.tables.warehouse.open(path, since.version)
     except DeltaError as error:
-        raise Refused(f"version {since.version} of table {path} is gone") from error
+        raise Refused(f"version {since.version} of table {path} no longer exists") from error
     return read_differences(pinned, unit, since.until, active_files(before))
 
 
 def _starts(partitions: Ints, unit: str) -> Ints:
-    """Return partitions, as numbers of units since 1970, as times."""
+    """Return partitions, given as numbers of units since 1970, as times."""
     return partitions.astype(f"datetime64[{UNITS[unit]}]")
 
 
 def _only_added(pinned: Pinned, since: Mark) -> bool:
-    """Return True if no row was taken away since a mark, so that the numbers of epochs tell the new rows."""
+    """Return True if no row was removed since a mark, so that epoch numbers identify the new rows."""
     is_same = str(pinned.scope.pinned.handles[results.NAME].metadata().id) == since.table
     if not is_same or not is_on(pinned.manifest.line, since.epoch):
         return False

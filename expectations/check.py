@@ -1,4 +1,4 @@
-"""The check of a pipeline as of an epoch against its suites, and the acknowledgement of windows that stay bad."""
+"""The check of a pipeline as of an epoch against its suites, and the acknowledgement of known bad windows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Quality(Answer):
     Args:
         pinned: the tables as of the epoch.
         run: the expectations, each with its outcome.
-        changed: partitions whose final windows changed; None if they were not asked for, or are held back.
+        changed: partitions whose final windows changed; None if they were not requested, or are held back.
         report: address of the run report; None if there is none.
     """
 
@@ -63,10 +63,10 @@ class Quality(Answer):
         return not self.run.is_critical
 
     def require(self) -> Quality:
-        """Return this outcome, if it is good.
+        """Return this outcome, provided that no critical expectation failed.
 
         Raises:
-            QualityFailed: a critical expectation does not hold.
+            QualityFailed: a critical expectation failed.
         """
         if self.success:
             return self
@@ -107,7 +107,7 @@ class Quality(Answer):
                 for check in run.failed
             ]
             yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
-            yield f"how a window came about: `tidegate trace {run.pipeline} KEY --window START`"
+            yield f"`tidegate trace {run.pipeline} KEY --window START` shows how a window came about"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"
@@ -121,8 +121,8 @@ class Acknowledged(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        epoch: the epoch as of which they are known.
-        where: the condition that they fulfil.
+        epoch: the epoch as of which they are acknowledged.
+        where: the condition that they satisfy.
         reason: the reason.
         windows: their number.
     """
@@ -133,7 +133,7 @@ class Acknowledged(Answer):
     reason: str
     windows: int
 
-    says: ClassVar[str] = "{windows} windows of {pipeline} are acknowledged as of epoch {epoch}: checks pass over them"
+    says: ClassVar[str] = "{windows} windows of {pipeline} are acknowledged as of epoch {epoch}: checks skip them"
 
 
 def check(
@@ -151,10 +151,10 @@ def check(
         config: the project.
         pipeline: name of the pipeline.
         epoch: the epoch; None for the newest.
-        everything: True to check every window that stands, and to read every file.
-        unit: length of the partitions whose changes are wanted; None for none.
-        since: JSON of `mark` of an earlier outcome; only what changed since then counts.
-        with_report: True to write the run report as well.
+        everything: True to check every current window, and to read every file.
+        unit: length of the partitions whose changes to return; None for none.
+        since: JSON of `mark` of an earlier outcome; only later changes count.
+        with_report: True to also write the run report.
 
     Raises:
         UsageError: the suite is faulty.
@@ -183,20 +183,21 @@ def check(
 
 
 def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Acknowledged:
-    """Let windows pass the pipeline's own suite from now on, although they are bad.
+    """Let known bad windows pass the pipeline's own suite from now on.
 
     Raises:
-        UsageError: there is no reason, no window fulfils the condition, or another check could give another answer.
+        UsageError: the reason is missing, no window satisfies the condition, or its answer could differ in another
+            check.
     """
     if not reason.strip():
-        raise UsageError("--reason is empty: say why these windows may pass, for whoever reads it later")
+        raise UsageError("--reason is empty: say why these windows may pass, for later readers")
     if found := _UNSTABLE.search(_QUOTED.sub("''", where)):
         raise UsageError(
-            f"--where {where!r}: {found[0].strip('( ')!r} gives another answer at the next check, which would pass "
-            "over windows that nobody has seen. Compare columns of a window with values"
+            f"--where {where!r}: {found[0].strip('( ')!r} may give a different answer in the next check, which could "
+            "then skip windows that nobody has seen. Compare columns of a window with values"
         )
     tables = PipelineTables.of(config, pipeline)
-    # Most bad windows are new; others only `quality --all` looks at, and all windows are many.
+    # Most bad windows are new; only `quality --all` looks at the others, and there may be very many.
     for everything in (False, True):
         pinned = pin(tables, load_pipeline(config, pipeline), everything=everything)
         windows = pinned.fresh
@@ -205,14 +206,14 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
     else:
         raise UsageError(
             f"--where {where!r}: none of the {len(windows)} final windows of {pipeline} that are not acknowledged yet "
-            f"fulfils it. `tidegate quality {pipeline} --all` names those that fail"
+            f"satisfies it. `tidegate quality {pipeline} --all` names those that fail"
         )
     outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
     return Acknowledged(pipeline, pinned.manifest.epoch, where, reason, count)
 
 
 def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
-    """Yield the suites for rows beside the final windows that have new rows.
+    """Yield the suites for rows other than final windows, where there are new rows.
 
     Raises:
         UsageError: one of them is faulty.
@@ -231,12 +232,12 @@ def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Itera
 def _changed(
     config: Config, pinned: Pinned, run: QualityRun, unit: PartitionUnit | None, readers_know: Mark | None
 ) -> Changed | None:
-    """Return the partitions that changed and may be told; a failed check holds back all, or those with bad windows."""
+    """Return the changed partitions that may be announced; a failed check holds back all, or those with bad windows."""
     by_partition = config.entry(run.pipeline).hold == "partitions" and run.names_windows
     if unit is None or (run.is_critical and not by_partition):
         return None
     changed = changed_partitions(pinned, unit, readers_know, run.failing)
-    # Partitions that are too many to be named can't be held back one by one.
+    # Partitions that are too many to name can't be held back individually.
     return changed if changed.are_few or not run.is_critical else None
 
 

@@ -1,8 +1,8 @@
-"""A check of the files of a pipeline's tables: a commit of tidegate added each, and its rows are unchanged.
+"""A check of the files of a pipeline's tables: each was added by a commit of tidegate, and its rows are unchanged.
 
-Files are followed through the log, from a version that an earlier check found right. A foreign commit that only moved
-rows into other files, as OPTIMIZE does, is accepted after its rows were compared; the files that any other foreign
-commit added or removed are faults until the table is as it was.
+Files are followed through the log, from a version that an earlier check found correct. A foreign commit that only moved
+rows to other files, as OPTIMIZE does, is accepted after its rows are compared; files that any other foreign commit
+added or removed are faults until the table is as it was before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
 
 class FollowedFile(NamedTuple):
-    """A file of a table with its fault, which is empty for a file that is right."""
+    """A file of a table with its fault, which is empty for a correct file."""
 
     table: str
     file: str
@@ -48,7 +48,7 @@ class Followed:
     """The result of following a table's files.
 
     Args:
-        since: the version that they were followed from; None if that was the beginning of the log.
+        since: the version that they were followed from; None for the beginning of the log.
         takes_away: True if a commit of tidegate removed or changed rows.
         files: the files that the table has now, and those that it should have.
     """
@@ -72,19 +72,19 @@ def follow(
         tables: the pipeline's tables.
         table: name of the table.
         handle: the table, at the version to check.
-        since: a version whose files are right; None if no such version is known.
-        read_all: True reads every file; False only those that came since, and looks for the others in a listing.
+        since: a version whose files are correct; None if no such version is known.
+        read_all: True reads every file; False only those added since, and looks for the others in a listing.
     """
-    # Between older retained snapshots the log has gaps; only the recent entries follow each other.
+    # Between older retained snapshots the log has gaps; only the recent entries are contiguous.
     logged = TableLog(tables, table).recent
     oldest = logged[0] if logged else handle.version()
     if since is not None and not oldest <= since <= handle.version():
         since = None
     trail = _Trail(tables, table)
-    # The checked version may be such an older snapshot, before the recent entries.
+    # The checked version may be such an older snapshot, from before the recent entries.
     first = min(oldest, handle.version()) if since is None else since
     if since is not None or oldest > 0:
-        # Nothing is known about the origin of files from before the log, so they are taken as right.
+        # The origin of files from before the log is unknown, so they are assumed to be correct.
         earlier = handle if first == handle.version() else tables.warehouse.open(tables.path(table), first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
         trail.begun, trail.present, trail.known = {*trail.expected}, {*trail.expected}, {**trail.expected}
@@ -97,7 +97,7 @@ def follow(
 
 @dataclass
 class _Trail:
-    """The files that a table should have, while its log is read."""
+    """The files that a table should have, computed while reading its log."""
 
     tables: PipelineTables
     table: str
@@ -133,7 +133,7 @@ class _Trail:
                 self._take_published(manifest)
 
     def _take_published(self, manifest: dict[str, Any]) -> None:
-        """Apply a published epoch: a new timeline removes rows that came after its parent, so their files may go."""
+        """Apply a published epoch: a new timeline removes rows from after its parent, so their files may disappear."""
         parent = manifest.get("parent") or 0
         if parent == manifest["epoch"] - 1:
             return
@@ -143,7 +143,7 @@ class _Trail:
                 del self.expected[path]
 
     def _take_snapshot(self, snapshot: dict[str, Any]) -> None:
-        """Apply a snapshot: after a restore, only files that its target missed already are still missing."""
+        """Apply a snapshot: after a restore, only files that were already missing from its target may be missing."""
         lost = self.expected.keys() - self.present
         if snapshot["kind"] == "restore":
             lost_then = self.lost_at.get(snapshot["parent"], set())
@@ -163,11 +163,11 @@ class _Trail:
             if not (are_expected and self._hold_the_same(removes, adds, moves)):
                 self.blamed |= dict.fromkeys((*adds, *removes), by)
                 return
-            # A RESTORE that undoes an OPTIMIZE brings back files of tidegate.
+            # A RESTORE that undoes an OPTIMIZE brings back tidegate's files.
             foreign = adds.keys() - self.begun - self.new.keys()
             self.rewritten += [FollowedFile(self.table, path, REWRITTEN, by) for path in sorted(foreign)]
         elif moves and not are_expected:
-            # A compaction of tidegate merged foreign rows into its file; that does not make them right.
+            # A compaction by tidegate merged foreign rows into its file, which does not make them correct.
             replaced = [path for path in removes if path in self.expected]
             self.stands_for |= dict.fromkeys(adds, replaced)
             blame = next((self.blamed[path] for path in removes if path in self.blamed), "")
@@ -186,9 +186,9 @@ class _Trail:
         self.new |= dict.fromkeys(adds, version)
 
     def _put_back(self, version: int, good: int, removes: Iterable[str]) -> None:
-        """Expect the files of an earlier version again, as far as they were ever expected: compactions may lie between.
+        """Expect the files of an earlier version again, if they ever were: there may have been compactions in between.
 
-        A table that has the files of the version before stays as it is, because a user gave up what it lacks.
+        A table that has the files of the previous version stays as it is, because a user gave up what is missing.
         """
         self.takes_away = True
         self.same.clear()
@@ -204,7 +204,7 @@ class _Trail:
     def compared_with(self, handle: DeltaTable, read_all: bool) -> Iterator[FollowedFile]:
         """Yield every file that the table has or should have."""
         active = {file["path"]: file for file in active_files(handle)}
-        # One listing finds a file that is gone, however many the table has.
+        # One listing finds a missing file, however many files the table has.
         sizes = self.tables.warehouse.names(self.tables.path(self.table))
         for path in sorted(active.keys() | self.expected.keys()):
             if path not in self.expected:
@@ -221,11 +221,11 @@ class _Trail:
             return True
         if any(action["txn"]["appId"] == self.tables.application for action in actions if "txn" in action):
             return True
-        # Compactions of old versions wrote no mark into their commits.
+        # Compactions by old versions wrote no mark into their commits.
         return moves and bool(adds) and all(path.startswith(f"{self.table}-compacted-") for path in adds)
 
     def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]], moves: bool) -> bool:
-        """Return True if a foreign commit added the rows that it removed; `moves` if it says that it changed none."""
+        """Return True if a foreign commit added the rows that it removed; `moves` if it claims to have changed none."""
         before = {path: self.expected[path] for path in removed}
         if _rows(before.values()) != _rows(added.values()):
             return False
@@ -236,7 +236,7 @@ class _Trail:
                 [self._checksum(path, action, as_text) for path, action in side.items()] for side in (before, added)
             ]
         except OSError:
-            # A clean-up removed the old files, so only the numbers of rows can be compared.
+            # A cleanup removed the old files, so only the row counts can be compared.
             return moves
         return add_up(sums[0]) == add_up(sums[1])
 
@@ -250,13 +250,13 @@ class _Trail:
         """Return a file that is expected and listed, with its fault."""
         path, size = file["path"], file["size_bytes"]
         if path not in sizes:
-            return FollowedFile(self.table, path, UNREADABLE, "the file is not there")
+            return FollowedFile(self.table, path, UNREADABLE, "the file is missing")
         is_as_long = sizes[path] == size
         fault = by = ""
         if read or not is_as_long:
             recorded, is_older = _recorded(self.expected[path])
             try:
-                # Pages have checksums of their own, so reading finds damage even in a file whose commit recorded none.
+                # Pages have their own checksums, so reading finds damage even in a file whose commit recorded none.
                 checksum = self._read_checksum(path, is_older)
                 fault = "" if recorded == checksum or (recorded is None and is_as_long) else CHANGED
             except (OSError, pa.ArrowException) as error:

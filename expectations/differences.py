@@ -1,4 +1,4 @@
-"""Rows of table `results` that differ between two points of time, as numbers, and the partitions that they lie in."""
+"""Rows of table `results` that differ between two points in time, as numbers, and the partitions that contain them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Ints = npt.NDArray[Any]
 
 
 class Until(NamedTuple):
-    """The results that readers know: those up to an epoch, as far as a watermark makes them final."""
+    """The results that readers know: those up to an epoch that a watermark makes final."""
 
     epoch: int
     watermark: Millis
@@ -62,7 +62,7 @@ class Until(NamedTuple):
 def read_differences(pinned: Pinned, unit: str, since: Until | None, before: list[dict[str, Any]] | None) -> pa.Table:
     """Return the rows that differ as columns of `_ROWS`.
 
-    `before` lists the files that the table had at the mark, None if no row was taken away since.
+    `before` lists the files that the table had at the mark; None if no row was removed since.
     """
     manifest, handle = pinned.manifest, pinned.scope.pinned.handles[results.NAME]
     listed = {file["path"] for file in before or ()}
@@ -82,13 +82,13 @@ def read_differences(pinned: Pinned, unit: str, since: Until | None, before: lis
 
 
 def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
-    """Return the partitions in which the final windows differ, and whether any of them do, also without a partition."""
+    """Return the partitions in which the final windows differ, and whether any differ, even without a partition."""
     every_pane = shape is None or shape.every_pane_counts
     sides = [_seen(rows.filter(chosen), every_pane) for chosen in (rows["came"], pc.invert(rows["came"]))]
     pairs = pa.concat_tables(sides).group_by(["partition", "content", "is_retraction"])
     counted = pairs.aggregate([("came", "sum"), ("went", "sum"), ("stale", "sum")])
     left = pc.max_element_wise(pc.subtract(counted["went_sum"], counted["stale_sum"]), 0)
-    # A retraction that went along with its pane changes nothing.
+    # A retraction that was removed together with its pane changes nothing.
     differs = pc.if_else(
         counted["is_retraction"], pc.greater(counted["came_sum"], left), pc.not_equal(counted["came_sum"], left)
     )
@@ -97,9 +97,9 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
-    """Return partition and content of the results on one side that readers see, and of the retractions they miss.
+    """Return partition and content of the results that readers see on one side, and of the retractions they miss.
 
-    Readers see every pane of a window that was not retracted, or only the newest.
+    Readers see every pane that was not retracted, or only the newest one of each window.
     """
     window, pane, plus, came, stale, is_final, was_final = (
         rows[name].to_numpy() for name in ("window", "pane", "plus", "came", "stale", "is_final", "was_final")
@@ -111,7 +111,7 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
     stands = plus & (pane > retracted[place])
     if not every_pane:
         stands &= pane == newest[place]
-    # Rows that were stale at the mark count as gone already, so they are told of when they come again.
+    # Rows that were stale at the mark count as already removed, so they are announced when they reappear.
     shown = stands & np.where(came, np.where(stale, was_final, is_final), was_final & ~stale)
     chosen = shown | (~plus & was_final & ~np.isin(window, window[stands]))
     return pa.table(
@@ -127,13 +127,13 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
 
 
 def _came(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
-    """Return the rows of a present file that came since the mark, all of them if the file is new."""
+    """Return the rows of a current file that were added since the mark; all of them if the file is new."""
     rows = _numbers(batch, unit)
     is_final = _final(rows, watermark)
     if since is None:
         return _with(rows, came=True, was_final=False, is_final=is_final)
     was_there = pc.less_equal(batch["epoch"], since.epoch)
-    # A retraction takes back what was final then, whichever epoch wrote it.
+    # A retraction removes what was final at the time, whichever epoch wrote it.
     was_final = pc.and_(_final(rows, since.watermark), pc.or_(was_there, pc.invert(rows["plus"])))
     if is_new:
         return _with(rows, came=True, was_final=was_final, is_final=is_final)
@@ -144,7 +144,7 @@ def _came(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Mill
 
 
 def _went(batch: pa.RecordBatch, unit: str, since: Until) -> pa.Table:
-    """Return the rows that readers knew of a file that is gone."""
+    """Return the rows of a removed file that readers knew."""
     rows = _numbers(batch, unit)
     gone = _with(rows, came=False, was_final=_final(rows, since.watermark), is_final=False)
     return gone.filter(pc.less_equal(batch["epoch"], since.epoch))
@@ -165,11 +165,11 @@ def _with(rows: pa.Table, **flags: pa.Array | bool) -> pa.Table:
 def _may_differ(
     file: dict[str, Any], has_windows: bool, since: Until | None, watermark: Millis, lateness: Millis
 ) -> bool:
-    """Return True if a file may have rows of later epochs than the mark, or rows whose windows became final since."""
+    """Return True if a file may have rows of epochs after the mark, or rows whose windows became final since."""
     newest, end = file.get("max.epoch"), file.get("max.window_end")
     if since is None or newest is None or newest > since.epoch:
         return True
-    # Rows that are no panes are final from the start, and a column `window_end` of theirs is a user's.
+    # Rows that are not panes are final from the start, and their column `window_end` is a user's.
     if since.watermark == watermark or not has_windows:
         return False
     return bool(end is None or to_millis(end) >= min(since.watermark, watermark) - lateness)
@@ -183,7 +183,7 @@ def _batches(pinned: Pinned, path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
-    """Return the columns of `_ROWS` that follow from the rows alone, and `final_at`."""
+    """Return the columns of `_ROWS` that depend only on the rows, and `final_at`."""
     panes = results.has_panes(batch.schema)
     names, count = batch.schema.names, len(batch)
     leading = [field.name for field in (results.LEADING if panes else results.ELEMENT_LEADING)]
@@ -214,14 +214,14 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
 
 
 def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Return a number for each row that is another one for another key, whoever chose the keys."""
+    """Return a number for each row that differs for different keys, even if keys were chosen maliciously."""
     texts = digests(pa.Table.from_batches([batch]), key, _SALT).dictionary_encode()
     numbers = np.array([int(text[:16], 16) for text in texts.dictionary.to_pylist()], np.uint64)
     return np.asarray(numbers[texts.indices.to_numpy()], np.uint64)
 
 
 def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:
-    """Return the partition of each row; `_NO_PARTITION` for a row without a time, or with one beyond the years."""
+    """Return the partition of each row; `_NO_PARTITION` for a row without a time, or one outside Python's years."""
     times = epoch_millis(batch[results.time_column(batch.schema)])
     moments = times.fill_null(_NO_PARTITION).to_numpy().astype("datetime64[ms]")
     first, last = _YEARS

@@ -1,6 +1,6 @@
 """Data Docs: a page for each check, and a list of them. The pages load nothing, run no script, and escape all text.
 
-Great Expectations' own pages put values into HTML without escaping, and load style, script and logo from elsewhere.
+Great Expectations' own pages put values into HTML unescaped, and load styles, scripts and a logo from other servers.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def write_page(
     outcome: str,
     checks: Sequence[QualityRow],
 ) -> str:
-    """Write the page of a check, write the list of all checks again, and return the list's address.
+    """Write the page of a check, rewrite the list of all checks, and return the list's address.
 
     Args:
-        artifacts: the project's artifacts, which get the pages.
+        artifacts: the project's artifacts, where the pages are written.
         pinned: the tables that were checked.
         check_id: id of the check in table `quality`.
         checked_at: time of the check.
         outcome: passed, marked or failed.
-        checks: the outcome of each expectation, those of a suite one after the other.
+        checks: the outcome of each expectation, suite by suite.
     """
     manifest = pinned.manifest
     name = _page_name(manifest, check_id)
@@ -76,7 +76,7 @@ def write_page(
     outdated: list[dict[str, Any]] = []
 
     def with_check(listed: bytes | None) -> bytes:
-        # A store may have written the list and not answered; then the list has the check.
+        # A store may have written the list without answering; then the list includes the check.
         others = [other for other in _parsed(listed) if other["page"] != name]
         outdated[:] = others[KEPT - 1 :]
         return json.dumps([check, *others[: KEPT - 1]]).encode()
@@ -88,7 +88,7 @@ def write_page(
 
 
 def write_result(artifacts: Artifacts, manifest: Manifest, check_id: str, content: bytes) -> str:
-    """Write the JSON of a check beside its page, which it goes with, and return its address."""
+    """Write the JSON of a check next to its page, with which it is removed, and return its address."""
     name = f"{docs_folder(manifest.pipeline)}/{_result_name(_page_name(manifest, check_id))}"
     artifacts.write(name, content)
     return artifacts.address(name)
@@ -123,7 +123,7 @@ def _write_list(artifacts: Artifacts, pipeline: str) -> str:
     """Write the page that lists all checks, and return its address."""
     folder, pages = docs_folder(pipeline), _environment()
     shown, newest = None, artifacts.read(f"{folder}/{_LIST}")
-    # Another check may have written an older list into the page after this one read the newest.
+    # Another check may have written an older list after this one read the newest.
     while shown != newest:
         listed = pages.get_template("docs_index.html").render(pipeline=pipeline, checks=_parsed(newest))
         artifacts.write(f"{folder}/{INDEX}", listed.encode())
@@ -132,7 +132,7 @@ def _write_list(artifacts: Artifacts, pipeline: str) -> str:
 
 
 def _parsed(listed: bytes | None) -> list[dict[str, Any]]:
-    """Return the checks that have a page, the newest first."""
+    """Return the checks that have a page, newest first."""
     checks: list[dict[str, Any]] = json.loads(listed or b"[]")
     return checks
 

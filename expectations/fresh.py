@@ -1,7 +1,7 @@
-"""The new windows of a check: those that became final since the newest check that passed, and their event time.
+"""The new windows of a check, which became final since the last check that passed, and their event time.
 
-A check that passes has looked at all windows that became final since the last one that passed, however many epochs
-lie between. After a check that failed, the next one looks at the same windows again.
+A check covers all windows that became final since the last check that passed, however many epochs ago that was. After a
+failed check, the next one covers the same windows again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.windowing.timestamps import epoch_millis
 def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
     """Return the newest epoch before the pinned one whose check passed; None if there is none.
 
-    Epochs that a restore or a re-run replaced don't count.
+    Epochs that a restore or a re-run replaced are ignored.
     """
     numbers = pinned.epochs["epoch"]
     return quality.newest_passed(tables, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
@@ -33,7 +33,7 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clo
     Args:
         windows: the windows that are final now.
         epochs: rows of table `epochs`.
-        since: the epoch; None takes all windows.
+        since: the epoch; None for all windows.
         by_clock: True if the clock ends the windows, False if the watermark does.
     """
     if since is None:
@@ -52,7 +52,7 @@ def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
-    """Return the event time that was run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
+    """Return the event time that has run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
     newer = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
     starts, ends = (epoch_millis(newer[name]) for name in ("interval_start", "interval_end"))
     run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}

@@ -1,8 +1,8 @@
-"""The ledger: the counters of each epoch beside the numbers of rows in the tables, for each range of key groups.
+"""The ledger: the counters of each epoch compared with row counts in the tables, for each range of key groups.
 
-A row that was lost or written twice, in any table, makes a difference here. Rows that `tidegate forget` and `tidegate
-late prune` removed are no loss: each of these commands makes an epoch of its own, which shows it. Rows that left tables
-late and rejects, because they went from the source, are counted by the epoch that noticed it.
+A row that was lost or written twice, in any table, shows up here. Rows that `tidegate forget` and `tidegate late prune`
+removed are not lost: each of these commands has its own epoch, which records them. Rows that were removed from tables
+late and rejects because the source deleted them are counted by the epoch that noticed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 
 
 class RowCounts:
-    """Numbers of rows in the tables, by epoch and range of key groups, summed up while the tables are read.
+    """Row counts of the tables, by epoch and range of key groups, added up while the tables are read.
 
     Args:
         epochs: rows of table `epochs`; rows of other epochs are not counted.
@@ -74,7 +74,7 @@ class RowCounts:
             self._row_counts[what, epoch] = counts if earlier is None else earlier + counts
 
     def entries(self) -> Iterator[Entry]:
-        """Yield each counter of an epoch beside the number of rows in the tables."""
+        """Yield each counter of an epoch with the row count of the tables."""
         for row in self._epochs:
             for what, by_group in self._by_group.items():
                 ranges = self._ranges(row) if by_group else [self._every]
@@ -82,7 +82,7 @@ class RowCounts:
                 has_shards = by_group and row.get("shards")
                 counters = [shard[what] for shard in row["shards"]] if has_shards else [row[what]]
                 if departed := self._departed.get((what, row["epoch"]), 0):
-                    # The counters tell how many rows left later, for all key groups together.
+                    # The counters say how many rows were removed later, for all key groups together.
                     ranges, row_counts = [self._every], row_counts.sum(keepdims=True)
                     counters = [sum(count or 0 for count in counters) - departed]
                 for (first, last), counted, rows in zip(ranges, counters, row_counts.tolist(), strict=True):
@@ -93,7 +93,7 @@ class RowCounts:
 
 
 def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
-    """Return the numbers of counted rows that left tables late and rejects later, by counter and counting epoch."""
+    """Return how many counted rows were later removed from tables late and rejects, by counter and counting epoch."""
     departed: dict[tuple[str, int], int] = {}
     for counts in epochs[DEPARTED].to_pylist() if DEPARTED in epochs.column_names else ():
         for each in counts or ():
@@ -117,7 +117,7 @@ class Erased(NamedTuple):
         return cls(kinds["forget"], kinds["prune"])
 
     def explains(self, entry: Entry) -> bool:
-        """Return True if the missing rows of an entry may have been removed on purpose; too many rows never are."""
+        """Return True if the missing rows of an entry may have been removed on purpose; surplus rows never are."""
         if entry.found >= entry.counted:
             return False
         if self.forgotten is not None and entry.epoch < self.forgotten:
@@ -143,7 +143,7 @@ class Contents:
         self.open_windows, self.elements = (np.zeros(self.groups, np.int64) for _ in range(2))
 
     def take_windows(self, rows: pa.Table, key: tuple[str, ...]) -> None:
-        """Add the open windows of state rows, among which are all rows of their keys that are window slices."""
+        """Add the open windows of state rows, which include all window slices of their keys."""
         self.open_windows += np.bincount(open_windows(rows, key)["key_group"].to_numpy(), minlength=self.groups)
 
     def take_elements(self, rows: pa.Table, count: str) -> None:
@@ -154,7 +154,7 @@ class Contents:
         self.elements += self._sums(rows["key_group"].to_numpy(), counts)
 
     def take_final(self, groups: Ints, counts: pa.ChunkedArray, sign: int = 1) -> None:
-        """Add final windows with their numbers of elements; subtract them if the sign is -1."""
+        """Add final windows with their element counts; subtract them if the sign is -1."""
         self.elements += sign * self._sums(groups, counts.to_numpy())
 
     def _sums(self, groups: Ints, counts: Ints) -> Ints:
@@ -164,10 +164,10 @@ class Contents:
 
 
 class Taken(NamedTuple):
-    """Numbers of elements up to an epoch.
+    """Element counts up to an epoch.
 
-    `taken` counts the elements that windows took. `final` counts those in final windows, and those that no pane ever
-    showed, once for each window of an element.
+    `taken` counts the elements that windows accepted. `final` counts those in final windows, and those that no pane
+    ever showed, once for each window of an element.
     """
 
     taken: int
@@ -182,9 +182,9 @@ def snapshot_entries(
     Args:
         manifest: manifest of the snapshot.
         epochs: rows of table `epochs` that are new since `before`, else all.
-        shape: shape of the windows; None leaves the elements out.
+        shape: shape of the windows; with None, elements are not compared.
         contents: contents of the snapshot and of the final windows, without those that were final at `before`.
-        before: numbers of an earlier check; None if all rows are looked at.
+        before: numbers of an earlier check; None if all rows are checked.
     """
     ranges = _ranges(manifest)
     for first, last, counters in ranges:
@@ -193,7 +193,7 @@ def snapshot_entries(
     if not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
     if before is None and not is_whole(epochs, manifest.line):
-        # Rows of old epochs are removed some day, and only they tell how many elements the epochs took.
+        # Rows of old epochs are removed eventually, and only they know how many elements the epochs accepted.
         return
     by_range = _by_range(epochs, ("on_time", "reopened")) if before is None else None
     unseen, given_back = (_by_range(epochs, (name,)) for name in ("never_emitted", "taken_back"))
@@ -218,12 +218,12 @@ def counts_elements(manifest: Manifest, shape: WindowShape | None) -> bool:
 
 
 def is_whole(epochs: pa.Table, line: Line) -> bool:
-    """Return True if table `epochs` has a row for every epoch on a line."""
+    """Return True if table `epochs` has a row for every epoch of a lineage."""
     return len(epochs) == sum(last - first + 1 for first, last in line)
 
 
 def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
-    """Count the elements that windows took and kept: on time, or late and reopened, and still in the source."""
+    """Count the elements that windows accepted and kept: on time, or late and reopened, and still in the source."""
     on_time, reopened, given_back = (
         int(pc.sum(epochs[name]).as_py() or 0) if name in epochs.column_names else 0
         for name in ("on_time", "reopened", "taken_back")
@@ -254,7 +254,7 @@ def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
-    """Return ranges of key groups with their counters; a single range for an old manifest, which has no ranges."""
+    """Return ranges of key groups with their counters; a single range for an old manifest without ranges."""
     if all(shard.counters for shard in manifest.shards):
         return [(shard.first, shard.last, shard.counters) for shard in manifest.shards]
     return [(0, manifest.max_parallelism - 1, manifest.counters)]

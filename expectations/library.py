@@ -1,8 +1,8 @@
-"""Expectations about windows, for suites of your own: of a pipeline, or of Great Expectations alone over its results.
+"""Expectations about windows for your own suites, of a pipeline or of Great Expectations alone over its results.
 
-Each works on rows in memory with columns `window_start` and `window_end`, one row a window. Lengths are milliseconds.
-A check of a pipeline gives its suite the windows that became final since the check before, so "the window before" is
-the one before among these.
+Each works on rows in memory with columns `window_start` and `window_end`, one row per window. Lengths are milliseconds.
+A check of a pipeline passes its suite the windows that became final since the previous check, and "the previous window"
+is the previous one among these.
 
 >>> import great_expectations as gx
 >>> from tidegate.expectations.library import ExpectWindowsToFollowEachOther
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class ExpectWindowsToBeAtMost(Rule):
-    """No window is longer: a session that never ends is often a device that sends the same event again and again.
+    """No window is longer: a session that never ends is often a device that keeps sending the same event.
 
     Args:
         length: milliseconds.
@@ -52,7 +52,7 @@ class ExpectWindowsToBeAtMost(Rule):
 
 
 def _before(rows: pd.DataFrame, key: list[str], values: pd.Series) -> pd.Series:
-    """Return for each row the value of the window before it of its key; null for the first."""
+    """Return for each row the value of the previous window of its key; null for the first."""
     ordered = rows.sort_values("window_start", kind="stable").index
     values = values[ordered]
     if not key:
@@ -61,13 +61,13 @@ def _before(rows: pd.DataFrame, key: list[str], values: pd.Series) -> pd.Series:
 
 
 class ExpectWindowsToFollowEachOther(Rule):
-    """Between the end of a window and the start of the next one of its key lies at most so much time.
+    """Between the end of a window and the start of the next one of its key, at most this much time passes.
 
-    A window without elements has no row, so a gap is a time in which the source had nothing for the key.
+    A window without elements has no row, so a gap is a time in which the source had no rows for the key.
 
     Args:
-        key: the key columns; empty takes all windows together.
-        length: milliseconds; 0 wants a window in every span.
+        key: the key columns; if empty, all windows are taken together.
+        length: milliseconds; 0 requires windows without gaps.
     """
 
     key: list[str]
@@ -75,7 +75,7 @@ class ExpectWindowsToFollowEachOther(Rule):
 
     success_keys: ClassVar[tuple[str, ...]] = ("key", "length")
     shown: ClassVar[tuple[str, ...] | None] = ()
-    text: ClassVar[str] = "At most $length ms lie between two windows of one $key."
+    text: ClassVar[str] = "There are at most $length ms between two windows of one $key."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         before = _before(rows, self.key, milliseconds(rows["window_end"]))
@@ -83,14 +83,14 @@ class ExpectWindowsToFollowEachOther(Rule):
 
 
 class ExpectColumnToChangeByAtMost(Rule):
-    """A value is at most so many times larger or smaller than in the window before of its key.
+    """A value is at most `factor` times larger or smaller than in the previous window of its key.
 
-    Windows where either value is null or not positive are left out.
+    Windows where either value is null or not positive are ignored.
 
     Args:
         column: a column of numbers.
-        key: the key columns; empty takes all windows together.
-        factor: at least 1; 3 allows a third to three times the value before.
+        key: the key columns; if empty, all windows are taken together.
+        factor: at least 1; 3 allows a third to three times the previous value.
     """
 
     column: str

@@ -43,11 +43,11 @@ class Outcome:
         key: the key columns of the rows.
         success: True if it holds.
         rows: number of checked rows.
-        unexpected: number of rows that break it; None if it is not about single rows.
+        unexpected: number of rows that break it; None if it is not about individual rows.
         observed: the value that was observed in a part.
         number: that value if it is a number.
         examples: some of the rows that break it.
-        failing: the rows that break it in each part; None for a part of which they are unknown.
+        failing: the rows that break it in each part; None for a part where they are unknown.
         checked: the rows of each of these parts.
     """
 
@@ -85,7 +85,7 @@ class Outcome:
             self.failing.append(rows.loc[places])
             self.examples += [self._example(row) for row in rows.loc[places[:left]].to_dict("records")]
         elif selected is not None:
-            # The columns are those that the query names, so all of them say something.
+            # The columns are those that the query names, so all of them are meaningful.
             self.failing.append(pd.DataFrame(selected))
             self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
@@ -96,7 +96,7 @@ class Outcome:
     def times(self, column: str) -> npt.NDArray[Any] | None:
         """Return the times of the rows that break it as numpy's times; None if rows are unknown or have no time.
 
-        The SQL of a query may compute its columns, so a time that no checked row has is unknown as well.
+        A query may compute its columns, so a time that no checked row has counts as unknown too.
         """
         parts = []
         for rows, checked in zip(self.failing, self.checked, strict=True):
@@ -140,7 +140,7 @@ class Outcome:
 
     @property
     def limits(self) -> str:
-        """Return all parameters of the expectation but its columns as text."""
+        """Return all parameters of the expectation except its columns, as text."""
         given = {name: value for name, value in self._given.items() if name not in (*_COLUMNS, *_OF_ALL)}
         if given.get("mostly") == 1:
             del given["mostly"]
@@ -152,7 +152,7 @@ class Outcome:
 
     @property
     def description(self) -> str | None:
-        """Return what the expectation demands, in its own words; None if it has none."""
+        """Return what the expectation requires, in its own words; None if it has no text."""
         if isinstance(self.expectation, Rule) and not self.expectation.description:
             given = {name: shown(value) for name, value in self._given.items()}
             return Template(self.expectation.text).safe_substitute(given)
@@ -160,7 +160,7 @@ class Outcome:
 
     @property
     def _given(self) -> dict[str, Any]:
-        # The configuration leaves out what a user's own class sets by default.
+        # The configuration omits defaults that a user's own class sets.
         return {name: getattr(self.expectation, name) for name in self.expectation.__fields__}
 
     @property
@@ -186,7 +186,7 @@ class Outcome:
 
 
 def _moments(times: pd.Series) -> npt.NDArray[Any] | None:
-    """Return times as numpy's times; None if they are no times."""
+    """Return times as numpy's times; None if they are not times."""
     if not pd.api.types.is_datetime64_any_dtype(times):
         return None
     return pd.to_datetime(times, utc=True).dt.tz_localize(None).to_numpy().astype("datetime64[ms]")
@@ -211,14 +211,14 @@ def shown(value: Any) -> str:
 
 
 def _key(row: dict[str, Any]) -> str:
-    """Return the columns of a key with their values as the command line takes them, so a null is no text."""
+    """Return the columns of a key as the command line accepts them, so that a null is not mistaken for text."""
     plain = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
     texts = {name: text_of_value(None if pd.isna(value) else value) for name, value in plain.items()}
     return ", ".join(f"{name} {_cut(text)}" for name, text in texts.items())
 
 
 def _pairs(row: dict[str, Any], names: Sequence[str]) -> str:
-    # The value that a rule computed to compare with stands in a column of its own.
+    # The value that a rule computed for comparison has its own column.
     return ", ".join(f"{name.replace(COMPUTED, 'computed ')} {shown(row[name])}" for name in names)
 
 
@@ -242,7 +242,7 @@ def _parameter(name: str, value: Any) -> str:
 
 
 def _condition(given: Any) -> str:
-    """Return a condition of Great Expectations as the user wrote it, in Python or as a text."""
+    """Return a condition of Great Expectations as the user wrote it, in Python or as text."""
     kind = getattr(given, "type", None)
     if kind == "pass_through":
         return str(given.pass_through_filter)

@@ -57,21 +57,21 @@ _NESTED = ("phases", "shards", DEPARTED, SHAPE)
 
 @dataclass(frozen=True)
 class Pinned:
-    """A pipeline's tables as of one epoch: the rows of it and of the epochs before it that still count.
+    """A pipeline's tables as of one epoch: the current rows of that epoch and of earlier ones.
 
     Args:
         tables: tables of the pipeline.
-        scope: the epoch, and the range of rows to look at.
+        scope: the epoch, and the range of rows to check.
         shapes: shapes of the windows; None if the pipeline computes something else.
         since: the newest epoch before it whose check passed; None if there is none.
-        interval: event time that was run since, `start` and `end` in epoch milliseconds; None for a stream.
-        fresh_windows: number of windows that became final since, or got another result.
-        slices: rows of table `results` to look at, and the rows that they are compared with.
-        epochs: rows of table `epochs` on the snapshot's line.
+        interval: event time that has run since, `start` and `end` in epoch milliseconds; None for a stream.
+        fresh_windows: number of windows that became final since, or whose result changed.
+        slices: rows of table `results` to check, and the rows that they are compared with.
+        epochs: rows of table `epochs` in the snapshot's lineage.
         lines: epochs whose rows each table has.
         files: files of each table, with their faults.
-        standing: windows that table `windows` lacks or has too much; None if there is no such table.
-        ledger: counters of the epochs beside the numbers of rows in the tables.
+        standing: windows that table `windows` lacks or has in excess; None if there is no such table.
+        ledger: counters of the epochs with the row counts of the tables.
         restored: checksums of the newest restore, and of the snapshot that it went back to.
         proves: the proof for the next check, if this one passes.
         acknowledged: epoch, condition and reason of each acknowledgement.
@@ -115,14 +115,14 @@ class Pinned:
 
     @property
     def time_column(self) -> str:
-        """Return the column whose time tells to which partition a final window, or another result, belongs."""
+        """Return the column whose time determines the partition of a final window, or of another result."""
         return results.time_column(self.slices.schema)
 
     @property
     def fresh(self) -> pd.DataFrame:
-        """Return the windows that became final since the newest check that passed, a row each, in one part.
+        """Return the windows that became final since the last check that passed, one row each, in one part.
 
-        Windows that somebody acknowledged are left out, until they get another result.
+        Acknowledged windows are left out until their result changes.
         """
         parts = [
             fresh_windows(
@@ -141,11 +141,11 @@ class Pinned:
 
     @property
     def no_rows(self) -> pd.DataFrame:
-        """Return a frame with the columns of the final windows, and no row."""
+        """Return an empty frame with the columns of the final windows."""
         return as_frame(self.slices.schema.empty_table())
 
     def windows(self) -> Iterator[pd.DataFrame]:
-        """Yield the final windows, a row each, in parts; all windows of a key are in one part."""
+        """Yield the final windows, one row each, in parts; all windows of a key are in one part."""
         for rows in self.slices:
             yield as_frame(final_windows(rows, self.manifest), self.key)
 
@@ -181,15 +181,15 @@ def pin(
     *,
     everything: bool = False,
 ) -> Pinned:
-    """Collect the rows to check of a pipeline as of an epoch.
+    """Collect the rows to check for a pipeline as of an epoch.
 
     Args:
         tables: the pipeline's tables.
-        pipeline: the pipeline, from the present code.
-        epoch: None takes the newest.
-        folder: folder for parts of the rows during the check; None takes the system's.
+        pipeline: the pipeline, from the current code.
+        epoch: None for the newest.
+        folder: folder for parts of the rows during the check; None for the system's temporary folder.
         rows_at_a_time: approximate number of rows in memory.
-        everything: True checks every standing window and reads every file, whatever earlier checks found.
+        everything: True checks every current window and reads every file, whatever earlier checks found.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
@@ -206,7 +206,8 @@ def pin(
     erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
-    # After an erasure it is unknown how many elements were removed with it, and of windows with one id one is seen.
+    # After an erasure it is unknown how many elements were removed with it, and of windows with the same id only one is
+    # seen.
     is_counted = not read.share_ids and erased.forgotten is None and (scope.proof is None or before is not None)
     is_counted &= shapes is not None and shapes.counts_elements
     of_snapshot = list(
@@ -252,9 +253,9 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def as_frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
-    """Return rows as a frame in which pandas tells the same keys apart as this code.
+    """Return rows as a frame in which pandas distinguishes the same keys as this code.
 
-    Pandas compares texts up to a NUL character, and makes whole numbers with nulls to floats, which are not exact.
+    Pandas compares texts only up to a NUL character, and converts integers with nulls to floats, which are inexact.
     """
     # A time within a struct or a map becomes a Python datetime, which ends with the year 9999.
     rows = as_text(rows, only_nested=True)
@@ -295,7 +296,7 @@ def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
 
 
 def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot | None:
-    # Several versions may hold the same epoch, after a compaction for example; a restart would read the newest.
+    # Several versions may hold the same epoch, for example after a compaction; a restart would read the newest.
     versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] == epoch)
     newest = next(versions, None)
     return None if newest is None else read_snapshot(tables, newest)

@@ -1,4 +1,4 @@
-"""Run suites over pinned tables; keep the results in table `quality`, and a page for each check in the artifacts."""
+"""Runs suites over pinned tables; stores the results in table `quality`, and a page for each check in the artifacts."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class QualityRun:
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
-        """Return the expectations that do not hold."""
+        """Return the failed expectations."""
         return tuple(check for check in self.checks if not check.success)
 
     @property
     def is_critical(self) -> bool:
-        """Return True if a critical expectation does not hold."""
+        """Return True if a critical expectation failed."""
         return any(check.severity == CRITICAL for check in self.failed)
 
     @property
     def names_windows(self) -> bool:
-        """Return True if each critical failure names the windows that fail."""
+        """Return True if each critical failure names the failing windows."""
         return self.failing is not None
 
     @property
@@ -78,7 +78,7 @@ class QualityRun:
 
     @property
     def state(self) -> str:
-        """Return `failed`, `marked` if only a warning does not hold, or `passed`."""
+        """Return `failed`, `marked` if only a warning failed, or `passed`."""
         warned = any(check.severity == WARNING for check in self.failed)
         return "failed" if self.is_critical else "marked" if warned else "passed"
 
@@ -86,16 +86,16 @@ class QualityRun:
 def run_suites(
     suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, artifacts: Artifacts
 ) -> QualityRun:
-    """Check pinned tables, and keep the results.
+    """Check pinned tables, and store the results.
 
     Args:
         suites: the suites to check.
         pinned: the tables.
-        tables: tables of the pipeline; table `quality` gets the results.
-        artifacts: the project's artifacts, which get the page.
+        tables: tables of the pipeline; the results go to table `quality`.
+        artifacts: the project's artifacts, where the page is written.
 
     Raises:
-        Refused: the outcome may have a key that was forgotten during the check.
+        Refused: the outcome may contain a key that was forgotten during the check.
     """
     manifest = pinned.manifest
     now = datetime.now(UTC)
@@ -127,7 +127,7 @@ def run_suites(
             remove_page(artifacts, manifest, check.id)
             raise Refused(
                 f"a key of {manifest.pipeline} was forgotten during this check of epoch {manifest.epoch}, and its "
-                "outcome may name the key: nothing of it was kept. Check again"
+                "outcome may name the key, so it was discarded. Check again"
             )
 
     quality.append(tables, checks, refuse_if_forgotten)
@@ -163,7 +163,7 @@ class Check:
                 rows=outcome.rows,
                 results_version=self.versions[0],
                 state_version=self.versions[1],
-                # Limits change and stand in a column of their own, so the id does not contain them.
+                # Limits change and have their own column, so the id does not include them.
                 expectation_id=outcome.expectation.id or (name if used[name] == 1 else f"{name}#{used[name]}"),
                 columns=outcome.columns,
                 limits=outcome.limits,
@@ -175,10 +175,10 @@ class Check:
 
 
 def any_rows() -> Any:
-    """Return a batch definition that takes any rows, in a context that stores neither suites nor pages.
+    """Return a batch definition for any rows, in a context that stores neither suites nor pages.
 
-    All suites use it: Great Expectations writes its configuration again with each part of a definition, which takes as
-    long as a third of a check if each suite has its own.
+    All suites share it: Great Expectations rewrites its configuration with each part of a definition, which would take
+    a third of a check if each suite had its own.
     """
     config = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(),
@@ -199,15 +199,15 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
         key: the key columns.
 
     Raises:
-        UsageError: an expectation of the pipeline's own suite raised an exception, which is no fault of the rows.
-        TidegateError: an expectation of tidegate did.
+        UsageError: an expectation of the pipeline's own suite raised an exception, which is not a fault of the rows.
+        TidegateError: an expectation of tidegate raised one.
     """
     outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
     for rows in suite.parts():
-        # Great Expectations lets an expectation belong to one suite only, and each part needs a new suite.
+        # Great Expectations lets an expectation belong to only one suite, and each part needs a new suite.
         copies = [expectation.copy(deep=True) for expectation in suite.expectations]
         for place, copy in enumerate(copies):
-            # The results come in another order.
+            # The results come in a different order.
             copy.meta = {_PLACE: place}
         given = gx.ExpectationSuite(name=suite.table, expectations=copies)
         result = batch.get_batch({"dataframe": rows}).validate(given, result_format=_EVERY_ROW)

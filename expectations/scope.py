@@ -1,7 +1,8 @@
-"""The scope of a check: the rows that came since the last check that passed, and the windows around them.
+"""The scope of a check: the rows that were added since the last check that passed, and the windows around them.
 
-All rows are in scope if there is no valid proof for the older ones: at the first check, after rows were removed (by a
-restore, an erasure, an interval run again), when the code has changed, and when the log does not reach back far enough.
+All rows are in scope if there is no valid proof for the older ones: in the first check, after rows were removed (by a
+restore, an erasure, or running an interval again), when the code has changed, and when the log does not reach back far
+enough.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Scope:
     Args:
         pinned: the epoch.
         since: the newest epoch before it whose check passed; None if there is none.
-        proof: proof of the check that this one continues from; None if all rows are looked at.
-        looks_from: end of the oldest windows to look at, int64 epoch milliseconds; None for all.
+        proof: proof of the check that this one continues from; None if all rows are checked.
+        looks_from: end of the oldest windows to check, int64 epoch milliseconds; None for all.
         new_epochs: rows of table `epochs` to compare with the tables.
-        lines: epochs whose rows the tables have, and for each if it led to the newest snapshot.
+        lines: epochs whose rows the tables have, and whether each led to the newest snapshot.
         files: files of each table, with their faults.
-        unreadable: files of each published table that can't be read; the check goes on without their rows.
+        unreadable: files of each published table that can't be read; the check continues without their rows.
     """
 
     pinned: PinnedEpoch
@@ -65,13 +66,13 @@ class Scope:
 
     @property
     def new_rows(self) -> pc.Expression:
-        """Return the filter for rows that count and that no check has seen."""
+        """Return the filter for current rows that no check has seen."""
         current = self.pinned.current
         return current if self.proof is None else current & (pc.field("epoch") > self.proof.epoch)
 
     @property
     def of_windows(self) -> pc.Expression | None:
-        """Return the filter for rows of windows that are new, or near to new ones; None for all."""
+        """Return the filter for rows of windows that are new, or near new ones; None for all."""
         if self.proof is None:
             return None
         chosen = pc.field("epoch") > self.proof.epoch
@@ -84,12 +85,12 @@ class Scope:
 def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, everything: bool = False) -> Scope:
     """Return the scope of a check as of an epoch; the arguments and errors are those of `pin_epoch`.
 
-    `everything` takes no earlier check into account: all windows are new, and every file is read.
+    `everything` ignores earlier checks: all windows are new, and every file is read.
     """
     # What a damaged log still has of earlier checks is read next.
     quality.mend(tables)
     pinned = pin_epoch(tables, epoch)
-    # Read after the tables were opened, so it includes every epoch whose rows are in them.
+    # Read after the tables were opened, so it includes every epoch whose rows they have.
     newest = require_snapshot(tables).manifest.line
     since = None if everything else since_of(tables, pinned)
     proof = Proof.parse(quality.proof_of(tables, since))
@@ -139,7 +140,7 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, ever
 
 
 def _goes_on(proof: Proof, pinned: PinnedEpoch, followed: dict[str, Followed]) -> bool:
-    """Return True if the rows since a check can be told from those before, so that its proof can be used."""
+    """Return True if the rows since a check can be distinguished from those before, so that its proof can be used."""
     manifest = pinned.snapshot.manifest
     kinds = pinned.epochs.filter(pc.greater(pinned.epochs["epoch"], proof.epoch))["kind"].to_pylist()
     return (
@@ -165,7 +166,7 @@ def _new_rows(
 ) -> tuple[dict[str, list[int]], Millis | None]:
     """Return the epochs of rows that no check has seen, by table, and the start of the oldest window among them.
 
-    They include epochs after the pinned one, whose rows may be in the tables already.
+    They include epochs after the pinned one, whose rows may already be in the tables.
     """
     epochs: dict[str, list[int]] = {}
     start: Millis | None = None
@@ -198,7 +199,7 @@ class Proof:
         fingerprint: fingerprint of the pipeline's computation.
         watermark: watermark of the epoch, int64 epoch milliseconds.
         lateness: the longest wait for a window after its end so far, milliseconds.
-        taken, final: numbers of elements that windows took, and of those in final windows; None if they can't be
+        taken, final: numbers of elements that windows accepted, and of those in final windows; None if they can't be
             counted.
     """
 

@@ -1,7 +1,7 @@
-"""Shapes of the windows of a pipeline over its epochs: a window is checked by the code that made it.
+"""Shapes of the windows of a pipeline over its epochs: a window is checked against the code that created it.
 
-The code may change gap, size and lateness. Each epoch keeps the shape by which it ran; a window that was open when the
-code changed keeps the bounds that it had, so it has the shape of its epoch or of an earlier one.
+The code may change gap, size and lateness. Each epoch records the shape that it ran with; a window that was open when
+the code changed keeps its bounds, so it has the shape of its epoch or of an earlier one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.windowing.time import Millis
 
 
 class ShapeSince(NamedTuple):
-    """A shape, and the first epoch that ran by it."""
+    """A shape, and the first epoch that ran with it."""
 
     epoch: int
     shape: Shape
@@ -26,7 +26,7 @@ class ShapeSince(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes up to an epoch, the oldest first; `newest` is that of the epoch, with facts of the present code."""
+    """The shapes up to an epoch, oldest first; `newest` is that of the epoch, with facts from the current code."""
 
     since: tuple[ShapeSince, ...]
     newest: WindowShape
@@ -69,12 +69,12 @@ class Shapes:
 def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
     """Return the shapes up to an epoch; None if the pipeline has no windows.
 
-    Epochs of older versions of tidegate kept none. They count as having run by the shape of the next that did, or by
-    the present code.
+    Epochs of older versions of tidegate recorded no shape. They are assumed to have run with the shape of the next
+    epoch that has one, or of the current code.
 
     Args:
         epochs: rows of table `epochs` up to the epoch.
-        present: shape by the present code.
+        present: shape in the current code.
     """
     if present is None:
         return None

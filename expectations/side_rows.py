@@ -1,7 +1,7 @@
-"""Rows beside the final windows that a pipeline's own suites check: those that came since the check before.
+"""Rows other than final windows that a pipeline's own suites check: those that were added since the previous check.
 
-Rows of tables `late` and `rejects`, and of the source, belong to no window, so no correction ever makes a bad one good.
-Therefore each is checked once, by the first check after its epoch, whether the check before passed or failed.
+Rows of tables `late` and `rejects`, and of the source, belong to no window, so no correction can fix a bad one.
+Therefore each is checked once, by the first check after its epoch, whether the previous check passed or failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOURCE = "source"
 
 
 def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
-    """Return the rows of a kind that came since the newest earlier epoch that was checked; all if none was.
+    """Return the rows of a kind that were added since the newest earlier checked epoch; all if there is none.
 
     Args:
         pinned: the tables as of an epoch.
@@ -36,7 +36,7 @@ def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
 
     Raises:
         UsageError: the source's rows can't be read without Spark, or the pipeline has two sources.
-        Refused: a version of the source can't be read any more.
+        Refused: a version of the source can no longer be read.
     """
     epochs = pinned.scope.pinned.epochs
     earlier = epochs.filter(pc.less(epochs["epoch"], pinned.manifest.epoch))["epoch"].to_pylist()
@@ -51,9 +51,9 @@ def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
 
 
 def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Table:
-    """Return the rows of the only source that the epochs after one read, with its columns as it has them.
+    """Return the rows of the only source that the epochs after one read, with the source's columns.
 
-    A backfill reads the rows of its interval, and a stream those of commits; what `where` drops is among them.
+    A backfill reads the rows of its interval, and a stream those of commits; rows that `where` drops are included.
     """
     field = f"pipelines.{pipeline.name}.suites.source"
     if len(pipeline.inputs) > 1:
@@ -80,7 +80,7 @@ def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Ta
 
 
 def _rows_of(files: FileSlice, schema: pa.Schema) -> list[pa.Table]:
-    """Return the rows of a slice with all columns of the source, those of its interval alone."""
+    """Return the rows of a slice with all columns of the source, only those of its interval."""
     found = []
     for number, part in enumerate(files.parts):
         table = files.table_of(number)

@@ -1,6 +1,6 @@
 """Rows of a table in parts that fit into memory, with all rows of a key in one part.
 
-A rule about windows needs all rows of a key together. So if there are too many rows they are written to files by a
+A rule about windows needs all rows of a key together. So if there are too many rows, they are written to files by a
 hash of the key, and the files are read one after the other.
 """
 
@@ -35,7 +35,7 @@ class Slices:
         schema: schema of the rows.
         key: the key columns; without key columns all rows belong to one key.
         rows: number of rows, at most.
-        folder: folder for the files of the parts; None takes the system's.
+        folder: folder for the files of the parts; None for the system's temporary folder.
         rows_at_a_time: approximate number of rows in a part.
     """
 
@@ -56,7 +56,7 @@ class Slices:
         if parts <= 1:
             self._table = pa.Table.from_batches(batches, schema)
             return
-        # The parts are removed with this object; those of a check that was killed are removed by a later check.
+        # The parts are removed with this object; those of a killed check are removed by a later check.
         if folder is not None:
             _remove_old_parts(folder)
         self._folder = tempfile.TemporaryDirectory(prefix=_PARTS, dir=folder)

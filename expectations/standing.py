@@ -1,4 +1,4 @@
-"""Table `windows` beside table `results`: it has each window that stands once, and no other row."""
+"""Table `windows` compared with table `results`: it has each current window once, and no other row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MISSING, SURPLUS, UNREADABLE = "missing", "stands not", "unreadable"
 
 
 def faults(tables: PipelineTables, scope: Scope, slices: Slices, folder: Path | None) -> pd.DataFrame | None:
-    """Return a row for each window in scope that the table lacks or has too much; None if there is no such table.
+    """Return a row for each window in scope that the table lacks or has in excess; None if there is no such table.
 
     Args:
         tables: the pipeline's tables.

@@ -1,7 +1,7 @@
 """The suites of a pipeline: the rules for all windows of its shape, and the pipeline's own suite.
 
-What is wrong with the pipeline's own suite is found before any row is judged: an expectation that can't be evaluated
-says nothing about the data, so it is an error of the suite and no failed check.
+Errors in the pipeline's own suite are found before any row is checked: an expectation that can't be evaluated says
+nothing about the data, so it is an error of the suite and not a failed check.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TableSuite:
         table: name of the rows: final windows, panes, epochs, lines, files, table windows, ledger or state.
         parts: the rows to check.
         expectations: expectations of Great Expectations.
-        is_own: True for a suite of the pipeline's own.
-        of_windows: True if its rows are windows, so that one that fails belongs to a partition.
+        is_own: True for the pipeline's own suites.
+        of_windows: True if its rows are windows, so that a failing row belongs to a partition.
     """
 
     table: str
@@ -53,8 +53,8 @@ class TableSuite:
 
 
 def own_suite(rows: str, suite: Any, frame: pd.DataFrame, *, of_windows: bool = False) -> TableSuite:
-    """Return a suite of the pipeline's own over some rows, which the message calls `rows`."""
-    # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
+    """Return one of the pipeline's own suites over some rows, which messages call `rows`."""
+    # Great Expectations lets an expectation belong to only one suite, and the caller may use the suite again.
     copies = tuple(expectation.copy(deep=True) for expectation in suite.expectations)
     return TableSuite(f"{rows}: {suite.name}", lambda: (frame,), copies, is_own=True, of_windows=of_windows)
 
@@ -65,7 +65,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     Args:
         pinned: the tables.
         pipeline_suite: the pipeline's own ExpectationSuite, for the windows that became final since the newest check
-            that passed. If there are none it is left out: a mean or a number of rows means nothing without rows.
+            that passed. If there are none, it is left out: a mean or a row count means nothing without rows.
     """
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
@@ -82,7 +82,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
     if fresh is not None and len(fresh):
         new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
-        # It goes first, so that an error of the suite itself ends the check before anything is judged.
+        # It runs first, so that an error in the suite ends the check before anything else is checked.
         checked.insert(0, new_windows)
     return [suite for suite in checked if suite.expectations]
 
@@ -122,7 +122,7 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
     if shape.is_merging:
         in_event_order = pinned.manifest.order == "event"
         yield windows.ExpectNoSessionInsideAnother(key=key, severity=CRITICAL)
-        # In arrival order an element behind the watermark may open a session beside one that is closed.
+        # In arrival order, an element behind the watermark may open a session next to one that is closed.
         yield windows.ExpectSessionsToLieApart(key=key, severity=CRITICAL if in_event_order else WARNING)
         if shape.gap is not None:
             yield windows.ExpectWindowsToBeAtLeast(length=shape.gap, by_epoch=shapes.gaps, severity=CRITICAL)
@@ -178,7 +178,7 @@ def _lines() -> Iterator[Any]:
 def _files() -> Iterator[Any]:
     yield tables.ExpectFilesToBeOfOurCommits(severity=CRITICAL)
     yield tables.ExpectFilesToKeepTheirRows(severity=CRITICAL)
-    # The rows are still the same, but a foreign writer may change rows the next time: only a warning.
+    # The rows are still the same, but a foreign writer may change rows next time, so this is only a warning.
     yield tables.ExpectNobodyElseToRewriteFiles(severity=WARNING)
 
 
@@ -201,7 +201,7 @@ def _state(pinned: Pinned) -> Iterator[Any]:
     shapes = pinned.shapes
     if shapes is None or not shapes.newest.is_event_time:
         return
-    # The timers of a window keep the lateness by which it was opened.
+    # The timers of a window keep the lateness with which it was opened.
     limits = {"watermark": pinned.manifest.watermark, "lateness": shapes.lateness, "severity": CRITICAL}
     yield tables.ExpectNoStateBehindWatermark(**limits)
     yield tables.ExpectNoTimerOfClosedWindow(**limits)
@@ -224,13 +224,13 @@ def check_suite(suite: Any, name: str, rows: pd.DataFrame, what: str = "final wi
 
     Args:
         suite: the ExpectationSuite.
-        name: where tidegate.toml names it; messages begin with it.
+        name: its field in tidegate.toml; messages begin with it.
         rows: rows with the columns that the suite is for, or no rows.
         what: name of these rows in messages.
 
     Raises:
-        UsageError: it is no suite, or one of its expectations lacks a parameter, names a column that is not there, or
-            can't be evaluated on rows in memory.
+        UsageError: it is not a suite, or one of its expectations lacks a parameter, names a missing column, or can't be
+            evaluated on rows in memory.
     """
     if not hasattr(suite, "expectations"):
         raise UsageError(f"{name}: it is a {type(suite).__name__}, not an ExpectationSuite")
@@ -244,12 +244,12 @@ def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
     given = {name: getattr(expectation, name) for name in expectation.__fields__}
     for name, value in given.items():
         if name not in ("meta", "rendered_content") and "$PARAMETER" in json.dumps(value, default=str):
-            yield f"{name} = {value!r} is a parameter, and a check has none to give: write the value into the suite"
+            yield f"{name} = {value!r} is a parameter, but checks have no parameters: write the value into the suite"
     query = given.get("unexpected_rows_query")
     if isinstance(query, str) and (word := unexpected_rows.first_word(query)) not in ("select", "with", "("):
-        yield f"its query {query!r} begins with {word!r}, and a check only reads: give one SELECT ... FROM {{batch}}"
+        yield f"its query {query!r} begins with {word!r}, but a check only reads: give one SELECT ... FROM {{batch}}"
     elif isinstance(query, str) and "{batch}" not in query:
-        yield f"its query {query!r} reads no {what.split()[-1]}: select FROM {{batch}}"
+        yield f"its query {query!r} does not read the {what.split()[-1]}: select FROM {{batch}}"
     elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
         yield f"its query {query!r} has braces that are not {{batch}}: write other braces twice"
     if expectation.expectation_type != _MAY_LACK:
@@ -266,7 +266,8 @@ def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
             get_metric_provider(metric.metric_name, engine)
         except MetricProviderError:
             yield (
-                f"it can't be evaluated on rows in memory, because metric {metric.metric_name} has no form for pandas. "
+                f"it can't be evaluated on rows in memory, because metric {metric.metric_name} has no implementation "
+                "for pandas. "
                 "Write the condition as SQL in an UnexpectedRowsExpectation, or as an expectation on columns"
             )
 

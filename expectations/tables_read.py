@@ -1,4 +1,4 @@
-"""One pass over the rows of a check: it counts rows and elements, and finds final and new windows."""
+"""One pass over the rows of a check, which counts rows and elements, and finds final and new windows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Read:
         final: number of elements in windows that became final.
         fresh: number of windows that became final since a check passed.
         lateness: the longest wait for a window after its end so far, milliseconds.
-        share_ids: True if two windows of a key have one id.
+        share_ids: True if two windows of a key have the same id.
     """
 
     contents: Contents
@@ -86,8 +86,8 @@ def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -
     for batch in _side_batches(tables, scope, rejects.NAME, ["epoch"]):
         counts.take("rejected", batch["epoch"].to_numpy(), None)
     schema = arrow_schema(scope.pinned.handles[late.NAME])
-    # Table `late` has the columns of the input, and a derived key column is not among them. An input column with the
-    # name of one of the table's own has another name there.
+    # Table `late` has the columns of the input, which do not include derived key columns. An input column with the name
+    # of one of the table's own columns is renamed there.
     kept = [field.name for field in input_fields(late.TRAILING, pa.schema([(name, pa.null()) for name in key]))]
     has_key = set(kept) <= set(schema.names)
     marks = late.REOPENED in schema.names and late.REOPENED in scope.new_epochs.column_names
@@ -103,7 +103,7 @@ def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -
 
 
 def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, slices: Slices) -> Read:
-    """Read the snapshot and the slices once, and return the numbers that are needed from all of them."""
+    """Read the snapshot and the slices once, and return the numbers that need all of them."""
     manifest, proof = scope.pinned.snapshot.manifest, scope.proof
     contents = Contents(manifest.max_parallelism)
     count = shape.count if shape is not None and counts_elements(manifest, shape) else None
@@ -149,7 +149,7 @@ def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.Re
 
 
 def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Return the newest pane of each final window, which nothing can change any more."""
+    """Return the newest pane of each final window, which can no longer change."""
     return results.final(results.latest(rows, manifest_key(manifest)), manifest.final_through)
 
 
@@ -161,9 +161,9 @@ def ids_of(rows: pa.Table, manifest: Manifest) -> Ints:
 
 
 def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Return key columns and id of windows of a key that have one id, each rightly.
+    """Return key columns and id of windows of a key that legitimately share an id.
 
-    Whoever chooses keys and times can make such windows, and must not make a check fail with them.
+    Whoever chooses keys and times can produce such windows, which must not make a check fail.
     """
     by = [*manifest_key(manifest), "window_id"]
     if not results.has_panes(rows.schema):
@@ -178,7 +178,7 @@ def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def _are_repeated(rows: pa.Table) -> pa.BooleanArray:
-    """Return True for each row that is there more than once."""
+    """Return True for each row that occurs more than once."""
     places = pa.array(np.arange(len(rows)))
     first, last = (one_of_each(rows, places, function).to_numpy() for function in ("min", "max"))
     once = first[first == last]
@@ -196,7 +196,7 @@ def manifest_key(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _is_looked_at(file: dict[str, Any], scope: Scope) -> bool:
-    """Return True if a file may hold rows that are new, or rows of windows near to new ones."""
+    """Return True if a file may hold rows that are new, or rows of windows near new ones."""
     if may_be_new(file, scope.proof) or scope.looks_from is None:
         return may_be_new(file, scope.proof)
     if file.get("null_count.window_end") != 0 or file.get("max.window_end") is None:
@@ -217,7 +217,7 @@ def _side_batches(
 
 
 def _longest_wait(rows: pa.Table) -> Millis:
-    """Return the longest time between a window's end and its being final, milliseconds."""
+    """Return the longest time from a window's end until it is final, milliseconds."""
     if not results.has_panes(rows.schema):
         return 0
     ends, finals = (epoch_millis(rows[name]) for name in ("window_end", "final_at"))

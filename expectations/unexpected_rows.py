@@ -1,6 +1,6 @@
-"""`UnexpectedRowsExpectation` on rows in memory: its SQL runs in DataFusion, which the library deltalake brings along.
+"""`UnexpectedRowsExpectation` on rows in memory: its SQL runs in DataFusion, which is part of the library deltalake.
 
-Great Expectations has it for databases and Spark only. The rows are written to a small Delta table in the system's
+Great Expectations supports it only for databases and Spark. The rows are written to a small Delta table in the system's
 folder for temporary files, because that is what DataFusion reads here.
 """
 
@@ -30,7 +30,7 @@ _BATCH: Final = "batch"
 def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that a query selects; `{batch}` in it stands for the given rows.
 
-    The query stands in parentheses, where SQL allows nothing that writes, such as COPY or CREATE.
+    The query is put in parentheses, where SQL allows no statement that writes, such as COPY or CREATE.
     """
     table = pa.Table.from_pandas(rows, preserve_index=False)
     # Delta has no type for columns in which every value is null.
@@ -38,17 +38,17 @@ def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         write_deltalake(folder, table.cast(pa.schema(fields)))
         engine = QueryBuilder().register(_BATCH, DeltaTable(folder))
-        # The last line break ends a comment of the query.
+        # The last line break ends a comment in the query.
         read_only = f"SELECT * FROM (\n{query.format(batch=_BATCH).rstrip().removesuffix(';')}\n)"
         answer = pa.table(engine.execute(read_only).read_all())
-    # DataFusion's own kinds of text, which pandas does not know within lists.
+    # These are DataFusion's own text types, which pandas does not support within lists.
     plain = pa.schema([each.with_type(_without_views(each.type)) for each in answer.schema])
     selected: pd.DataFrame = answer.cast(plain).to_pandas(date_as_object=False)
     return selected
 
 
 def first_word(query: str) -> str:
-    """Return the first word of a query in small letters, or its first sign; comments don't count."""
+    """Return the first word of a query in lower case, or its first symbol; comments are ignored."""
     bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", query, flags=re.DOTALL)
     found = re.match(r"\s*(\w+|\S|$)", bare)
     return found[1].lower() if found else ""
@@ -72,10 +72,10 @@ _PLACE: Final = "tidegate:place"
 
 
 def matches(where: str, rows: pd.DataFrame) -> pd.Series:
-    """Mark the rows that an SQL condition is true for.
+    """Mark the rows for which an SQL condition is true.
 
     Raises:
-        UsageError: it is no condition on these columns.
+        UsageError: it is not a condition on these columns.
     """
     placed = rows.assign(**{_PLACE: range(len(rows))})
     condition = where.replace("{", "{{").replace("}", "}}")

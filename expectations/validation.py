@@ -1,6 +1,6 @@
-"""The result of a check as Great Expectations' own JSON, an `ExpectationSuiteValidationResult`, for its tools.
+"""The result of a check as an `ExpectationSuiteValidationResult`, Great Expectations' own JSON, for its tools.
 
-The suites of a check make one result; the configuration of each expectation says in its `meta` to which one it belongs.
+All suites of a check form one result; the `meta` of each expectation's configuration says which suite it belongs to.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def validation_result(
             "epoch": manifest.epoch,
         },
     )
-    # An erasure finds the page of a key by the key's text, which must stand here as it is.
+    # An erasure finds the page of a key by the key's text, which must be here unchanged.
     return json.dumps(result.to_json_dict(), ensure_ascii=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""Library with Flink's exact windows, timers and watermarks. It runs without Spark and keeps snapshots as rows."""
+"""Flink's exact windows, timers and watermarks as a library. It runs without Spark and keeps snapshots as rows."""
 
 from tidegate.windowing.aggregates import (
     Aggregate,

@@ -1,4 +1,4 @@
-"""Computations of a pipeline: windows, process functions and joins, as values that are checked when they are made."""
+"""Computations of a pipeline: windows, process functions and joins, as values that are checked on creation."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Windows:
 
     Args:
         assigner: assigns elements to windows.
-        trigger: decides when a window fires. None takes the assigner's default trigger.
+        trigger: decides when a window fires. None for the assigner's default trigger.
         evictor: selects the elements that the function gets. It needs all elements, so it is only valid with `process`.
-        allowed_lateness: event time after its end for which a window still accepts elements.
+        allowed_lateness: how long after its end, in event time, a window still accepts elements.
         accumulation: relation between the panes of a window.
         aggregate: result columns by name, `{"flights": Count()}`, or one AggregateFunction.
         reduce: function `(a, b) -> c` of elements.
@@ -80,7 +80,7 @@ class Windows:
         if self.aggregate is not None and self.reduce is not None:
             raise IllegalArgument("reduce", self.reduce, "give aggregate or reduce, not both")
         if self.aggregate is None and self.reduce is None and self.process is None:
-            raise IllegalArgument("aggregate", None, "say what to compute: give aggregate=, reduce= or process=")
+            raise IllegalArgument("aggregate", None, "give aggregate=, reduce= or process=")
         if self.evictor is not None and (self.aggregate is not None or self.reduce is not None):
             raise IllegalArgument(
                 "evictor",
@@ -102,7 +102,7 @@ class Windows:
                 raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
 
     def _check_code(self) -> None:
-        """Refuse an aggregate, reduce or process of a wrong type, and code of which a snapshot would lose a part."""
+        """Refuse an aggregate, reduce or process of a wrong type, and code that a snapshot could only keep in part."""
         check_together(self.assigner, WindowAssigner, "staggered", "with_stagger", "stagger_offset")
         if self.process is not None and not isinstance(self.process, ProcessWindowFunction):
             raise IllegalArgument("process", self.process, "give an instance of a ProcessWindowFunction")
@@ -125,8 +125,9 @@ class Windows:
                 raise IllegalArgument(
                     f"aggregate[{name!r}]",
                     aggregate,
-                    "an AggregateFunction gives a whole result: give it alone, aggregate=..., with a struct as its "
-                    "result_type, or wrap it: a subclass of Aggregate whose bind() returns it is one column",
+                    "an AggregateFunction returns the whole result: give it alone, as aggregate=..., with a struct as "
+                    "its result_type, or wrap it in a subclass of Aggregate whose bind() returns it, which gives one "
+                    "column",
                 )
             if not isinstance(aggregate, Aggregate):
                 raise IllegalArgument(
@@ -136,11 +137,11 @@ class Windows:
                 )
 
     def _warn_if_never_cleaned(self) -> None:
-        """Warn of contents that no time, trigger, evictor or accumulation mode ever removes."""
+        """Warn about contents that no time, trigger, evictor or accumulation mode ever removes."""
         if self.assigner.is_global:
             kept = "the global window never ends"
         elif self.lateness >= _FOR_EVER:
-            kept = f"allowed_lateness = {self.lateness} ms lies beyond the end of time"
+            kept = f"allowed_lateness = {self.lateness} ms is beyond the end of time"
         else:
             return
         trigger = self.effective_trigger
@@ -149,7 +150,7 @@ class Windows:
             return
         warnings.warn(
             f"nothing ever cleans these windows: {kept}, and {trigger!r} does not purge. The state of every key stays "
-            "for ever: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
+            "forever: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
             "windows that end",
             UnboundedStateWarning,
             stacklevel=4,
@@ -164,7 +165,7 @@ class Windows:
 
     @property
     def effective_trigger(self) -> Trigger:
-        """Trigger that fires the windows: the given one, or the assigner's default."""
+        """The trigger that fires the windows: the given one, or the assigner's default."""
         return self.trigger or self.assigner.get_default_trigger()
 
     @property
@@ -179,7 +180,7 @@ class Windows:
 
     @property
     def order_shown_by(self) -> str | None:
-        """Part that makes results depend on the order of arrival, in words; None if the set of elements decides."""
+        """The part that makes results depend on the order of arrival, in words; None if there is none."""
         trigger, evictor = self.effective_trigger, self.evictor
         if not self.assigner.is_event_time:
             return "windows that do not end by event time"
@@ -188,11 +189,11 @@ class Windows:
         if evictor is not None and evictor.sees_order:
             return f"evictor {type(evictor).__name__}"
         if self.process is not None or self.reduce is not None:
-            return "a function of your own"
+            return "your own function"
         if self.assigner.sees_order:
             return f"assigner {type(self.assigner).__name__}, whose windows may depend on more than a time"
         if function := next((part for part in self._functions if part.sees_order), None):
-            return f"aggregate function {type(function).__name__}, which does not say sees_order = False"
+            return f"aggregate function {type(function).__name__}, which does not declare sees_order = False"
         return None
 
     @property
@@ -252,9 +253,9 @@ class KeyedProcess:
 
     Args:
         function: the function.
-        time_sorted: True gives the function its elements in order of event time, with due timers between them, when
-            the watermark reaches them; elements behind the watermark are late. False gives it elements as they arrive,
-            as Flink does: results may depend on the order of arrival, and no element is late.
+        time_sorted: True gives the function its elements in event-time order, with due timers between them, when the
+            watermark reaches them; elements behind the watermark are late. False gives it elements as they arrive, as
+            Flink does: results may depend on the order of arrival, and no element is late.
 
     Raises:
         IllegalArgument: `function` has a wrong type, or declares two states with the same name.
@@ -304,14 +305,14 @@ class IntervalJoin:
 
     Args:
         lower: smallest distance from the left to the right element; negative if the right one may be earlier.
-        upper: largest distance.
+        upper: largest such distance.
         lower_inclusive: True joins a right element at exactly the lower bound.
         upper_inclusive: True joins a right element at exactly the upper bound.
-        join: function `(left, right) -> result`; None gives the pair.
+        join: function `(left, right) -> result`; None for the pair.
         result_type: Arrow struct type of a result; needed if results go to a table.
 
     Raises:
-        IllegalArgument: lower > upper, or a bound is no duration.
+        IllegalArgument: lower > upper, or a bound is not a duration.
 
     Source: Flink's `KeyedStream.IntervalJoin`.
     """
@@ -338,7 +339,7 @@ class IntervalJoin:
 
     @classmethod
     def between(cls, lower: Duration, upper: Duration) -> IntervalJoin:
-        """Make a join with both bounds inclusive, in Flink's spelling."""
+        """Create a join with both bounds inclusive, named as in Flink."""
         return cls(lower, upper)
 
     @property
@@ -381,12 +382,12 @@ def count_windows(
     reduce: Callable[[Any, Any], Any] | None = None,
     process: ProcessWindowFunction | None = None,
 ) -> Windows:
-    """Return windows of `size` elements of a key: disjoint, or a firing with the last ones every `slide` elements.
+    """Return windows of `size` elements of a key: disjoint, or sliding by `slide` elements.
 
     Args:
         size: number of elements in a window.
         slide: number of elements from one firing to the next. The first firings have fewer than `size` elements. An
-            evictor selects the last elements, so the state keeps all elements of a window. None puts each element into
+            evictor selects the last elements, so the state keeps all elements of a window. With None each element is in
             a single window.
         aggregate: as in `Windows`.
         reduce: as in `Windows`.

@@ -1,8 +1,9 @@
-"""Converters of user code's values to the values that a snapshot gives back, one for each Arrow type.
+"""Converters from values of user code to the values that a snapshot returns, one for each Arrow type.
 
 Arrow alone reads an int in a timestamp column as a count of the column's unit, a datetime in a date column as its day,
-2.5 in an int column of a struct as 2, and drops fields that are not declared. These refuse what would become another
-value, and convert the rest: a tuple to a list, a NumPy number to Python's, a datetime to the column's zone.
+2.5 in an int column of a struct as 2, and drops fields that are not declared. These converters refuse what would become
+a different value, and convert the rest: a tuple to a list, a NumPy number to a Python number, a datetime to the
+column's zone.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _REFUSED_BY_ARROW = (
 
 
 class Unfit(Exception):
-    """A value, or a part of it, that its type doesn't hold. `steps` lead to the part, such as `.tags` and `[2]`."""
+    """A value, or a part of it, that does not fit its type. `steps` lead to the part, such as `.tags` and `[2]`."""
 
     def __init__(self, value: Any, why: str, steps: tuple[str, ...] = ()) -> None:
         super().__init__(why)
         self.value, self.why, self.steps = value, why, steps
 
     def within(self, step: str) -> Unfit:
-        """Return the same of the value that this one is a part of."""
+        """Return the same error for the value that contains this one."""
         return Unfit(self.value, self.why, (step, *self.steps))
 
 
@@ -177,7 +178,7 @@ def _decimal(kind: pa.DataType) -> Convert:
         try:
             kept = number.quantize(unit, context=exact)
         except (Inexact, InvalidOperation):
-            digits = f"{kind.precision} digits, {kind.scale} of them behind the point"
+            digits = f"{kind.precision} digits, {kind.scale} of them after the point"
             raise Unfit(value, f"it has more than {digits}: round it") from None
         return kept or abs(kept)
 
@@ -185,7 +186,7 @@ def _decimal(kind: pa.DataType) -> Convert:
 
 
 def _by_arrow(kind: pa.DataType) -> Convert:
-    """Return the function for the other types: what Arrow makes of a value has to equal it."""
+    """Return the function for other types: the value that Arrow stores has to equal the given one."""
     is_date = pa.types.is_date(kind)
 
     def convert(value: Any) -> Any:
@@ -244,7 +245,7 @@ def _timestamp(kind: pa.TimestampType, takes_millis: bool) -> Convert:
 
 
 def _nullable(field: pa.Field, convert: Convert) -> Convert:
-    """Return a converter that takes None too, as null, if the field may be null."""
+    """Return a converter that also accepts None as null, if the field may be null."""
 
     def convert_or_null(value: Any) -> Any:
         if value is not None:
@@ -307,13 +308,13 @@ def _list(kind: pa.DataType, takes_millis: bool) -> Convert:
 
 @lru_cache(maxsize=1024)
 def key_converter(kind: pa.DataType, takes_millis: bool) -> Convert:
-    """Return the function that checks and converts keys of maps, which are found by equality."""
+    """Return the function that checks and converts map keys, which are found by equality."""
     convert = converter(kind, takes_millis)
 
     def fit(key: Any) -> Any:
         fitted = None if key is None else convert(key)
         if fitted is None or fitted != fitted:
-            raise Unfit(key, "it equals no other key, so nobody would find it")
+            raise Unfit(key, "it does not equal itself, so it could never be found")
         return fitted
 
     return fit
@@ -342,10 +343,10 @@ def _map(kind: pa.MapType, takes_millis: bool) -> Convert:
         if not has_python_keys:
             if takes_millis:
                 return pairs
-            raise Unfit(value, "Python has no such keys: declare a list of structs")
+            raise Unfit(value, "Python can't use such keys: declare a list of structs")
         fitted = dict(pairs)
         if len(fitted) < len(pairs):
-            raise Unfit(value, "a key is there twice")
+            raise Unfit(value, "a key occurs twice")
         return fitted
 
     return convert

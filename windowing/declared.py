@@ -1,8 +1,8 @@
-"""Values of user code as the Arrow types that are declared for them.
+"""Checks that values of user code fit the Arrow types that are declared for them.
 
-A value of state, of an accumulator or of a result is checked where user code gives it, and becomes the value that a
-restore from a snapshot reads. So user code sees the same value whether an epoch ended in between or not. A value that
-its type doesn't hold is refused:
+A value of state, of an accumulator or of a result is checked where user code provides it, and becomes the value that a
+restore from a snapshot would read. So user code sees the same value whether or not an epoch ended in between. A value
+that does not fit its type is refused:
 
     2.5 in int64                               refused: give an int
     datetime(2024, 5, 1, 12) in date32         refused: it would lose the time of day
@@ -23,13 +23,13 @@ from tidegate.windowing.errors import IllegalArgument
 
 
 def fitting(value: Any, kind: pa.DataType, state: str, owner: object = None) -> Any:
-    """Return a value of user code's state as a snapshot gives it back; None is null.
+    """Return a value of user code's state as a snapshot would return it; None is null.
 
     Args:
         value: the value.
         kind: the type that the user declared.
         state: name of the state, for errors.
-        owner: the function that puts the value, for errors; None if it is not known.
+        owner: the function that stores the value, for errors; None if it is not known.
 
     Raises:
         IllegalArgument: the value does not fit; the error names function, state, value and declared type.
@@ -51,7 +51,7 @@ def fitting_key(key: Any, kind: pa.DataType, state: str, owner: object) -> Any:
 
 
 def key_to_find(key: Any, kind: pa.DataType) -> Any:
-    """Return the key under which `fitting_key` puts an entry; a key that doesn't fit, and so has none, as it is."""
+    """Return the key under which `fitting_key` stores an entry; a key that doesn't fit is returned unchanged."""
     try:
         return key_converter(kind, False)(key)
     except Unfit:
@@ -59,14 +59,14 @@ def key_to_find(key: Any, kind: pa.DataType) -> Any:
 
 
 def checker(kind: pa.DataType | None, name: str, owner: object, *, takes_millis: bool = False) -> Convert:
-    """Return `fitting` for many values of a type; the type None takes every value as it is.
+    """Return `fitting` for many values of a type; the type None accepts every value unchanged.
 
     Args:
         kind: the type that the user declared.
         name: what has the type, for errors.
         owner: the function that gives the values, for errors.
-        takes_millis: True converts an int in a timestamp, epoch milliseconds, to a datetime. State refuses it,
-            because user code would read a datetime.
+        takes_millis: True accepts an int of epoch milliseconds for a timestamp, and converts it to a datetime. State
+            refuses it, because user code would read back a datetime.
     """
     if kind is None:
         return _unchanged
@@ -82,10 +82,10 @@ def checker(kind: pa.DataType | None, name: str, owner: object, *, takes_millis:
 
 
 def row_checker(kind: pa.DataType | None, owner: object, title: str = "result") -> Convert:
-    """Return the function that checks and converts results; each column of a struct has a name of its own in errors.
+    """Return the function that checks and converts results; errors name each column of a struct.
 
     Args:
-        kind: the declared type of a result; None takes every result as it is.
+        kind: the declared type of a result; None accepts every result unchanged.
         owner: the function that gives the results.
         title: the name of a result, for errors.
     """

@@ -1,4 +1,4 @@
-"""Errors of `windowing`: each message names the field, the value and the way out."""
+"""Errors of `windowing`: each message names the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MissingTimestamp(WindowingError, ValueError):
 
 
 class IncompatibleSnapshot(IllegalState):
-    """A snapshot that the present configuration can't restore. The error names the field that differs."""
+    """A snapshot that the current configuration can't restore. The error names the field that differs."""
 
     def __init__(self, field: str, in_snapshot: object, expected: object, way_out: str) -> None:
         super().__init__(f"{field}: the snapshot has {in_snapshot}, this configuration has {expected}. {way_out}")
@@ -54,8 +54,8 @@ class IncompatibleSnapshot(IllegalState):
 
 
 class LostElementsWarning(UserWarning):
-    """Windows that may accept elements and be removed before a pane shows them."""
+    """Warning about windows that may accept elements and be removed before a pane shows them."""
 
 
 class UnboundedStateWarning(UserWarning):
-    """Windows that are never removed, so that the state of each key stays for good."""
+    """Warning about windows that are never removed, so that the state of each key stays forever."""

@@ -1,4 +1,4 @@
-"""Evictors, which select the elements that a window's function gets, and those that stay in the window.
+"""Evictors, which select the elements that a window's function gets, and those that remain in the window.
 
 An evictor needs every element, so a window with an evictor can't be aggregated incrementally. Later firings don't see
 evicted elements either. Source: Flink's `Evictor`.
@@ -32,7 +32,7 @@ class EvictorContext(Protocol):
 
 
 class Evictor(HasFacts, ABC):
-    """An evictor, which removes elements before or after the window's function. Subclasses are frozen dataclasses.
+    """An evictor removes elements before or after the window's function. Subclasses are frozen dataclasses.
 
     The facts at the end have safe answers (windowing/facts.py). An evictor with a better answer overrides them.
     """
@@ -47,20 +47,20 @@ class Evictor(HasFacts, ABC):
     def evict_after(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """Return the elements that stay in the window. Called after the function with the elements that it got."""
+        """Return the elements that remain in the window. Called after the function with the elements that it got."""
 
     # --- facts -------------------------------------------------------------------------------
 
     @property
     @fact
     def sees_order(self) -> bool:
-        """True if the elements that stay depend on the order in which they arrive."""
+        """True if the elements that remain depend on the order in which they arrive."""
         return True
 
     @property
     @fact
     def bounds_state(self) -> bool:
-        """True if the evictor removes elements from windows without an end, so that they need no other bound."""
+        """True if the evictor removes elements from windows without an end, so that it bounds their state."""
         return False
 
 
@@ -106,7 +106,7 @@ class CountEvictor(RuleEvictor):
 
     @classmethod
     def of(cls, max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """Make the evictor, in Flink's spelling."""
+        """Create the evictor, named as in Flink."""
         return cls(max_count, do_evict_after)
 
     def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
@@ -129,7 +129,7 @@ class DeltaEvictor(RuleEvictor):
 
     @classmethod
     def of(cls, threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False) -> DeltaEvictor:
-        """Make the evictor, in Flink's spelling."""
+        """Create the evictor, named as in Flink."""
         return cls(threshold, delta, do_evict_after)
 
     def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
@@ -141,7 +141,7 @@ class DeltaEvictor(RuleEvictor):
 
 @dataclass(frozen=True, slots=True)
 class TimeEvictor(RuleEvictor):
-    """Evictor that keeps elements later than `newest - size`, but not one at exactly that time.
+    """Evictor that keeps elements later than `newest - size`, excluding one at exactly that time.
 
     If the first element has no timestamp, all elements are kept. Source: Flink's `TimeEvictor`.
 
@@ -158,7 +158,7 @@ class TimeEvictor(RuleEvictor):
 
     @classmethod
     def of(cls, size: Duration, do_evict_after: bool = False) -> TimeEvictor:
-        """Make the evictor, in Flink's spelling."""
+        """Create the evictor, named as in Flink."""
         return cls(non_negative_millis(size, "size"), do_evict_after)
 
     @property

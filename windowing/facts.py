@@ -1,15 +1,15 @@
 """Facts about a value that other modules ask for, each with an answer that is safe for unknown code.
 
-A base class declares a fact with `@fact`, and its body gives the safe answer, such as: the class has no array form, it
-depends on the order of arrival, or it may lose elements. A class with a better answer overrides the fact. If a user's
-subclass overrides behaviour of a class of this library, the library's answers may be wrong for it. So each fact that
-the subclass does not declare itself returns to the safe answer:
+A base class declares a fact with `@fact`. Its body is the safe answer, such as: the class has no array form, it depends
+on the order of arrival, or it may lose elements. A class with a better answer overrides the fact. If a user's subclass
+overrides behaviour of a class of this library, the library's answers may be wrong for it. So each fact that the
+subclass does not declare itself falls back to the safe answer:
 
     class EventTimeTrigger(Trigger)         sees_order is False
     class Relabelled(EventTimeTrigger)      overrides nothing: sees_order is False
     class Early(EventTimeTrigger)           overrides on_element: sees_order is True, unless it says otherwise
 
-The same holds for a subclass of a complete class by the user that has an answer from the library:
+The same holds for a subclass of a user's complete class that has an answer from the library:
 
     class Longest(VectorisedAggregate)      has_array_form is True
     class LongestWord(Longest)              overrides add, but not the form on arrays: has_array_form is False
@@ -64,10 +64,10 @@ class HasFacts:
 
 
 def check_together(value: object, base: type, *names: str) -> None:
-    """Refuse a value whose class overrides only some of the methods of a base that need each other.
+    """Refuse a value whose class overrides only some of the methods of a base that belong together.
 
-    Methods that write and read one thing of a snapshot are such: with one of them from the base class, a restored run
-    would give other results, and nobody would see it.
+    Methods that write and read the same part of a snapshot belong together: with one of them from the base class, a
+    restored run would silently give different results.
 
     Args:
         value: the value.
@@ -97,7 +97,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def _is_finished(cls: type) -> bool:
-    """Return True for a concrete class with facts: the answers of the library describe its code only."""
+    """Return True for a concrete class with facts: the library's answers describe only its code."""
     return issubclass(cls, HasFacts) and cls is not HasFacts and not inspect.isabstract(cls)
 
 

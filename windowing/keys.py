@@ -54,7 +54,7 @@ def check_max_parallelism(value: int) -> int:
     """Return `value` if it is a valid number of key groups.
 
     Raises:
-        IllegalArgument: `value` is no whole number from 1 to 32768.
+        IllegalArgument: `value` is not a whole number from 1 to 32768.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_KEY_GROUPS:
         raise IllegalArgument("max_parallelism", value, f"give a whole number from 1 to {MAX_KEY_GROUPS}")
@@ -158,7 +158,7 @@ class KeySchema:
 
     @classmethod
     def of(cls, **columns: pa.DataType) -> KeySchema:
-        """Make a schema from columns and their types: `KeySchema.of(tailnum=pa.string())`."""
+        """Create a schema from columns and their types: `KeySchema.of(tailnum=pa.string())`."""
         return cls(tuple(columns), tuple(columns.values()))
 
     @classmethod
@@ -179,7 +179,7 @@ class KeySchema:
         return (key,) if len(self.names) == 1 else tuple(key)
 
     def key_of(self, columns: Sequence[Any]) -> Any:
-        """Return the key in memory from its values, one for each column."""
+        """Return the key in memory, from the values of its columns."""
         return columns[0] if len(self.names) == 1 else tuple(columns)
 
     def hash_of(self, key: Any) -> int:
@@ -202,7 +202,7 @@ def signed64(number: int) -> int:
 
 
 def window_identity(key_hash: int, start: int, end: int) -> int:
-    """Return the id of a window, Spark's `xxhash64(key columns, start, end)`. It stays while a session grows.
+    """Return the id of a window, Spark's `xxhash64(key columns, start, end)`. It does not change while a session grows.
 
     Args:
         key_hash: `KeySchema.hash_of` of the key.

@@ -1,8 +1,8 @@
 """The windows in flight of a key, for assigners whose windows merge.
 
-The window operator keeps the contents of a window under the window itself, and moves them at a merge. So this set holds
-only the windows. Flink's `MergingWindowSet` does not move contents. It names for each window the *state window* that
-holds them, and the conformance cases keep those names beside this set. In a state row, `state_window` is the window as
+The window operator stores the contents of a window under the window itself, and moves them in a merge. So this set
+holds only the windows. Flink's `MergingWindowSet` does not move contents: for each window it names the *state window*
+that holds them, and the conformance cases track those names separately. In a state row, `state_window` is the window as
 it was at its first firing (docs/decisions/windows-and-time.md).
 """
 
@@ -24,7 +24,7 @@ class PlannedMerge(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """The effect of adding a window: the window that holds it afterwards, and the merges that this needs."""
+    """The effect of adding a window: the window that holds it afterwards, and the necessary merges."""
 
     window: TimeWindow
     merges: list[PlannedMerge]
@@ -32,7 +32,7 @@ class Addition(NamedTuple):
 
 _NO_MERGES: list[PlannedMerge] = []
 
-# Addition(...) takes twice as long, and most windows do not meet another one.
+# Addition(...) takes twice as long, and most windows do not touch another one.
 _new = tuple.__new__
 
 
@@ -52,7 +52,7 @@ class MergingWindowSet:
         self._windows = set(restored)
 
     def plan(self, window: TimeWindow) -> Addition:
-        """Return the effect of adding a window, without a change to the set.
+        """Return the effect of adding a window, without changing the set.
 
         A window that lies inside a window in flight, or equals it, causes no merge.
         """
@@ -89,7 +89,7 @@ class MergingWindowSet:
         return len(self._windows)
 
     def _plan_cover(self, new: TimeWindow, met: list[TimeWindow]) -> Addition:
-        """Plan the merge of a new window with those that it touches. Windows in the set never touch one another."""
+        """Plan the merge of a new window with those that it touches. Windows in the set never touch each other."""
         met.sort()
         result = TimeWindow(min(new[0], met[0][0]), max(new[1], max(window[1] for window in met)))
         if len(met) == 1 and met[0] == result:

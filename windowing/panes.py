@@ -1,6 +1,6 @@
 """Panes: the firings of a window, their timing, and their retraction.
 
-A window may fire several times. Each firing is a pane. Its number grows with each firing, and its timing is early
+A window may fire several times. Each firing is a pane. Its number increases with each firing, and its timing is early
 (before the end of the window), on time (at the end) or late (after the end). If a merge extends or absorbs a window
 that has fired, the operator can retract the pane of that window, so that no element counts twice.
 """
@@ -22,7 +22,7 @@ class Timing(Enum):
     ON_TIME = "on_time"
     LATE = "late"
 
-    # Members are singletons, and the hash that Enum defines is Python code that would run at every firing.
+    # Members are singletons, and Enum's own hash is Python code that would run at every firing.
     __hash__ = object.__hash__
 
 
@@ -46,9 +46,9 @@ class PanePolicy:
     Args:
         accumulation: relation between the panes of a window. With accumulating, only the trigger purges.
         retract_merged: True retracts the panes of windows that a merge extends or absorbs.
-        coalesce_late: True delays late firings to the end of the source commit: one firing for each window and commit.
+        coalesce_late: True delays late firings to the end of the source commit: one firing per window and commit.
         closed_through: int64 epoch milliseconds. A window whose last millisecond is at or before this time was closed
-            earlier and is not opened again, even if the lateness is larger now. A window in the state stays open.
+            earlier and is not opened again, even if the lateness is now larger. A window in the state stays open.
     """
 
     accumulation: Accumulation = Accumulation.ACCUMULATING

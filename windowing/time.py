@@ -1,7 +1,7 @@
 """Arithmetic with times. Inside `windowing`, every time is int64 milliseconds since the epoch, in UTC.
 
-Python integers have no limit. So this module names the smallest and the largest int64, and clamps sums that could pass
-them. In Flink, those sums overflow.
+Python integers have no limit. So this module names the smallest and the largest int64, and clamps sums that could
+exceed them. In Flink, those sums overflow.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def from_millis(timestamp: Millis) -> datetime:
 
 
 def show_millis(timestamp: Millis | None) -> str:
-    """Return a timestamp as text for people: ISO format in UTC, `-` for no time, or `end of input`."""
+    """Return a timestamp as text for people: ISO format in UTC, `-` for None, or `end of input`."""
     if timestamp is None or timestamp == MIN_TIMESTAMP:
         return "-"
     if timestamp >= MAX_TIMESTAMP:

@@ -1,4 +1,4 @@
-"""Timers of keys and namespaces, in event time and in processing time, and the service by which operators use them."""
+"""Timers of keys and namespaces, in event time and in processing time, and the service that operators use for them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _STALE_TIMES = 64
 
 
 class TimerQueue:
-    """A set of timers (time, key, namespace), which fire in order of time.
+    """A set of timers (time, key, namespace), which fire in time order.
 
-    `silent` are timers that their owner deleted and that another use still needs: they fire, but they are neither
-    counted nor in a snapshot.
+    `silent` timers were deleted by their owner but are still needed elsewhere: they fire, but are neither counted nor
+    in a snapshot.
     """
 
-    # A time in the heap without a bucket is stale: its timers were deleted, or fired before.
+    # A time in the heap without a bucket is stale: its timers were deleted, or have already fired.
     __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired", "silent")
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class TimerQueue:
         return True
 
     def put_back(self, slot: Slot, times: Iterable[Millis]) -> None:
-        """Register timers of a snapshot without counting them: they were counted when they were first registered."""
+        """Register timers from a snapshot without counting them: they were counted when they were first registered."""
         counted = self.added
         for time in times:
             self.add(time, slot)
@@ -78,7 +78,7 @@ class TimerQueue:
         return True
 
     def silence(self, time: Millis, slot: Slot) -> None:
-        """Delete a timer, but let it fire; nothing happens if it is not registered."""
+        """Delete a timer, but still let it fire; do nothing if it is not registered."""
         bucket = self._buckets.get(time)
         if (slot in bucket if type(bucket) is dict else bucket == slot) and (time, slot) not in self.silent:
             self.silent.add((time, slot))
@@ -96,9 +96,9 @@ class TimerQueue:
     def drain(self, limit: Millis, fire: Callable[[Millis, Slot], None]) -> None:
         """Remove and fire every timer with a time up to and including `limit`.
 
-        If `fire` registers a timer that is due, the timer fires in the same drain, in order of time. If `fire` deletes
-        a timer, it does not fire. Timers of a key that are due at the same time fire in the order of their namespaces,
-        so that a restore does not change the order.
+        If `fire` registers a due timer, that timer fires in the same drain, in time order. If `fire` deletes a timer,
+        it does not fire. Timers of a key that are due at the same time fire in the order of their namespaces, so that a
+        restore does not change the order.
         """
         times, buckets = self._times, self._buckets
         while times and times[0] <= limit:
@@ -225,7 +225,7 @@ class InternalTimerService:
         self.event_time.remove(time, (self.key_context.current_key, namespace))
 
     def register_processing_time_timer(self, namespace: Any, time: Millis) -> None:
-        """Register a callback at processing time `time`. A timer in the past fires when the clock moves next."""
+        """Register a callback at processing time `time`. A timer in the past fires at the next advance of the clock."""
         self.processing_time.add(time, (self.key_context.current_key, namespace))
 
     def delete_processing_time_timer(self, namespace: Any, time: Millis) -> None:
@@ -256,7 +256,7 @@ class InternalTimerService:
         return slots
 
     def restore(self, slot: Slot, snapshot: TimersSnapshot) -> None:
-        """Restore the timers of a slot. Overdue timers fire when their time domain advances next."""
+        """Restore the timers of a slot. Overdue timers fire at the next advance of their time domain."""
         if snapshot.event_time:
             self.event_time.put_back(slot, snapshot.event_time)
         if snapshot.processing_time:
@@ -264,7 +264,7 @@ class InternalTimerService:
 
     def _started(self) -> Triggerable:
         if self._target is None:
-            raise IllegalState("the timer service was not started: call start(...) before time is moved")
+            raise IllegalState("the timer service was not started: call start(...) before advancing time")
         return self._target
 
 

@@ -1,4 +1,4 @@
-"""Names of types as Spark SQL writes them, for messages: a user declares a column in SQL, and not in Arrow."""
+"""Names of types as in Spark SQL, for messages: users declare columns in SQL, not in Arrow."""
 
 from __future__ import annotations
 

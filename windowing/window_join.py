@@ -1,4 +1,4 @@
-"""The join of two inputs by window, as a value that is checked when it is made."""
+"""The join of two inputs by window, as a value that is checked on creation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ JOIN_KINDS = get_args(JoinKind)
 class WindowJoin:
     """Join of the elements of two keyed inputs that are in the same window, at the end of the window.
 
-    Both inputs are assigned to the same windows. `kind` is that of SQL: `inner`, `left`, `right` and `full` give
-    pairs, in which None stands for a missing element; `semi` gives each left element that has a right one in its
-    window, and `anti` each that has none.
+    Both inputs are assigned to the same windows. `kind` is that of SQL: `inner`, `left`, `right` and `full` return
+    pairs, where None stands for a missing element; `semi` returns each left element that has a right one in its window,
+    and `anti` each that has none.
 
     Args:
         assigner: aligned windows of event time: tumbling, sliding, cumulative or calendar windows.
@@ -32,7 +32,7 @@ class WindowJoin:
         result_type: Arrow struct type of a result; needed with `join` if results go to a table.
 
     Raises:
-        IllegalArgument: `kind` is unknown, `join` is no function, or the windows are not aligned windows of event time.
+        IllegalArgument: `kind` is unknown, `join` is not a function, or the windows are not aligned event-time windows.
 
     Source: Flink's window join of window table-valued functions.
     """
@@ -68,5 +68,5 @@ class WindowJoin:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Inputs whose elements are in the results."""
+        """The inputs whose elements are in the results."""
         return ("left",) if self.kind in ("semi", "anti") else ("left", "right")

@@ -68,7 +68,7 @@ class Merge(NamedTuple):
 def merge_time_windows(windows: Iterable[TimeWindow]) -> list[Merge]:
     """Return the merges of windows that overlap or touch.
 
-    Equal windows count once, and a window that touches no other is in no merge. Merges and their sources are sorted by
+    Equal windows count once; a window that touches no other is not merged. Merges and their sources are sorted by
     start. Source: Flink's `TimeWindow.mergeWindows`.
     """
     merges: list[Merge] = []

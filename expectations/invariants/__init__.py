@@ -1,1 +1,1 @@
-"""Rules for the tables of every pipeline, each an expectation in the style of Great Expectations' own."""
+"""Rules for the tables of every pipeline, written as expectations like those of Great Expectations."""

@@ -20,7 +20,7 @@ from great_expectations.render.renderer.renderer import renderer
 
 
 class Rows(TableMetricProvider):
-    """A metric that is the rows themselves, for rules that compare several rows."""
+    """A metric that returns the rows themselves, for rules that compare several rows."""
 
     metric_name = "tidegate.rows"
 
@@ -39,7 +39,7 @@ class Rows(TableMetricProvider):
 
 
 class Rule(BatchExpectation):
-    """A rule, which holds when `broken` marks no row. A subclass has its parameters, its text and its condition."""
+    """A rule, which holds when `broken` marks no row. A subclass provides parameters, a text and a condition."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""
@@ -86,5 +86,5 @@ class Rule(BatchExpectation):
 
 
 def milliseconds(times: pd.Series) -> pd.Series:
-    """Return timestamps as int64 epoch milliseconds; the caller leaves rows without a timestamp out."""
+    """Return timestamps as int64 epoch milliseconds; the caller excludes rows without a timestamp."""
     return times.astype("datetime64[us, UTC]").astype("int64") // 1000

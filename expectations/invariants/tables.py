@@ -39,7 +39,7 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
 class ExpectFinalAtToFitTheBounds(Rule):
     """A window is final when the watermark reaches its last millisecond and the lateness.
 
-    The present lateness may differ from that of an older epoch, but within an epoch it is the same for all windows.
+    The current lateness may differ from that of an older epoch, but within an epoch it is the same for all windows.
     Milliseconds.
     """
 
@@ -48,7 +48,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
     success_keys: ClassVar[tuple[str, ...]] = ("lateness",)
     shown: ClassVar[tuple[str, ...] | None] = ("final_at", "epoch")
     text: ClassVar[str] = (
-        "Each window of an epoch becomes final the same time after its end; today that is $lateness ms."
+        "All windows of an epoch become final equally long after their end; currently that is $lateness ms."
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -64,7 +64,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
 
 
 class ExpectKeysToHashToTheirGroup(Rule):
-    """A row of the snapshot is in the key group of its key: an epoch reads no other key group for it."""
+    """A row of the snapshot is in the key group of its key: an epoch looks for it nowhere else."""
 
     text: ClassVar[str] = "The key group of a row is the hash of its key."
     shown: ClassVar[tuple[str, ...] | None] = ("key_group", COMPUTED_GROUP)
@@ -74,10 +74,10 @@ class ExpectKeysToHashToTheirGroup(Rule):
 
 
 class ExpectFilesToBeOfOurCommits(Rule):
-    """A commit of tidegate added each file that exists, and removed each file that is gone."""
+    """A commit of tidegate added each existing file, and removed each removed file."""
 
     text: ClassVar[str] = (
-        "A commit of tidegate added each file, and a commit of tidegate removed each file that is gone."
+        "A commit of tidegate added each file, and a commit of tidegate removed each file that no longer exists."
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -85,9 +85,9 @@ class ExpectFilesToBeOfOurCommits(Rule):
 
 
 class ExpectFilesToKeepTheirRows(Rule):
-    """A file that is listed is there, and its rows have the checksum that was recorded when it was written."""
+    """Each listed file exists, and its rows have the checksum that was recorded when it was written."""
 
-    text: ClassVar[str] = "Each file is there, and its rows have the checksum that its commit recorded."
+    text: ClassVar[str] = "Each file exists, and its rows have the checksum that its commit recorded."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return rows["fault"].isin((CHANGED, UNREADABLE))
@@ -103,12 +103,12 @@ class ExpectNobodyElseToRewriteFiles(Rule):
 
 
 class ExpectTableToHaveTheWindowsThatStand(Rule):
-    """Table `windows` has the newest pane of each window that stands, and no other row; the rows are those that differ.
+    """Table `windows` has the newest pane of each current window, and no other row; `rows` are those that differ.
 
-    `tidegate windows build` mends the table.
+    `tidegate windows build` repairs the table.
     """
 
-    text: ClassVar[str] = "Table windows has each window that stands in table results once, and no other row."
+    text: ClassVar[str] = "Table windows has each current window of table results once, and no other row."
     shown: ClassVar[tuple[str, ...] | None] = ("fault",)
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -116,7 +116,7 @@ class ExpectTableToHaveTheWindowsThatStand(Rule):
 
 
 class ExpectEpochsToBeOfTheLine(Rule):
-    """Each row that counts is of an epoch that led to the newest snapshot."""
+    """Each current row belongs to an epoch that led to the newest snapshot."""
 
     text: ClassVar[str] = "The epoch of each row led to the newest snapshot."
 
@@ -134,7 +134,7 @@ class ExpectEventsToBeConserved(Rule):
 
 
 class ExpectWatermarkNeverToGoBack(Rule):
-    """The watermark never falls along the epochs that led to the snapshot; it is null before the first watermark."""
+    """The watermark never decreases along the epochs that led to the snapshot; it is null before the first one."""
 
     text: ClassVar[str] = "The watermark of an epoch is not behind that of an earlier one."
 
@@ -154,7 +154,7 @@ def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
 
 
 class ExpectNoStateBehindWatermark(Rule):
-    """The snapshot has no window whose end plus lateness lies behind the watermark; milliseconds."""
+    """The snapshot has no window whose end plus lateness is behind the watermark; milliseconds."""
 
     watermark: int
     lateness: int

@@ -1,20 +1,20 @@
 """Rules for windows: their bounds, the numbers and timing of their panes, and the windows of a key together.
 
-**Bounds.** A fixed size lies on a grid, a session is at least as long as its gap. `by_epoch` has what each code
-declared, with the first epoch that ran by it. A window that was open when the code changed keeps its bounds, so a
-window fits what was declared in its epoch or before it.
+**Bounds.** Windows of a fixed size are aligned to a grid; a session is at least as long as its gap. `by_epoch` has what
+each version of the code declared, with the first epoch that ran it. A window that was open when the code changed keeps
+its bounds, so a window fits what was declared in its epoch or earlier.
 
 **Panes.** `op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with
 one that had fired more often, its numbers continue from the larger one.
 
 **Sessions.** Sessions that touch are merged, so between two sessions of a key the gap without elements is longer than
 the session gap. In arrival order there is one valid exception, as in Flink: an element behind the watermark may open a
-session, not yet closed itself, beside one that is closed. The two may overlap. The younger one ends later, and with
-further elements behind the watermark it may grow over the closed one; but no session is made inside a closed one.
+session next to one that is already closed. The two may overlap. The younger one ends later, and with further elements
+behind the watermark it may grow over the closed one; but no session is created inside a closed one.
 
-**Sliding windows.** The numbers of elements in the windows determine the number in each slide of time: a window and its
-predecessor share all slides but the first and the last. If a window is lost or doubled, the computed number for a slide
-is negative.
+**Sliding windows.** The element counts of the windows determine the count in each slide of time: a window and its
+predecessor share all slides but the first and the last. If a window is lost or duplicated, the computed count for a
+slide is negative.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ExpectWindowsToBeAligned(Rule):
 
 
 class ExpectWindowsToBeAtLeast(Rule):
-    """Every window is at least so long: a session ends its gap after its last element.
+    """Every window has at least this length: a session ends its gap after its last element.
 
     Args:
         length: milliseconds.
@@ -78,7 +78,7 @@ class ExpectWindowsToBeAtLeast(Rule):
 
 
 def _since(rows: pd.DataFrame, epoch: int) -> pd.Series:
-    """Mark the rows of an epoch and of those after it; of epoch 0, all rows, which need no such column."""
+    """Mark the rows of an epoch and of those after it; for epoch 0, all rows, which then need no such column."""
     return rows["epoch"] >= epoch if epoch else pd.Series(True, index=rows.index)
 
 
@@ -86,7 +86,7 @@ _TIMINGS = {"early": 0, "on_time": 1, "late": 2}
 
 
 class ExpectPanesToBeDense(Rule):
-    """Panes of a window are numbered 0, 1, 2 and so on; only after a merge may numbers be left out."""
+    """Panes of a window are numbered 0, 1, 2 and so on; numbers may be skipped only after a merge."""
 
     key: list[str]
 
@@ -101,7 +101,7 @@ class ExpectPanesToBeDense(Rule):
         by = [*self.key, "epoch", "pane"]
         merged = rows.loc[rows["op"] == "-", by].drop_duplicates()
         merged["pane"] += 1
-        # Pandas adds a column, and a key may have its name, so the columns have numbers.
+        # Pandas adds a column that may have the name of a key, so the columns are numbered.
         numbers = list(range(len(by)))
         sides = [side[by].set_axis(numbers, axis=1) for side in (jumps, merged)]
         explained = sides[0].merge(sides[1], on=numbers, how="left", indicator=True)["_merge"] == "both"
@@ -166,13 +166,13 @@ class ExpectSessionsToLieApart(Rule):
 
 
 class ExpectNoSessionInsideAnother(Rule):
-    """No session of a key lies inside one that was there before; this holds in arrival order too."""
+    """No session of a key is inside one that existed before; this holds in arrival order too."""
 
     key: list[str]
 
     success_keys: ClassVar[tuple[str, ...]] = ("key",)
     shown: ClassVar[tuple[str, ...] | None] = ("watermark",)
-    text: ClassVar[str] = "No session of one $key lies inside another that fired before it."
+    text: ClassVar[str] = "No session of one $key is inside another that fired before it."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         ordered = _by_start(rows, self.key)
@@ -185,7 +185,7 @@ class ExpectNoSessionInsideAnother(Rule):
         of_key = ordered.groupby(self.key, dropna=False).ngroup() if self.key else pd.Series(0, ordered.index)
         for row in ordered.index[inside]:
             around = (of_key == of_key[row]) & (starts <= starts[row]) & (ends >= ends[row]) & (ordered.index != row)
-            # One that opened after the inner one was closed fires behind it, or late at the same watermark.
+            # A session that opened after the inner one was closed fires behind it, or late at the same watermark.
             behind = (fired > fired[row]) | ((fired == fired[row]) & is_late)
             inside[row] = (around & ~behind).any()
         return inside.reindex(rows.index)
@@ -194,9 +194,9 @@ class ExpectNoSessionInsideAnother(Rule):
 class ExpectElementsInEverySlidingWindow(Rule):
     """Counts of neighbouring windows of a key agree: each element is in `size / slide` of them.
 
-    `count` names the column with the number of elements. Windows up to the watermark (milliseconds)
-    must exist; a window without elements has no row. Windows that begin before `since` (milliseconds) are left out:
-    a check may look at newer windows only.
+    `count` names the column with the number of elements. Windows up to the watermark (milliseconds) must exist; a
+    window without elements has no row. Windows that begin before `since` (milliseconds) are ignored: a check may cover
+    newer windows only.
     """
 
     key: list[str]
@@ -230,7 +230,7 @@ class ExpectElementsInEverySlidingWindow(Rule):
     def _bad_starts(
         self, starts: np.ndarray, counts: np.ndarray, last_final: int, first_known: int | None
     ) -> np.ndarray:
-        """Return the numbers of the windows whose counts no elements can explain."""
+        """Return the numbers of the windows whose counts no set of elements can explain."""
         per_element = self.size // self.slide
         first = int(starts.min())
         total = max(int(last_final), int(starts.max())) - first + 1
@@ -238,15 +238,15 @@ class ExpectElementsInEverySlidingWindow(Rule):
         np.add.at(windows, starts - first, counts)
         change = np.diff(windows, prepend=0)
         if first == first_known:
-            # The window before the first one is left out, so the first change is unknown.
+            # The window before the first one is not included, so the first change is unknown.
             change[0] = 0
-        # change[i] is the number in the slide that window i has and i - 1 has not, minus that in the slide that only
-        # i - 1 has, per_element slides before it; so sums over each residue class give the number in each slide.
+        # change[i] is the count in the slide that only window i has, minus that in the slide that only window i - 1
+        # has, per_element slides before it; so sums over each residue class give the count in each slide.
         padded = np.pad(change, (0, -total % per_element)).reshape(-1, per_element)
         elements = padded.cumsum(axis=0).ravel()[:total]
         if first == first_known:
-            # Each class of slides may begin with a number that keeps its sums from being negative; together these
-            # numbers must fit into the first window.
+            # Each class of slides may begin with a number that keeps its sums non-negative; together these numbers must
+            # fit into the first window.
             least = np.maximum(0, -padded.cumsum(axis=0).min(axis=0))
             fits = least.sum() <= windows[0]
             bad = np.empty(0, np.int64) if fits else np.flatnonzero((elements == -least.max()) & (change < 0)) + first

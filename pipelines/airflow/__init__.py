@@ -1,4 +1,4 @@
-"""Airflow: the DAGs of a project, and operators, sensors and assets for DAGs of one's own. Importable without Spark."""
+"""Airflow: the DAGs of a project, and operators, sensors and assets for your own DAGs. Importable without Spark."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _mask(secret: str) -> None:
     mask_secret(secret)
 
 
-# Whatever reads tables in a process of Airflow finds the credentials, and Airflow's logs and fields show `***` for
-# those of tidegate.toml, too; the process supervisor starts without Airflow.
+# Whatever reads tables in a process of Airflow finds the credentials, and Airflow masks those of tidegate.toml as `***`
+# in its logs and fields; the process supervisor starts without Airflow.
 read_connections_by(_options_of)
 mask_secrets_by(_mask)
 

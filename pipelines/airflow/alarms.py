@@ -1,7 +1,7 @@
-"""Alarms: one when an incident begins and one when it ends, in the project's journal and to its `on_failure`.
+"""Alarms: one when an incident begins and one when it ends, written to the project's journal and sent to `on_failure`.
 
-An incident begins when a task fails for good, and ends when the task succeeds. While it lasts, the task's further
-failures for the same reason raise no alarm. Open incidents are kept among the artifacts, in a file of each pipeline.
+An incident begins when a task finally fails, and ends when the task succeeds. In between, further failures of the task
+for the same reason raise no alarm. Open incidents are kept among the artifacts, in one file per pipeline.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _ON_FAILURE_SECONDS = 300.0
 MEANINGS = {
     OTHER: "an unexpected error; the retries failed too",
     USAGE: "the request is not valid: a wrong option, an unknown pipeline, or an error in tidegate.toml",
-    REFUSED: "the tables or the source are not in a state in which the run can work",
-    LEASE_HELD: "another driver is at work on the pipeline",
-    QUALITY: "a critical expectation does not hold; the asset, or its partitions with failing windows, was held back",
+    REFUSED: "the tables or the source are not in a state that allows the run",
+    LEASE_HELD: "another driver is running the pipeline",
+    QUALITY: "a critical expectation failed; the asset, or its partitions with failing windows, was held back",
 }
 
-_BY_SIGNAL = "the task was ended, somebody ended the process, or the system was short of memory; the retries failed too"
+_BY_SIGNAL = "the task was ended, the process was killed, or the system ran out of memory; the retries failed too"
 
 _OF_CHECK = (
     *("suite", "expectation", "columns", "limits", "description", "severity"),
@@ -59,10 +59,10 @@ _log = logging.getLogger(__name__)
 
 
 def task_state(dag: str, run: str, task: str) -> str | None:
-    """Return the state of a task in Airflow; None if nobody can tell."""
+    """Return the state of a task in Airflow; None if it can't be found out."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    # The DAG processor, which tells of tasks whose worker died, may not ask.
+    # The DAG processor, which reports tasks whose worker died, may not ask.
     with suppress(Exception):
         states = RuntimeTaskInstance.get_task_states(dag_id=dag, run_ids=[run], task_ids=[task])
         return str(states[run][task])
@@ -88,14 +88,14 @@ class Alarm:
     state_of: Callable[[str, str, str], str | None] = task_state
 
     def __call__(self, context: Any) -> None:
-        """Log the failed task of a context; if an incident begins with it, note it and call the project's `on_failure`.
+        """Log the failed task of a context; if this begins an incident, record it and call the project's `on_failure`.
 
         Raises:
             TidegateError: `on_failure` failed, or did not end in time.
         """
         instance = context["ti"]
         if self._is_marked(context):
-            _log.warning("no alarm: somebody marked the task or its run")
+            _log.warning("no alarm: the task or its run was marked by hand")
             return
         config = load_config(Path(self.config))
         alarm = describe(context, config, self.pipeline, self.prefix, self.owner)
@@ -104,7 +104,7 @@ class Alarm:
         with _incidents(config, self.pipeline) as incidents:
             open_one, tried = incidents.get(place), [alarm["run"], alarm["try"]]
             incidents[place] = {"since": alarm["at"], "what": what, "tried": tried}
-            # Airflow may also miss the worker of a try that has failed already, and knows no exit code then.
+            # Airflow may also lose track of the worker of a try that has already failed, and then knows no exit code.
             is_told = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
             if open_one is not None and (is_told or open_one["what"] == what):
                 incidents[place] = open_one
@@ -113,7 +113,7 @@ class Alarm:
         raise_alarm(config, self.pipeline, alarm, context)
 
     def _is_marked(self, context: Any) -> bool:
-        """Return True if somebody marked the task, or its run, while it ran: Airflow then ends its command."""
+        """Return True if somebody marked the task or its run by hand while it ran: Airflow then ends its command."""
         instance, code = context["ti"], getattr(context.get("exception"), "exit_code", None)
         if code is None or code <= _SIGNALS:
             return False
@@ -123,7 +123,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class AlarmEnds:
-    """A success callback of a pipeline's tasks: it ends the incident that began with a failure of the task, if any.
+    """A success callback of a pipeline's tasks: it ends the incident that a failure of the task began, if there is one.
 
     Args:
         config: path of tidegate.toml.
@@ -138,7 +138,7 @@ class AlarmEnds:
     owner: str | None = None
 
     def __call__(self, context: Any) -> None:
-        """Note the end of an incident among the alarms, and call the project's `on_failure` with it.
+        """Record the end of an incident among the alarms, and call the project's `on_failure` with it.
 
         Raises:
             TidegateError: `on_failure` failed, or did not end in time.
@@ -155,7 +155,7 @@ class AlarmEnds:
 
 
 def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: Any) -> None:
-    """Note an alarm, and call the project's `on_failure` and notifiers, each even if another one fails.
+    """Record an alarm, and call the project's `on_failure` and notifiers, each even if another one fails.
 
     Raises:
         TidegateError: one of them failed; the message names it.
@@ -194,7 +194,7 @@ async def deadline_missed(
     prefix: str = "",
     owners: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Raise the alarm of each pipeline whose run is not over at its deadline; Airflow's triggerer calls it once a run.
+    """Raise the alarm of each pipeline whose run missed its deadline; Airflow's triggerer calls it once per run.
 
     Args:
         context: the run and its deadline, as Airflow has them.
@@ -203,7 +203,7 @@ async def deadline_missed(
         prefix: beginning of the ids of their DAGs.
         owners: by pipeline, whom its alarm is for; others have the owner in tidegate.toml.
     """
-    # Notifiers and `on_failure` may take minutes, and the triggerer's loop serves all triggers.
+    # Notifiers and `on_failure` may take minutes, and the triggerer's event loop is shared by all triggers.
     for pipeline in pipelines:
         await asyncio.to_thread(_miss_deadline, context, config, pipeline, prefix, owners.get(pipeline))
 
@@ -213,7 +213,7 @@ def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefi
     dag, name = run["dag_id"], run["dag_run_id"]
     instance = SimpleNamespace(dag_id=dag, run_id=name, task_id="deadline", try_number=1)
     at = context["deadline"]["deadline_time"]
-    error = TidegateError(f"run {name} of {dag} was not over at its deadline, {at}: it goes on, or waits for its turn")
+    error = TidegateError(f"run {name} of {dag} had not ended by its deadline, {at}: it is still running, or waiting")
     given = {"ti": instance, "exception": error, "dag_run": run}
     alarm = describe(given, settings, pipeline, prefix, owner)
     _log.error("alarm: %s", json.dumps(alarm))
@@ -221,9 +221,9 @@ def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefi
 
 
 def incident_of(instance: Any) -> str:
-    """Return the name of the incident that a failure of a task is part of.
+    """Return the name of the incident that a task's failure belongs to.
 
-    Each run of a stream, a check or a watch also does what the run before left undone. An interval does not.
+    Each run of a stream, a check or a watch also does what the previous run left undone. An interval does not.
     """
     place = f"{instance.dag_id}/{instance.task_id}"
     is_interval = instance.dag_id.endswith("__backfill") and instance.task_id not in ("quality", HELD)
@@ -231,7 +231,7 @@ def incident_of(instance: Any) -> str:
 
 
 def what_failed(alarm: dict[str, Any]) -> list[str]:
-    """Return what tells one incident of a task from another: its exit code, and the expectations that do not hold."""
+    """Return what distinguishes one incident of a task from another: its exit code, and the failed expectations."""
     checks = [f"{check['suite']}: {check['expectation']} {check['columns'] or ''}" for check in alarm["failed"]]
     return [str(alarm["exit_code"]), *sorted(checks)]
 
@@ -244,7 +244,7 @@ def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
 
 @contextmanager
 def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
-    """Yield the open incidents of a pipeline to be changed."""
+    """Yield the open incidents of a pipeline, to be changed."""
     incidents = open_incidents(config, pipeline)
     before = dict(incidents)
     try:
@@ -262,7 +262,7 @@ def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
 
 
 def meaning(exit_code: int | None) -> str | None:
-    """Return the meaning of an exit code; None if there is no code or nobody gave it a meaning."""
+    """Return the meaning of an exit code; None if there is no code or its meaning is not known."""
     if exit_code is None:
         return None
     number = exit_code - _SIGNALS
@@ -304,29 +304,29 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
 
 
 def severity(exit_code: int | None, task: str) -> str:
-    """Return `critical` for results that are wrong, `warning` for a watermark that lies behind, else `error`."""
+    """Return `critical` for wrong results, `warning` for a watermark that is too far behind, else `error`."""
     return "critical" if exit_code == QUALITY else "warning" if task == "watermark" else "error"
 
 
 def failed_checks(result: Any) -> list[dict[str, Any]]:
-    """Return the expectations that do not hold, with columns, limits and failing rows, from the JSON of a check."""
+    """Return the expectations that failed, with columns, limits and failing rows, from the JSON of a check."""
     checks = result.get("checks") if isinstance(result, dict) else None
     return [{name: check.get(name) for name in _OF_CHECK} for check in checks or () if not check["success"]]
 
 
 def note(config: Config, alarm: dict[str, Any]) -> str:
-    """Add an alarm to those of a project, and return the address of the file that has it."""
+    """Add an alarm to those of a project, and return the address of the file with it."""
     return artifacts_of(config).add_line(ALARMS, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
 
 
 def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
-    """Call the project's `on_failure` in a process of its own: this one has Airflow's secrets in its environment.
+    """Call the project's `on_failure` in its own process: this one has Airflow's secrets in its environment.
 
     Raises:
         TidegateError: the function failed, or did not end in time.
     """
     variables: dict[str, str | None] = dict(without_airflow(os.environ))
-    # The function hears of a connection that is gone, too.
+    # The function is also called about a connection that no longer exists.
     with suppress(UsageError):
         variables |= environment_of(str(config.file))
     failed = f"on_failure of {pipeline}"

@@ -1,6 +1,6 @@
 """The assets of a pipeline: a new snapshot, and final windows that passed their checks.
 
-An event carries the facts that a downstream DAG decides by: versions, watermark, counters, quality.
+An event has the facts that a downstream DAG needs to decide: versions, watermark, counters, quality.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ def final_windows_asset(pipeline: str) -> Asset:
 
 
 def source_assets(pipeline: str, given: Sequence[str | SourceAsset]) -> list[Asset]:
-    """Return the assets that the sources of a pipeline are in Airflow, by its entry in tidegate.toml.
+    """Return the assets that represent the sources of a pipeline in Airflow, from its entry in tidegate.toml.
 
     Raises:
-        UsageError: Airflow has no such names or URIs; the message names the field.
+        UsageError: Airflow does not allow such names or URIs; the message names the field.
     """
     try:
         return [Asset(each) if isinstance(each, str) else Asset(name=each.name, uri=each.uri) for each in given]
     except ValueError as error:
         raise UsageError(
-            f"pipelines.{pipeline}.source_assets: {error}. Write each as the DAG that fills the source does: "
+            f"pipelines.{pipeline}.source_assets: {error}. Write each as in the DAG that fills the source: "
             '"s3://lake/events" for Asset("s3://lake/events"), or { name = "events", uri = "s3://lake/events" }'
         ) from error
 
@@ -84,14 +84,14 @@ def event_extra(result: Any) -> dict[str, Any]:
     if not isinstance(result, dict):
         return {}
     partitions = result.get("partitions")
-    # The keys are those of the events; in the content of each of them they would be too many.
+    # The keys are those of the events; repeated in the content of each event, they would be too many.
     named = None if partitions is None else {name: partitions[name] for name in _NAMED if name in partitions}
     values = {**result, "report_url": report_url(result), "partitions": named}
     return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
 
 def newest_event(asset: Asset) -> Any:
-    """Return the newest event of an asset, as Airflow has it; None if there is none."""
+    """Return the newest event of an asset in Airflow; None if there is none."""
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(1)
@@ -100,19 +100,19 @@ def newest_event(asset: Asset) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WindowEvents:
-    """Events of the final windows: one for each partition that changed, and one without a partition; none if none did.
+    """Events of the final windows: one for each changed partition, and one without a partition; none if none changed.
 
-    Airflow runs DAGs that are scheduled by partitions for events with a partition only, and other DAGs for events
-    without one. The asset's state in Airflow keeps what the readers were told of, so a check that somebody makes on
-    the command line takes nothing from them.
+    Airflow runs DAGs that are scheduled by partitions only for events with a partition, and other DAGs only for events
+    without one. The asset's state in Airflow records which events were already sent to consumers. Running a check by
+    hand does not change that.
 
     Args:
         pipeline: its name.
         unit: length of a partition; `none` has only the event without a partition.
         newest: returns the newest event of an asset.
-        hold: `partitions` makes events of a check that failed, too, unless it held back everything.
-        table: URI of table `results`. An asset of this URI gets the event without a partition as well; None for no
-            such event.
+        hold: `partitions` creates events even if a check failed, unless it held back everything.
+        table: URI of table `results`. An asset of this URI also gets the event without a partition; None for no such
+            event.
     """
 
     pipeline: str
@@ -128,30 +128,31 @@ class WindowEvents:
 
     @property
     def alias(self) -> AssetAlias:
-        """Return the alias through which the same task changes the asset without a partition, and that of the table."""
+        """Return the alias through which the same task changes the asset without a partition, and the table's asset."""
         return AssetAlias(name=f"{self.pipeline}__final_windows_of_all_partitions", group="tidegate")
 
     def arguments(self, context: Context) -> list[str]:
-        """Return the options of `tidegate quality` that ask for the partitions that readers were not told of."""
+        """Return the options of `tidegate quality` for the partitions that have not been announced to consumers."""
         mark = self._known(context)
         unit = "day" if self.unit == "none" else self.unit
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
     def may_tell(self, result: Any, exit_code: int | None) -> bool:
-        """Return True if there may be events although a critical expectation failed, from the JSON of the check."""
+        """Return True if there may be events although a critical expectation failed, by the JSON of the check."""
         if exit_code != QUALITY:
             return False
         return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None
 
     def withhold(self, context: Context) -> None:
-        """Make no event: the next check that may tell the readers names everything that changed since the last one."""
+        """Create no event: the next check that may send events names everything that changed since the last one."""
         task = context["ti"].task
         task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
 
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
-        """Give the events to Airflow, and return a line for the log if there are none or too many partitions to name.
+        """Pass the events to Airflow, and return a line for the log if there are none, or too many partitions to name.
 
-        If nothing changed the asset is no outlet of the task any more, because Airflow makes an event for each outlet.
+        If nothing changed, the asset is removed from the task's outlets, because Airflow creates an event for each
+        outlet.
         """
         partitions = result["partitions"]
         check = {"mark": partitions["mark"], "check_id": result.get("check_id")}
@@ -159,7 +160,7 @@ class WindowEvents:
         context["asset_state_store"][self.asset].set(_TOLD, state)
         if not partitions["is_any"]:
             self.withhold(context)
-            return f"no final window changed since the last event of {self.asset.name}: there is no new event"
+            return f"no final window changed since the last event of {self.asset.name}: no new event"
         events, keys = context["outlet_events"], partitions["keys"]
         if self.unit == "none":
             extra = {name: value for name, value in extra.items() if name != "partitions"}
@@ -168,7 +169,7 @@ class WindowEvents:
         events[self.asset].extra = extra
         if keys and self.unit != "none":
             events[self.asset].add_partitions(keys)
-            # A reader that knows no partitions can't leave out those that are held back.
+            # A reader that does not know partitions can't leave out those that are held back.
             if not partitions.get("held"):
                 events[self.alias].add(self.asset, extra=extra)
         if self.table is not None and not partitions.get("held"):
@@ -178,17 +179,17 @@ class WindowEvents:
         return (
             f"{partitions['count']} partitions changed, from {partitions['first']} to {partitions['last']}. These are "
             "too many for one event, so no DAG that is scheduled by partitions runs for them: run such DAGs over that "
-            "time yourself. DAGs that are scheduled by the asset alone run as ever"
+            "time yourself. DAGs that are scheduled by the asset alone run as usual"
         )
 
     def _known(self, context: Context) -> Any:
-        """Return the mark of what the readers were told of; None if that is nothing."""
+        """Return the mark of what was announced to consumers; None if that is nothing."""
         state: Any = context["asset_state_store"][self.asset].get(_TOLD)
         if not isinstance(state, dict):
             return None
         if state.get("by") != _name_of(context):
             return state.get("mark")
-        # This task was tried or cleared before: it may have ended before Airflow had its events, or after that.
+        # This task was tried or cleared before: it may have ended before or after Airflow had its events.
         event, check = self.newest(self.asset), state.get("check_id")
         was_told = event is not None and check is not None and (event.extra or {}).get("check_id") == check
         return state["mark"] if was_told else state.get("before")
@@ -198,7 +199,7 @@ _TOLD = "told"
 
 
 def _name_of(context: Context) -> str:
-    """Return the name of a task's run, the same for each of its tries."""
+    """Return the name of a task's run, which is the same for all of its tries."""
     instance = context["ti"]
     return f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
 
@@ -227,7 +228,7 @@ FAILED: Final = "failed"
 
 @dataclass(frozen=True, slots=True)
 class GroupEvents:
-    """Events of the snapshots of a group's streams, without those of the streams that failed.
+    """Snapshot events of a group's streams, except for the streams that failed.
 
     Args:
         config: path of tidegate.toml.
@@ -246,17 +247,17 @@ class GroupEvents:
         return []
 
     def may_tell(self, result: Any, exit_code: int | None) -> bool:
-        """Return True if the command told which streams failed: then task `failed` fails in place of this one."""
+        """Return True if the command reported which streams failed: then task `failed` fails instead of this one."""
         return isinstance(result, dict) and isinstance(result.get(FAILED), dict)
 
     def withhold(self, context: Context) -> None:
-        """Make no event."""
+        """Create no event."""
         context["ti"].task.outlets = []
 
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
-        """Give Airflow the events of the streams that ended well."""
+        """Pass to Airflow the events of the streams that ended well."""
         good = [name for name in self.assets if name not in result[FAILED]]
-        # Airflow makes an event for each outlet of a task that succeeds.
+        # Airflow creates an event for each outlet of a task that succeeds.
         context["ti"].task.outlets = [self.asset(name) for name in good]
         for name in good:
             context["outlet_events"][self.asset(name)].extra = SnapshotEvent(self.config, name)(None)

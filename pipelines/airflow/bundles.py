@@ -1,4 +1,4 @@
-"""Projects in a DAG bundle, of which Airflow makes a copy for each version: their data must lie elsewhere."""
+"""Projects in a DAG bundle: Airflow copies the bundle for each version, so their data must be elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACES = ("warehouse", "work", "artifacts", "backups")
 
 
 def check_outside_bundles(config: Config) -> None:
-    """Refuse places that are relative to a tidegate.toml in Airflow's copy of a DAG bundle.
+    """Refuse paths that are relative to a tidegate.toml in Airflow's copy of a DAG bundle.
 
     Raises:
         UsageError: the next version of the bundle would start on an empty warehouse; the error names the settings.
@@ -35,7 +35,7 @@ def check_outside_bundles(config: Config) -> None:
 
 
 def check_file_outside_bundles(config_file: str) -> None:
-    """Refuse the same of a tidegate.toml, of which the command says itself if it can't be read.
+    """Refuse the same for a tidegate.toml file; if it can't be read, the command reports that itself.
 
     Raises:
         UsageError: as in `check_outside_bundles`.

@@ -1,8 +1,7 @@
-"""Streams that start when a commit comes: an asset of the source, and the trigger that watches the source for it.
+"""Streams that start when a commit arrives: an asset of the source, and the trigger that watches the source for it.
 
-The trigger runs in Airflow's triggerer, takes no worker while it waits, and starts no JVM. Each look compares the
-source with the pipeline's own position, so nothing depends on an event that was heard, or on a triggerer that was
-there.
+The trigger runs in Airflow's triggerer, uses no worker while it waits, and starts no JVM. Each poll compares the source
+with the pipeline's own position, so nothing depends on having received an event, or on a triggerer having been alive.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _THREADS = 4
 
 
 def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str = "") -> Asset:
-    """Return the asset that changes when the source has something that the pipeline's stream has not read.
+    """Return the asset that changes when the source has commits that the pipeline's stream has not read.
 
     Args:
         config: path of tidegate.toml.
         pipeline: a name in it.
-        look_seconds: time between two looks.
+        look_seconds: time between two polls.
         prefix: beginning of the ids of its DAGs.
     """
     trigger = CommitTrigger(config, pipeline, look_seconds, prefix)
@@ -46,12 +45,12 @@ def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str =
 
 
 class CommitTrigger(BaseEventTrigger):
-    """Fires when the source of a pipeline has something to read and nobody is about to read it.
+    """Fires when the source of a pipeline has something to read and no run is about to read it.
 
     Args:
         config: path of tidegate.toml.
         pipeline: a name in it.
-        look_seconds: time between two looks.
+        look_seconds: time between two polls.
         prefix: beginning of the ids of its DAGs.
     """
 
@@ -82,14 +81,14 @@ class CommitTrigger(BaseEventTrigger):
 
 @dataclass
 class Looks:
-    """The looks of one trigger, each of which may give a reason to start the stream.
+    """The polls of one trigger, each of which may give a reason to start the stream.
 
-    A start is asked for once. It is asked for again after the pipeline went on and something is unread, or, while
-    nothing moves, every AGAIN_SECONDS: then its run fails and says why, as a scheduled run would. The same holds for
-    a watcher that can't look: it asks for a run, whose failure people are told of.
+    A start is requested once. It is requested again after the pipeline has progressed and something is unread, or every
+    AGAIN_SECONDS while nothing moves: then the run fails and says why, as a scheduled run would. Likewise, a watcher
+    that can't poll requests a run, whose failure is reported.
 
     Args:
-        watch: looks at the source.
+        watch: polls the source.
         active_runs: returns the number of runs of a kind of DAG (`stream`, `backfill`) that are queued or running.
         tell: writes a line to the log.
         timer: a clock that never goes back, seconds.
@@ -105,7 +104,7 @@ class Looks:
     _told: str = field(default="", init=False)
 
     def next_reason(self) -> str | None:
-        """Look once, and return the reason to start the stream, in words; None if it should not be started.
+        """Poll once, and return the reason to start the stream, in words; None if it should not be started.
 
         It never raises an error: Airflow would not start the trigger again.
         """
@@ -133,7 +132,7 @@ class Looks:
             self._say(f"{look.unread}: waiting for the runs of the backfill")
             return None
         if self.watch.is_driven():
-            self._say(f"{look.unread}: a driver is at work")
+            self._say(f"{look.unread}: a driver is running")
             return None
         return self._ask(look.unread, look.epoch)
 
@@ -147,7 +146,7 @@ class Looks:
         return self._ask(f"the source can't be watched: {problem}", None)
 
     def _is_asked(self, epoch: tuple[int, int] | None) -> bool:
-        """Return True if a start was asked for, the pipeline has not gone on since, and that is not long ago."""
+        """Return True if a start was recently requested and the pipeline has not progressed since."""
         if self._asked is None:
             return False
         at, before = self._asked
@@ -159,7 +158,7 @@ class Looks:
         return reason
 
     def _say(self, line: str) -> None:
-        """Write a line to the log, unless the look before wrote the same."""
+        """Write a line to the log, unless the previous poll wrote the same."""
         if line != self._told:
             self._told = line
             self.tell(line)
@@ -173,6 +172,6 @@ def _threads() -> ThreadPoolExecutor:
 def _active_runs(dags: str, kind: str) -> int:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    # A restart drives the stream, too.
+    # A restart drives the stream too.
     kinds = ("stream", "restart") if kind == "stream" else (kind,)
     return sum(RuntimeTaskInstance.get_dr_count(f"{dags}__{each}", states=["queued", "running"]) for each in kinds)

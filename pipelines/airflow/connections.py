@@ -1,6 +1,7 @@
-"""The credentials of an object store out of an Airflow connection, for commands and for tasks that read tables.
+"""Credentials of an object store from an Airflow connection, for commands and for tasks that read tables.
 
-A command gets them by its environment, which only its user can read: no command line, template, log or file has them.
+A command gets them through its environment, which only its user can read: they are in no command line, template, log or
+file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _OTHER_OPTIONS = "secret_storage_options"
 
 
 def options_of(connection_id: str) -> dict[str, str]:
-    """Return the storage options that an Airflow connection of type `tidegate` or `aws` stands for.
+    """Return the storage options for an Airflow connection of type `tidegate` or `aws`.
 
     Raises:
         UsageError: there is no such connection, a field of it can't be read, or it names a role and the Amazon provider
@@ -60,7 +61,7 @@ def _by_role(connection_id: str) -> dict[str, str | None]:
     except ImportError as error:
         raise UsageError(
             f"connection = {connection_id!r} in tidegate.toml names a role or a profile: install "
-            "apache-airflow-providers-amazon, which takes its keys, or give the connection a key"
+            "apache-airflow-providers-amazon, which gets its keys, or give the connection a key"
         ) from error
     keys = AwsBaseHook(aws_conn_id=connection_id).get_credentials()
     return {
@@ -75,7 +76,7 @@ def environment_of(config_file: str) -> dict[str, str | None]:
     try:
         config = load_config(Path(config_file))
     except UsageError:
-        # The command says so itself, with the exit code by which its task fails for good.
+        # The command reports that itself, with the exit code that makes its task fail for good.
         return {}
     if config.connection is None:
         return {}
@@ -84,5 +85,5 @@ def environment_of(config_file: str) -> dict[str, str | None]:
     options = {name.upper(): value for name, value in given.items() if name not in others}
     if others:
         options[FURTHER] = json.dumps(others)
-    # The token of another key would go with this one.
+    # Otherwise the token of another key would be used with this key.
     return {"AWS_SESSION_TOKEN": None, **options} if "AWS_ACCESS_KEY_ID" in options else dict(options)

@@ -1,4 +1,4 @@
-"""The DAGs' texts in Airflow: a description of one line, and a page of Markdown."""
+"""The texts of the DAGs in Airflow: a one-line description, and a page of Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The texts of one kind of DAG, with `{name}`, `{pipeline}` and `{limit}` to be filled in.
+    """The texts of one kind of DAG, with placeholders `{name}`, `{pipeline}` and `{limit}`.
 
     `name` begins the ids of the DAGs, `pipeline` is what commands take, and `limit` is that of the watch.
 
@@ -28,20 +28,20 @@ class Document:
 _BACKFILL = """
 ### Backfill of `{name}`
 
-Each run computes the windows of its data interval, going on from the snapshot of the run before: a session that
-crosses midnight is one session. Runs go in order. Then the windows that became final are checked; only if no critical
-expectation fails does the asset `{name}__final_windows` change.
+Each run computes the windows of its data interval, continuing from the snapshot of the previous run: a session that
+crosses midnight is one session. Runs go in order. Then the windows that became final are checked; the asset
+`{name}__final_windows` changes only if no critical expectation fails.
 
 * Many intervals at once: `airflow backfill create --dag-id {name}__backfill --from-date 2024-01-01
   --to-date 2024-03-31 --reprocess-behavior failed`
 * An interval with a gap before it: trigger a run with `fill_gaps`, which runs the missing intervals first.
 * One interval again, after a correction of the source: clear its run, or trigger one with `interval_start` and
-  `interval_end`. If its rows and the code are unchanged nothing is published. Else it is computed again from the
-  snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with
+  `interval_end`. If its rows and the code are unchanged, nothing is published. Otherwise it is recomputed from
+  the snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with
   `and_following` in the same run, or later by `airflow tasks clear {name}__backfill --task-regex windows --downstream
   --start-date <the interval's end> --yes`
 
-Exit codes 2 (usage), 3 (refused) and 5 (quality) are never tried again.
+Exit codes 2 (usage), 3 (refused) and 5 (quality) are never retried.
 
 **Backfill or stream.** One of the two drives the pipeline. The first run of `{name}__stream` continues after the newest
 interval and takes over for good; from then on runs here are refused (exit code 3), so pause this DAG. To go back: pause
@@ -52,23 +52,23 @@ the stream and run `tidegate restore {pipeline} EPOCH` with the epoch that the r
 _STREAM = """
 ### Stream of `{name}`
 
-Runs over the commits of its source: by schedule, or when asset `{name}__commits` says that something is unread
-(`stream_on` in tidegate.toml). `available-now` reads the commits that are there and ends;
-`continuous` is one long task that owns the driver. `{name}__restart` starts the stream from another snapshot, or in
-place of one that is running.
+Runs over the commits of its source: on a schedule, or when asset `{name}__commits` signals unread commits
+(`stream_on` in tidegate.toml). `available-now` reads the available commits and ends;
+`continuous` is one long task. `{name}__restart` starts the stream from another snapshot, or replaces
+a running one.
 
-Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
+A pipeline never has two drivers: the second one ends with exit code 4, which is retried.
 
 **Backfill or stream.** From its first run on the stream drives the pipeline, and runs of `{name}__backfill` are
-refused: pause that DAG first. `tidegate explain {pipeline}` says which of the two drives, and how to change over.
+refused: pause that DAG first. `tidegate explain {pipeline}` says which of the two drives it, and how to switch.
 """
 
 _STREAMS = """
 ### Streams of the group `{name}`
 
 One command runs the streams of {pipeline}, one epoch after the other, each with its own lease (`[stream_groups]` in
-tidegate.toml). If one fails the others go on: task `failed` names it and raises its alarm. After the run the quality
-DAG of each pipeline that ended well runs. The DAG `PIPELINE__stream` of a member runs by hand.
+tidegate.toml). If one fails, the others continue: task `failed` names it and raises its alarm. After the run the
+quality DAG of each pipeline that ended well runs. The DAG `PIPELINE__stream` of a member is for runs by hand.
 """
 
 _RESTART = """
@@ -77,19 +77,19 @@ _RESTART = """
 * **From a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts from scratch at the
   beginning of the source. The new timeline begins with its first commit; until then a start with `restore` = `latest`
   continues the old one. A retry continues the timeline that the first try began.
-* **In place of a running stream**: trigger with `take_over`. Code that can't continue from the snapshot is refused
-  first; then the `savepoint` is made, if one is named; then the old stream is asked to stop after its current epoch.
+* **Instead of a running stream**: trigger with `take_over`. Code that can't continue from the snapshot is refused
+  first; then the `savepoint` is created, if one is named; then the old stream is asked to stop after its current epoch.
 * **Rescale**: `parallelism`. State follows its key groups.
 
-If the new stream is continuous, `first_epoch` confirms that it has made its first epoch.
+If the new stream is continuous, `first_epoch` confirms its first epoch.
 """
 
 _MAINTENANCE = """
 ### Maintenance of `{name}`
 
 Merges the small files of the tables (`tidegate optimize {pipeline}`), then removes files that no retained snapshot and
-no reader needs (`tidegate vacuum {pipeline}`). With `maintenance_savepoints` in tidegate.toml it first makes a
-savepoint, and deletes the oldest ones that it made before. While a driver is running, scheduled runs are skipped: a
+no reader needs (`tidegate vacuum {pipeline}`). With `maintenance_savepoints` in tidegate.toml it first creates a
+savepoint, and deletes the oldest of its earlier ones. While a driver is running, scheduled runs are skipped: a
 stream maintains its tables itself (`upkeep_epochs`).
 """
 
@@ -97,9 +97,9 @@ _LATE = """
 ### Late rows of `{name}`
 
 Reprocesses late rows into the windows that they missed, as `tidegate late reopen {pipeline}` does, and then checks the
-windows that it corrected; if no critical expectation fails the asset `{name}__final_windows` changes, for the
-partitions of these windows. A continuous stream holds the lease and does this by itself, at the times of
-`reopen_schedule`; scheduled runs are skipped meanwhile. If no late row is waiting, there is nothing to check. `start`
+windows that it corrected; if no critical expectation fails, the asset `{name}__final_windows` changes, for the
+partitions of these windows. A continuous stream holds the lease and does this by itself, on its
+`reopen_schedule`; scheduled runs are then skipped. If no late row is waiting, there is nothing to check. `start`
 and `end` choose windows by their start.
 
 Rows are never reopened twice. Reopen them before `tidegate late prune` removes them.
@@ -109,40 +109,39 @@ _QUALITY = """
 ### Quality of `{name}`
 
 Checks a snapshot with all rows up to its epoch: the rules that all windows of this kind keep, and the pipeline's own
-suite over windows that became final. Runs after every run of the stream; for a continuous one on `stream_schedule`. A
-critical expectation that does not hold fails the task (exit code 5, never tried again) and holds the asset
-`{name}__final_windows` back; a warning marks the run. The log names the run report and the Data Docs; table `quality`
-keeps every result. With `hold = "partitions"` in tidegate.toml, only partitions with failing windows are held back, and
-task `held` fails in place of `quality`. With `verify_sample` in tidegate.toml, task `verify` computes the windows of
-drawn keys again from the source, as `tidegate verify {pipeline}` does, and fails with exit code 5 if one
-differs; it holds nothing back.
+suite over windows that became final. Runs after every run of the stream; for a continuous one on `stream_schedule`. If
+a critical expectation fails, the task fails (exit code 5, never retried) and the asset `{name}__final_windows` is held
+back; a warning marks the run. The log names the run report and the Data Docs; table `quality` keeps every result. With
+`hold = "partitions"` in tidegate.toml, only partitions with failing windows are held back, and task `held` fails
+instead of `quality`. With `verify_sample` in tidegate.toml, task `verify` recomputes the windows of sampled keys from
+the source, as `tidegate verify {pipeline}` does, and fails with exit code 5 if one differs; it holds nothing back.
 """
 
 _FULL_CHECK = """
 ### Full check of `{name}`
 
-Checks every window that stands, and reads every file that a table lists, as `tidegate quality {pipeline} --all` does.
-The checks between two epochs only look at what is new. A critical expectation that does not hold fails the task; the
+Checks every current window, and reads every file that a table lists, as `tidegate quality {pipeline} --all` does.
+The checks between epochs only look at what is new. If a critical expectation fails, the task fails; the
 asset `{name}__final_windows` does not change.
 """
 
 _WATCH = """
 ### Watermark of `{name}`
 
-Fails when the watermark lies more than {limit} minutes behind the clock: the source is silent, the stream does not run,
+Fails when the watermark is more than {limit} minutes behind the clock: the source is idle, the stream is not running,
 or one source partition without idleness holds the others back. For windows that end by processing time it fails when
-the newest epoch is older than that. `tidegate why {pipeline}` says what windows wait for.
+the newest epoch is older than that. `tidegate why {pipeline}` says what windows are waiting for.
 """
 
 DOCUMENTS = {
     "backfill": Document("Windows of {name}, one data interval after the other", _BACKFILL),
-    "stream": Document("{name} over its source's commits, as they come", _STREAM),
+    "stream": Document("{name} over its source's commits, as they arrive", _STREAM),
     "streams": Document("Streams of {pipeline} in one process", _STREAMS),
     "restart": Document("{name} from another snapshot, or in place of a running stream", _RESTART),
     "maintenance": Document("Savepoints, small files and old files of {name}", _MAINTENANCE),
-    "late": Document("Takes late rows of {name} into their windows", _LATE),
+    "late": Document("Adds late rows of {name} to their windows", _LATE),
     "quality": Document("Suites and report of {name}", _QUALITY),
     "full_check": Document("Every window and every file of {name}", _FULL_CHECK),
-    "watch": Document("Fails when the watermark of {name} lies too far behind", _WATCH),
+    "watch": Document("Fails when the watermark of {name} is too far behind", _WATCH),
 }
 """The texts by kind of DAG."""

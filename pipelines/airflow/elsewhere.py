@@ -1,7 +1,7 @@
-"""Runs of commands on other hosts: found by the artifacts and by the lease of their pipeline, followed, and ended.
+"""Runs of commands on other hosts: they are found by the artifacts and the pipeline's lease, followed, and ended.
 
-A host that dies gives no sign of life after a minute, and its lease runs out; then the next try starts its own
-command. This module imports nothing of Airflow.
+The heartbeat of a dead host stops, and its lease expires after a minute; then the next try starts its own command. This
+module imports nothing from Airflow.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _RUNS = "runs"
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The runs of a project on all of its hosts, seen from this one.
+    """The runs of a project on all of its hosts, as seen from this one.
 
     Args:
-        config: the project; None if its tidegate.toml can't be read, which its commands say themselves.
-        pipeline: name of the pipeline that the commands drive; None if its lease is not looked at.
+        config: the project; None if its tidegate.toml can't be read, which its commands report themselves.
+        pipeline: name of the pipeline that the commands drive; None if its lease is not checked.
         artifacts: the project's artifacts; None if the hosts share the work folder.
     """
 
@@ -58,8 +58,8 @@ class Hosts:
     def running_try(self, task: str) -> Run | None:
         """Return the run of an earlier try of a task that is still running on another host, if there is one.
 
-        Airflow has no handle of it if the worker died before it could keep it. A run that was asked to end is waited
-        for, and not returned.
+        Airflow has no handle of it if the worker died before it could store one. A run that was asked to end is not
+        returned; this waits for its end.
 
         Args:
             task: DAG, run and task, as the names of runs have them.
@@ -76,10 +76,10 @@ class Hosts:
         return None
 
     def _noted(self, copy: CopyOfRun) -> ProcessHandle | None:
-        """Return the handle of a run that goes on, as its supervisor noted it; None if this version can't trust it.
+        """Return the handle that the supervisor of an active run stored; None if this version can't trust it.
 
         Whoever may write to the artifacts could name any process and folder of this host, and the task would end that
-        process and read that folder. And the note may be of a newer version.
+        process and read that folder. And a newer version may have written it.
         """
         try:
             state = copy.state()
@@ -93,10 +93,10 @@ class Hosts:
         return handle
 
     def end(self, run: Run, number: int) -> None:
-        """Ask for the end of a command: its supervisor, and by the lease the command itself if that is gone.
+        """Request the end of a command from its supervisor, and, if that is gone, by the lease from the command itself.
 
-        By the lease a command ends after its present epoch. If a later try follows the command, it goes on: Airflow
-        ends the task of a worker that it gave up as soon as that worker reaches it again.
+        By the lease, a command ends after its current epoch. If a later try follows the command, it continues: Airflow
+        ends the task of a worker that it gave up on as soon as that worker reaches Airflow again.
 
         Args:
             run: the run of the command.
@@ -109,14 +109,14 @@ class Hosts:
             holder.stop()
 
     def _claimed_by(self, run: Run) -> int:
-        """Return the newest try that follows a run, from this host or from another one."""
+        """Return the newest try that follows a run, from this host or another one."""
         place, here = run.handle.place, run.files.claimed_by()
         if place is None or self.artifacts is None:
             return here
         try:
             return max(here, CopyOfRun(self.artifacts, place).claimed_by())
         except StoreFailed:
-            # A command that is to end must not go on because its store fails.
+            # A command that should end must not continue because its store fails.
             return here
 
     def _is_driving(self, handle: ProcessHandle, state: RunState) -> bool:

@@ -1,6 +1,6 @@
-"""A real Airflow for one project, embedded: its own home, SQLite, free ports, a real scheduler.
+"""A real Airflow for one project, embedded: its own home folder, SQLite, free ports, a real scheduler.
 
-For the demo and for tests. Everything it starts ends with it, runs of `tidegate` included.
+It is for the demo and for tests. Everything it starts ends with it, including runs of `tidegate`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class EmbeddedAirflow:
     """Airflow's processes, and a client of their API.
 
     Args:
-        home: AIRFLOW_HOME, a folder of its own.
+        home: AIRFLOW_HOME, used by nothing else.
         dags: folder of DAG files.
-        runs: folder of the project's runs, to end those that are left.
+        runs: folder of the project's runs, to end those that are still running.
         slots: number of tasks that may run at once.
         triggerer: True to start a triggerer, for deferrable tasks.
         settings: further environment variables of Airflow.
@@ -85,7 +85,7 @@ class EmbeddedAirflow:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Make the database, start all processes but the scheduler, and wait until the API answers.
+        """Create the database, start all processes except the scheduler, and wait until the API answers.
 
         Raises:
             TidegateError: a process ended, or the API did not answer in time; the message names the log.
@@ -105,7 +105,7 @@ class EmbeddedAirflow:
         self._wait_for("Airflow's API", self.is_up)
 
     def start_component(self, component: str) -> None:
-        """Start one of Airflow's processes, such as `scheduler` or `celery worker`, in a session of its own."""
+        """Start one of Airflow's processes, such as `scheduler` or `celery worker`, in its own session."""
         arguments = [*component.split(), *_OPTIONS.get(component, ())]
         if component == "api-server":
             arguments += ["--port", str(self.port)]
@@ -120,23 +120,23 @@ class EmbeddedAirflow:
             )
 
     def kill_component(self, component: str) -> None:
-        """End one of Airflow's processes and its children at once, as a crash would."""
+        """Kill one of Airflow's processes and its children, like a crash."""
         _end([self._processes.pop(component)], signal.SIGKILL)
 
     def restart_ended(self) -> list[str]:
-        """Start the processes of Airflow that have ended again, as a supervisor would, and return their names."""
+        """Restart the processes of Airflow that have ended, as a supervisor would, and return their names."""
         ended = [component for component, started in self._processes.items() if started.poll() is not None]
         for component in ended:
             self.start_component(component)
         return ended
 
     def kill_worker(self, task_instance: str) -> None:
-        """End the executor's process that runs a task instance, and its children, at once.
+        """Kill the executor's process that runs a task instance, and its children.
 
-        A command that it started has a session of its own and goes on.
+        A command that it started has its own session and keeps running.
 
         Raises:
-            TidegateError: none is at work on it.
+            TidegateError: no worker runs it.
         """
         scheduler = psutil.Process(self._processes["scheduler"].pid)
         # The executor writes the instance's id into the title of the process.
@@ -150,11 +150,11 @@ class EmbeddedAirflow:
 
     @property
     def commands(self) -> list[process.ProcessHandle]:
-        """Return the runs of `tidegate` that are going now, also those that no task waits for."""
+        """Return the active runs of `tidegate`, including those that no task waits for."""
         return _runs_below(self.runs)
 
     def stop(self) -> None:
-        """End all processes, and the runs of `tidegate` that are still going."""
+        """End all processes, and the active runs of `tidegate`."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -193,8 +193,8 @@ class EmbeddedAirflow:
     def call(self, method: str, path: str, **options: Any) -> Any:
         """Call Airflow's API (v2), and return its answer.
 
-        SQLite has one writer at a time. Where two collide Airflow rolls back and answers with a database error, and
-        the call is made again for some seconds.
+        SQLite has one writer at a time. If two collide, Airflow rolls back and answers with a database error, and the
+        call is retried for some seconds.
 
         Raises:
             TidegateError: Airflow answers with an error; the message has its text.
@@ -222,7 +222,7 @@ class EmbeddedAirflow:
         """Wait until Airflow has parsed these DAGs.
 
         Raises:
-            TidegateError: a DAG file can't be imported, or they don't come in time.
+            TidegateError: a DAG file can't be imported, or the DAGs don't appear in time.
         """
 
         def are_parsed() -> bool:
@@ -236,9 +236,9 @@ class EmbeddedAirflow:
         self._wait_for(f"DAGs {names}", are_parsed)
 
     def create_backfill(self, dag: str, first: datetime, last: datetime, max_active_runs: int = 2) -> int:
-        """Create runs for every logical date from `first` to `last`, both included, and return the backfill's id.
+        """Create runs for every logical date from `first` to `last`, both inclusive, and return the backfill's id.
 
-        Call it before the scheduler is started: with SQLite their writes collide, and the backfill is tried again.
+        Call it before the scheduler is started: with SQLite their writes collide, and the backfill is retried.
         """
         self.call("PATCH", f"dags/{dag}", json={"is_paused": False})
         request = {
@@ -299,7 +299,9 @@ class EmbeddedAirflow:
                 if started.poll() is not None:
                     raise TidegateError(f"Airflow's {component} ended; see {self.home / f'{component}.log'}")
             if time.monotonic() > deadline:
-                raise TidegateError(f"{what} did not come within {_STARTUP_SECONDS:.0f} s; see the logs in {self.home}")
+                raise TidegateError(
+                    f"{what} did not appear within {_STARTUP_SECONDS:.0f} s; see the logs in {self.home}"
+                )
             time.sleep(_POLL_SECONDS)
 
 
@@ -332,7 +334,7 @@ def _leader(started: subprocess.Popen[bytes]) -> process.ProcessHandle:
 
 
 def _runs_below(folder: Path) -> list[process.ProcessHandle]:
-    """Return the runs of `tidegate` that are still going and whose files lie below a folder."""
+    """Return the active runs of `tidegate` whose files are below a folder."""
     handles = []
     for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
         command = running.info["cmdline"] or []

@@ -1,4 +1,4 @@
-"""The DAGs of one pipeline: made from tidegate.toml alone, without importing a pipeline or Spark."""
+"""The DAGs of one pipeline, built from tidegate.toml alone, without importing a pipeline or Spark."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ _IN_FILE = {
 
 @dataclass(frozen=True)
 class PipelineDags:
-    """The DAGs of one pipeline, each made by a method.
+    """The DAGs of one pipeline, each built by a method.
 
     Args:
         config: the project.
         name: name of the pipeline.
         entry: its entry in tidegate.toml.
-        options: what code gives to all DAGs.
+        options: the options that code passes for all DAGs.
     """
 
     config: Config
@@ -100,7 +100,7 @@ class PipelineDags:
 
     @property
     def full_name(self) -> str:
-        """Return the pipeline's name in Airflow: the beginning of the ids of its DAGs and the names of its assets."""
+        """Return the pipeline's name in Airflow, which is the prefix of its DAG ids and asset names."""
         return f"{self.options.prefix}{self.name}"
 
     def backfill(self) -> DAG:
@@ -108,7 +108,7 @@ class PipelineDags:
         with self._dag(
             "backfill",
             schedule=CronDataIntervalTimetable(self.entry.schedule, timezone=self.entry.timezone),
-            # Airflow starts a run at its end date too; ours is not included.
+            # Airflow also starts a run at its end date; ours is exclusive.
             end_date=None if self.entry.end is None else self.entry.end - timedelta(microseconds=1),
             catchup=self.entry.catchup,
             max_active_runs=2,
@@ -122,20 +122,20 @@ class PipelineDags:
                 inlets=self._sources,
                 note=StaleNote(**self._pipeline, prefix=self.options.prefix),
             )
-            # After several epochs the last one is checked: it includes windows that became final in the others.
+            # After several epochs the last one is checked: it includes the windows that became final in the others.
             windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']", announce="{{ params.events }}")
         return dag
 
     def stream(self) -> DAG:
-        """Runs the stream: on a schedule or for commits as far as there is data, or as one long task."""
+        """Runs the stream: on a schedule or for commits until all data is read, or as one long task."""
         with self._dag(
             "stream",
             schedule=self._stream_schedule,
-            # A run that somebody triggers waits for the scheduled one inside its command.
+            # A run that somebody triggers waits for the scheduled run inside its command.
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
         ) as dag:
-            # A run that takes longer than its schedule also reads the commits of the next run, which may skip.
+            # A run that takes longer than its schedule also reads the commits of the next run, which may be skipped.
             self._stream(stream_arguments(self.name), skip_if_held=f"{{{{ {BY_ITSELF} }}}}")
         return dag
 
@@ -164,12 +164,12 @@ class PipelineDags:
         with self._dag(
             "restart",
             schedule=None,
-            # A restart begins while the stream of the restart before, which it stops, is still running.
+            # A restart begins while the stream of the previous restart, which it stops, is still running.
             max_active_runs=2,
             params=params.restart(self.entry.stream_mode),
         ) as dag:
             before = ReadStatus(task_id="before", **self._pipeline)
-            # Code that can't go on is refused while the old stream is still running.
+            # Code that can't continue is refused while the old stream is still running.
             check = self._tidegate(
                 "check",
                 check_arguments(self.name),
@@ -196,7 +196,7 @@ class PipelineDags:
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
                 poke_interval=_LOOK_SECONDS,
-                # A source may stay empty for long; the end of the stream ends the waiting.
+                # A source may stay empty for a long time; the end of the stream ends the wait.
                 timeout=_A_YEAR,
                 **self._pipeline,
             )
@@ -215,26 +215,26 @@ class PipelineDags:
         )
 
     def quality(self) -> DAG:
-        """Checks a snapshot: after every run of the stream the newest, by hand that of any epoch."""
+        """Checks a snapshot: the newest after every run of the stream, or that of any epoch by hand."""
         assets = [snapshot_asset(self.full_name)]
-        # A continuous stream may not end for months, and only its end changes the asset.
+        # A continuous stream may not end for months, and the asset only changes when it ends.
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
         with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
             if sample := self.entry.verify_sample:
-                # Beside the check: a run whose check fails must fail, whatever the last task of a chain says.
+                # Separate from the check: a run whose check fails must fail, whatever the last task of a chain says.
                 self._tidegate("verify", ["verify", self.name, "--new", "--sample", f"{sample}"])
         return dag
 
     def full_check(self) -> DAG:
-        """Checks every window and reads every file, which the checks between two epochs leave out."""
+        """Checks every window and reads every file, which the checks between epochs don't do."""
         with self._dag("full_check", schedule=self._at(self.entry.full_check_schedule), max_active_runs=1) as dag:
-            # It tells readers nothing, because the checks of the epochs do.
+            # It notifies no readers, because the checks of the epochs do.
             self._tidegate("quality", ["quality", self.name, "--all", "--report"], links=[ReportLink(), DocsLink()])
         return dag
 
     def maintenance(self) -> DAG:
-        """Makes a savepoint, merges small files, and removes files that nothing needs any more."""
+        """Creates a savepoint, merges small files, and removes files that are no longer needed."""
         keep = self.entry.maintenance_savepoints
         with self._dag("maintenance", schedule=self._at(self.entry.maintenance_schedule), max_active_runs=1) as dag:
             # A continuous stream holds the lease, and maintains its tables itself.
@@ -248,7 +248,7 @@ class PipelineDags:
         return dag
 
     def late(self) -> DAG:
-        """Takes late rows into their windows, and checks the windows that it corrected."""
+        """Adds late rows to their windows, and checks the windows that it corrected."""
         with self._dag(
             "late",
             schedule=self._at(self.entry.reopen_schedule),
@@ -259,7 +259,7 @@ class PipelineDags:
                 "reopen",
                 reopen_arguments(self.name),
                 pool=self._pool,
-                # A backfill may be at work; the next run reopens these rows too.
+                # A backfill may be running; the next run reopens these rows too.
                 skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
             )
             epoch = "ti.xcom_pull(task_ids='reopen')['epoch']"
@@ -267,7 +267,7 @@ class PipelineDags:
         return dag
 
     def watch(self) -> DAG:
-        """Fails when the watermark lies more than `max_lag_minutes` behind the clock."""
+        """Fails when the watermark is more than `max_lag_minutes` behind the clock."""
         limit = self.entry.max_lag_minutes or 0.0
         with self._dag(
             "watch",
@@ -287,13 +287,13 @@ class PipelineDags:
         return self._at(self.entry.stream_schedule)
 
     def _at(self, schedule: str | None) -> CronTriggerTimetable:
-        """Return the ticks of a schedule, which the pipeline has."""
+        """Return the ticks of the pipeline's schedule, which must be set."""
         assert schedule is not None
         return CronTriggerTimetable(schedule, timezone=self.entry.timezone)
 
     @property
     def _sources(self) -> list[Asset]:
-        """Return the assets at which Airflow's graph of assets begins."""
+        """Return the assets where Airflow's graph of assets begins."""
         return source_assets(self.name, self.entry.source_assets)
 
     @property
@@ -322,7 +322,7 @@ class PipelineDags:
         return self.entry.pool if "pool" in self.entry.model_fields_set else theirs
 
     def _default_args(self, kind: str, names: Iterable[str], members: Sequence[str]) -> dict[str, Any]:
-        """Return the default arguments of a DAG's tasks: those of code, of tidegate.toml, and Tidegate's own."""
+        """Return the default arguments of a DAG's tasks: those from code, from tidegate.toml, and Tidegate's own."""
         entry, theirs = self.entry, self.options.default_args
         minutes = entry.max_minutes
         values = {
@@ -360,12 +360,12 @@ class PipelineDags:
         }
 
     def _params_elsewhere(self, kind: str) -> dict[str, str]:
-        """Return the Params that people may look for in a DAG of this kind, with the DAG that has them."""
+        """Return the Params that people may look for in a DAG of this kind, with the DAG that has each."""
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
         return dict.fromkeys(sorted(restart), f"{self.full_name}__restart") if kind == "stream" else {}
 
     def _deadline(self, kind: str, pipelines: Sequence[str]) -> DeadlineAlert | None:
-        """Return the alert for a run that is not over in time; it begins when the run is queued."""
+        """Return the alert for a run that misses its deadline, which counts from when the run is queued."""
         minutes = self.entry.deadline_minutes
         if (
             minutes is None
@@ -389,7 +389,7 @@ class PipelineDags:
             "start_date": self.entry.start,
             "catchup": False,
             "is_paused_upon_creation": True,
-            # Code of an older version of a bundle can't continue what newer code left.
+            # Code from an older version of a bundle can't continue the state of newer code.
             "rerun_with_latest_version": True,
             **theirs,
             "dag_id": f"{name or self.full_name}__{kind}",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamsFailed(CommandFailed):
-    """The error of a group of which streams failed.
+    """The error of a group in which streams failed.
 
     Args:
         failed: by pipeline, message and exit code.
@@ -30,11 +30,11 @@ class StreamsFailed(CommandFailed):
 
 
 class FailedStreams(BaseOperator):
-    """Fails if streams of the group failed; a task that ends well releases the events of the others.
+    """Fails if streams of the group failed; the task before it succeeds, so that the events of the others are sent.
 
     Args:
         streams: id of the task that runs them.
-        skip_if_held: a template; if it renders to `True` a lease that another driver holds is no failure.
+        skip_if_held: a template; if it renders to `True`, a lease held by another driver is not a failure.
     """
 
     template_fields: Sequence[str] = ("skip_if_held",)
@@ -45,7 +45,7 @@ class FailedStreams(BaseOperator):
         self.skip_if_held = skip_if_held
 
     def execute(self, context: Context) -> None:
-        """Look at the result of the command.
+        """Check the result of the command.
 
         Raises:
             StreamsFailed: streams failed.
@@ -58,9 +58,9 @@ class FailedStreams(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class GroupAlarm:
-    """A callback of a group's tasks: an alarm for each pipeline that failed, and the end of the incident of the others.
+    """A callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the incidents of the others.
 
-    If the command failed as a whole, each pipeline has its alarm, because each has other owners and notifiers.
+    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ.
 
     Args:
         config: path of tidegate.toml.
@@ -73,7 +73,7 @@ class GroupAlarm:
     prefix: str = ""
 
     def __call__(self, context: Any) -> None:
-        """Raise the alarms of a failed task, or end the incidents after a task that ended well."""
+        """Raise the alarms of a failed task, or end the incidents after a successful one."""
         error = context.get("exception")
         failed = error.failed if isinstance(error, StreamsFailed) else None
         for name, owner in self.owners.items():

@@ -37,7 +37,7 @@ class WarehouseHook(BaseHook):
         """Return the warehouse.
 
         Raises:
-            UsageError: the connection names no warehouse, or one that can't be, or a field of it can't be read.
+            UsageError: the connection names no warehouse or an invalid one, or a field of it can't be read.
         """
         connection = self.get_connection(self.tidegate_conn_id)
         uri = connection.extra_dejson.get("warehouse")
@@ -53,10 +53,10 @@ class WarehouseHook(BaseHook):
         return open_warehouse(str(uri), options_of(self.tidegate_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Read the warehouse and write to it as a driver would, and return True and what there is, or the reason."""
+        """Read the warehouse and write to it as a driver would; return True and a summary, or False and the reason."""
         try:
             return True, probe_warehouse(self.get_conn())
         except TidegateError as error:
             return False, masked(f"{error}")
-        except Exception as error:  # Errors of stores have many types, and further lines for those who debug them.
+        except Exception as error:  # Errors of stores have many types, and further lines for debugging.
             return False, masked(f"{error}".partition("\n")[0])

@@ -1,9 +1,9 @@
-"""OpenLineage events of the operator's tasks: what Airflow's provider of OpenLineage asks for, as its own values.
+"""OpenLineage events of the operator's tasks, in the form that Airflow's OpenLineage provider expects.
 
-The provider calls the operator's methods in a process of their own, ended after some seconds, and sends what they
-return to where Airflow's section [openlineage] says; without it nobody calls them, and nothing is sent. The pipeline's
-code is loaded by `tidegate lineage`, outside of Airflow's processes and without Airflow's secrets, as by all commands.
-A failure is a line in the task's log and an event without datasets: it never fails a task.
+The provider calls the operator's methods in their own process, which is ended after some seconds, and sends what they
+return to the place in Airflow's section [openlineage]. Without that section they are not called, and nothing is sent.
+`tidegate lineage` loads the pipeline's code, like all commands outside Airflow's processes and without Airflow's
+secrets. A failure only causes a line in the task's log and an event without datasets; it never fails a task.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CommandLineage:
         """Return the tables that the command is about to read and write, as far as they are known.
 
         Args:
-            is_skipped: True if the task will not run it.
+            is_skipped: True if the task will not run the command.
         """
         return self._guarded((lambda: _NOTHING) if is_skipped else self._datasets)
 
@@ -79,7 +79,7 @@ class CommandLineage:
         try:
             return operator_lineage(datasets())
         except Exception as error:
-            # Whatever fails here, the task's own work is not concerned.
+            # Whatever fails here must not affect the task's own work.
             self.warn(masked(f"no datasets in the OpenLineage event of this task: {error}"))
             return None
 
@@ -99,9 +99,9 @@ class CommandLineage:
         return plain if result is None else with_check(plain, json.loads(result))
 
     def _named_in(self, words: Sequence[str]) -> str | None:
-        """Return the pipeline that the arguments after a command's name mean; values of options may stand before it."""
+        """Return the pipeline among the arguments after a command's name; values of options may precede it."""
         positional = [word for word in words if not word.startswith("-")]
-        # The command itself says what is wrong with a file that can't be read.
+        # The command itself reports what is wrong with a file that can't be read.
         with suppress(UsageError):
             pipelines = load_config(Path(self.config)).declared
             positional.sort(key=lambda word: word not in pipelines)
@@ -142,7 +142,7 @@ class CommandLineage:
 
 
 def _time_of(driven: str | None) -> list[str]:
-    """Return the options that have the epochs of a command counted, by its note of when it held the lease."""
+    """Return the options that restrict counts to the epochs of a command, from the time it held the lease."""
     if driven is None:
         return []
     note = json.loads(driven)
@@ -151,7 +151,7 @@ def _time_of(driven: str | None) -> list[str]:
 
 
 def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the datasets of a check with its outcomes, and with the versions that it read.
+    """Return the datasets of a check with its outcomes and the versions that it read.
 
     Args:
         plain: the datasets, from `tidegate lineage`.
@@ -171,10 +171,10 @@ def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def operator_lineage(plain: Mapping[str, Any]) -> Any:
-    """Return datasets as the value that the provider takes from an operator.
+    """Return datasets as the value that the provider expects from an operator.
 
     Args:
-        plain: the datasets, as `tidegate lineage` gives them.
+        plain: the datasets, from `tidegate lineage`.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -248,7 +248,7 @@ def _facets(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _patience() -> float:
-    """Return the seconds that `tidegate lineage` may take: the provider ends its own process after its timeout."""
+    """Return how many seconds `tidegate lineage` may take: the provider ends its own process after its timeout."""
     from airflow.sdk.configuration import conf
 
     return max(1.0, float(conf.getint("openlineage", "execution_timeout", fallback=10)) - _SPARE)

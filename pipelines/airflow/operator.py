@@ -1,8 +1,8 @@
-"""The operator that runs `tidegate` as a process of its own and finds it again after a worker restart.
+"""The operator that runs `tidegate` in a separate process and finds it again after a worker restart.
 
-The job outlives the worker: on a retry the operator follows the process that is still running, here or on another
-host, and starts another one only when there is none. Exit codes decide about retries: 2, 3 and 5 stay until somebody
-changes something, so they fail for good; all others, those of signals too, are retried.
+The job outlives the worker: on a retry the operator follows the process that is still running, here or on another host,
+and starts a new one only if there is none. Exit codes decide about retries: 2, 3 and 5 recur until somebody changes
+something, so they fail for good; all others, including those of signals, are retried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STAYS = (USAGE, REFUSED, QUALITY)
 
 
 class CommandFailed(AirflowException):
-    """The error of a command whose exit code a retry may change."""
+    """The error of a command that failed with an exit code that a retry may change."""
 
     def __init__(self, message: str, exit_code: int | None, reason: str | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class CommandFailed(AirflowException):
 
 
 class CommandRefused(AirflowFailException):
-    """The error of a command whose exit code stays until somebody changes something."""
+    """The error of a command that failed with an exit code that stays until somebody changes something."""
 
     def __init__(self, message: str, exit_code: int, reason: str | None = None) -> None:
         super().__init__(message)
@@ -52,24 +52,26 @@ class CommandRefused(AirflowFailException):
 
 
 class TidegateOperator(ResumableJobMixin, BaseOperator):
-    """Runs one `tidegate` command; the JSON that it leaves, without its lists, is the task's return value.
+    """Runs one `tidegate` command; the JSON that it writes, without its lists, is the task's return value.
 
     Args:
-        arguments: arguments of the command, each a template; one that renders to nothing is left out.
-        config: path of tidegate.toml, named from the DAG file: Airflow's processes run in folders of their own.
-        runs: folder of this host for logs and results of runs; None takes `runs` in the project's work folder.
-        pipeline: name of the pipeline that the command drives; its lease tells if a command on another host is alive.
-        shown_as: the pipeline's name on the page: the beginning of the ids of its DAGs. None takes `pipeline`.
+        arguments: arguments of the command, each a template; empty ones are left out.
+        config: path of tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other
+            folders.
+        runs: folder of this host for logs and results of runs; None for `runs` in the project's work folder.
+        pipeline: name of the pipeline that the command drives; its lease shows whether a command on another host is
+            alive.
+        shown_as: the pipeline's name on the page, which is the prefix of its DAG ids. None for `pipeline`.
         deferrable: True waits for the command in the triggerer, without a worker slot. The log is shown when the
-            command has ended. By default Airflow's `[operators] default_deferrable`.
+            command has ended. The default is Airflow's `[operators] default_deferrable`.
         python: interpreter to run with; the worker's own by default.
-        only_if: a template; if it renders to anything but `True` the task is skipped.
-        skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
-        event: makes the content of its assets' events from the command's result.
+        only_if: a template; if it renders to anything but `True`, the task is skipped.
+        skip_if_held: a template; if it renders to `True`, the task is skipped while another driver holds the lease.
+        event: returns the content of its assets' events from the command's result.
         windows: events of the final windows, if the command checks them, or those of a group of streams.
-        announce: a template; if it renders to anything but `True` these events are left to a later check.
-        note: makes a line for the log from the result of a command that ended well.
-        links: buttons at the task; its log names where they lead.
+        announce: a template; if it renders to anything but `True`, these events are left to a later check.
+        note: returns a line for the log from the result of a command that ended well.
+        links: buttons of the task; its log has their addresses.
 
     Example:
         >>> from pathlib import Path
@@ -140,7 +142,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return self._finish(context, self.execute_resumable(context))
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
-        """Take the result of a command that was waited for in the triggerer.
+        """Return the result of a command that the triggerer waited for.
 
         Raises:
             AirflowTaskTimeout: the command was ended, because it ran longer than `execution_timeout`.
@@ -166,12 +168,12 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             self.log.warning(text)
         store = context.get("task_state_store")
         if store is not None:
-            # Somebody who clears a task that ended well wants a new run of its command, not this process's result.
+            # Somebody who clears a successful task wants a new run of its command, not this process's result.
             store.delete(self.external_id_key)
         return _small(result)
 
     def submit_job(self, context: Context) -> dict[str, Any]:
-        """Start the process, and return its handle; that of an earlier try if it is still running on another host."""
+        """Start the process and return its handle, or that of an earlier try that is still running on another host."""
         instance = context["ti"]
         task = name_of_task(instance.dag_id, instance.run_id, instance.task_id)
         if (run := self.hosts.running_try(task)) is not None:
@@ -220,7 +222,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Follow the log until the process ends, and return its result; a deferrable task waits in the triggerer.
 
         Raises:
-            AirflowSkipException: another driver is at work, and the task need not wait for it.
+            AirflowSkipException: another driver is running, and the task need not wait for it.
             CommandRefused: the command failed in a way that a retry can't change.
             CommandFailed: the command failed otherwise.
         """
@@ -238,7 +240,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     def _result_of(self, run: process.Run, context: Context) -> Any:
         ended = run.follow(self.log.info)
         for link in self.operator_extra_links:
-            # Airflow gives the instance itself for the key, too.
+            # Airflow may pass the instance itself as the key.
             if address := link.get_link(self, ti_key=context["ti"]):  # type: ignore[arg-type]
                 self.log.info("%s: %s", link.name, address)
         if ended == process.SUCCEEDED:
@@ -246,7 +248,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         code, reason = run.exit_code(), run.reason()
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if self.windows is not None and self.windows.may_tell(self.result, code):
-            # A task after it (`held`, `failed`) fails in its place: Airflow takes no events from a task that fails.
+            # A later task (`held`, `failed`) fails instead: Airflow accepts no events from a task that fails.
             self.log.warning("%s", reason)
             return self.result
         if code == LEASE_HELD and str(self.skip_if_held) == "True":
@@ -257,13 +259,13 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         raise CommandFailed(message, code, reason)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
-        """Return the JSON that the command left."""
+        """Return the JSON that the command wrote."""
         self._run_of(external_id)
         return self.result
 
     @property
     def result(self) -> Any:
-        """Return the JSON that the command left, however it ended; None while there is none."""
+        """Return the JSON that the command wrote, however it ended; None while there is none."""
         content = None if self._run is None else self._run.files.result()
         result: Any = None if content is None else json.loads(content)
         # The page knows the pipeline by the name of its DAGs.
@@ -271,12 +273,12 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return {**result, "shown_as": self.shown_as} if is_renamed else result
 
     def on_kill(self) -> None:
-        """End the process and its children with the task, also if they run on another host."""
+        """End the process and its children with the task, even if they run on another host."""
         if self._run is not None:
             self.hosts.end(self._run, self._try)
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """Return what the command is about to read and write; Airflow's provider of OpenLineage asks for it."""
+        """Return what the command is about to read and write, for Airflow's OpenLineage provider."""
         return self._lineage.before(is_skipped=str(self.only_if) != "True")
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
@@ -314,7 +316,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
 
 def _small(result: Any) -> Any:
-    """Return a result without its lists, such as checks and epochs: Airflow keeps it in its database for each try."""
+    """Return a result without its lists, such as checks and epochs: Airflow stores it in its database for each try."""
     if not isinstance(result, dict):
         return result
     return {name: _small(value) for name, value in result.items() if not isinstance(value, list)}

@@ -1,4 +1,4 @@
-"""What code gives to all DAGs of a project, beside tidegate.toml."""
+"""The options that code passes for all DAGs of a project, in addition to tidegate.toml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class DagOptions:
-    """What code gives to all DAGs of a project, as `project_dags` says it.
+    """The options that code passes for all DAGs of a project; see `project_dags`.
 
     Args:
         prefix: beginning of the ids of the DAGs.
@@ -49,5 +49,5 @@ class DagOptions:
             if taken := sorted(set(own) & set(getattr(self, argument))):
                 raise UsageError(
                     f"{argument}: {listed(taken)} is set by Tidegate: leave it out. Schedules, start and end are in "
-                    "tidegate.toml, default_args have an argument of their own"
+                    "tidegate.toml, and default_args is a separate argument"
                 )

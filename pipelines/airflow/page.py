@@ -1,8 +1,7 @@
 """The page in Airflow: pipelines, watermark and lag, snapshots and savepoints, open windows, quality.
 
-It reads through the same code as the command line and changes nothing. Airflow mounts the applications
-of plugins without a login, so every path here asks for one: 401 without it, 403 without permission to
-read the pipeline's DAGs.
+It reads through the same code as the command line and changes nothing. Airflow mounts plugin applications without a
+login, so every path here requires one: 401 without it, 403 without permission to read the pipeline's DAGs.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _POLICY = (
     "frame-ancestors 'self'"
 )
 _NO_GUESSES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
-# Reports and Data Docs have no script of their own, and text from the data must not bring one.
+# Reports and Data Docs have no scripts of their own, and text from the data must not add any.
 _NO_SCRIPT = {**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _POLICY}
 
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,199}$")]
@@ -64,10 +63,10 @@ def not_readable(request: Request, error: TidegateError) -> JSONResponse:
 
 
 def config_file() -> Path:
-    """Return the path of tidegate.toml: the file that TIDEGATE_CONFIG names, else the one beside or above the DAGs.
+    """Return the path of tidegate.toml: the file that TIDEGATE_CONFIG names, or else the one next to or above the DAGs.
 
     Raises:
-        HTTPException: 503 if there is no such file; the text says what to set.
+        HTTPException: 503 if there is no such file; the message says what to set.
     """
     try:
         return find_config(None if ENVIRONMENT in os.environ else Path(conf.get("core", "dags_folder")))
@@ -80,7 +79,7 @@ class Place:
     """A pipeline of the page.
 
     Args:
-        name: its name on the page: the beginning of the ids of its DAGs.
+        name: its name on the page, which is the prefix of its DAG ids.
         config: tidegate.toml of its project.
         pipeline: its name there.
     """
@@ -99,19 +98,19 @@ def names_in_airflow() -> list[str]:
 
 
 def stream_in_airflow(name: str) -> Any:
-    """Return the DAG of a pipeline's stream as Airflow has it; None if there is none."""
+    """Return the DAG of a pipeline's stream in Airflow; None if there is none."""
     return SerializedDagModel.get_dag(f"{name}__stream")
 
 
 def names() -> list[str]:
-    """Return the names of the pipelines: of every project with DAGs in Airflow, or of the one that is set up here."""
+    """Return the names of the pipelines: of every project with DAGs in Airflow, or of the one configured here."""
     return names_in_airflow() or pipeline_names(config_file())
 
 
 def place_of(name: str) -> Place | None:
-    """Return the pipeline of a name; None if there is none."""
+    """Return the pipeline with a name; None if there is none."""
     dag = stream_in_airflow(name)
-    # Somebody else's DAG may have such an id, and such a task.
+    # An unrelated DAG may have such an id, and such a task.
     task: Any = dag.get_task("stream") if dag is not None and dag.has_task("stream") else None
     if config := getattr(task, "config", None):
         return Place(name, Path(config), str(task.pipeline))
@@ -145,7 +144,8 @@ def readable(pipeline: Name, user: GetUserDep) -> Place:
     """Return a pipeline that the user may read.
 
     Raises:
-        HTTPException: 403 without permission, also for a pipeline that does not exist; else 404 if it does not.
+        HTTPException: 403 without permission, even for a pipeline that does not exist; with permission, 404 if it does
+            not exist.
     """
     if not may_read(pipeline, user):
         raise HTTPException(403, f"no permission to read the DAGs of {pipeline}")
@@ -202,7 +202,7 @@ def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HT
 def beside_reports(
     pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z][a-z0-9-]{0,100}\.html$")]
 ) -> HTMLResponse:
-    """Serve a page that stands beside the run reports, such as the lateness curve."""
+    """Serve a page next to the run reports, such as the lateness curve."""
     text = page_beside_reports(pipeline.config, pipeline.pipeline, page)
     if text is None:
         raise HTTPException(
@@ -222,7 +222,7 @@ def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-
 
 @cache
 def _page_policy() -> str:
-    """Return the page's Content-Security-Policy: the page runs its own script and no other."""
+    """Return the page's Content-Security-Policy: the page runs only its own script."""
     script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return f"{_POLICY}; script-src 'sha256-{digest}'; connect-src 'self'"

@@ -1,4 +1,4 @@
-"""The Params of the DAGs: typed, checked before a run is made, and explained in the trigger form."""
+"""The Params of the DAGs: typed, checked before a run is created, and explained in the trigger form."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _A_MOMENT = (
 
 @dataclass(frozen=True, slots=True)
 class KnownParams:
-    """A check of the keys that a run was given, made before any of its tasks does anything.
+    """A check of the keys that a run was given, before any of its tasks does anything.
 
-    Airflow accepts any key: after a typo the intended Param would silently keep its default.
+    Airflow accepts any key: with a typo, the intended Param would silently keep its default.
 
     Args:
         names: names of the DAG's Params.
@@ -42,7 +42,7 @@ class KnownParams:
         """Let a run pass if all its keys are Params of the DAG.
 
         Raises:
-            AirflowFailException: a key is not; the message lists the DAG's Params.
+            AirflowFailException: a key is not a Param; the message lists the DAG's Params.
         """
         given = context["dag_run"].conf or {}
         if unknown := sorted(set(given) - set(self.names)):
@@ -72,29 +72,30 @@ def backfill(events: bool) -> dict[str, Param]:
             None,
             type=["null", "string"],
             format="date-time",
-            title="Run this interval instead: its start",
+            title="Run another interval: its start",
             description=_A_MOMENT,
         ),
         "interval_end": Param(
             None,
             type=["null", "string"],
             format="date-time",
-            title="Run this interval instead: its end, not included",
+            title="Run another interval: its end, exclusive",
             description=_A_MOMENT,
         ),
         "and_following": Param(
             False,
             type="boolean",
             title="Run the following intervals again too",
-            description="After a correction of the source, later intervals still rest on the old windows of this one. "
+            description="After a correction of the source, later intervals are still based on the old windows of this "
+            "one. "
             "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
         ),
         "fill_gaps": Param(
             False,
             type="boolean",
             title="Run the missing intervals before it too",
-            description="On: if intervals before this one were not run yet, this run runs them first, each as long as "
-            "this one. Off: it is refused, because the rows between would be lost.",
+            description="On: if intervals before this one have not run yet, this run runs them first, each as long as "
+            "this one. Off: it is refused, because the rows in between would be lost.",
         ),
         "again": Param(
             False,
@@ -106,8 +107,8 @@ def backfill(events: bool) -> dict[str, Param]:
             events,
             type="boolean",
             title="Announce final windows",
-            description="Off: this run makes no asset events. The next check that may make some, such as a run of the "
-            "quality DAG, announces everything that changed since the last event.",
+            description="Off: this run creates no asset events. The next check that may create some, such as a run of "
+            "the quality DAG, announces everything that changed since the last event.",
         ),
     }
 
@@ -120,14 +121,14 @@ def stream(mode: str) -> dict[str, Param]:
             type="string",
             enum=[AVAILABLE_NOW, CONTINUOUS],
             title="Mode",
-            description="available-now reads what is there and ends; continuous goes on until it is stopped.",
+            description="available-now reads what is available and ends; continuous runs until it is stopped.",
         ),
         "interval": Param(
             "10s",
             type="string",
             pattern=r"^[1-9][0-9]{0,5}(s|min|h)$",
             title="Time between two epochs",
-            description="Of a continuous stream, such as 10s or 1min.",
+            description="For a continuous stream, such as 10s or 1min.",
         ),
         "parallelism": Param(
             None,
@@ -148,7 +149,7 @@ def restart(mode: str) -> dict[str, Param]:
             type="string",
             pattern=rf"^({LATEST}|{FROM_SCRATCH}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
             title="Start from",
-            description=f"`{LATEST}` goes on from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
+            description=f"`{LATEST}` continues from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
             "starts a new timeline from that snapshot. The new timeline begins with its first commit, which removes "
             "the results that the old timeline published after the snapshot. "
             f"`{FROM_SCRATCH}` starts from scratch at the source's beginning.",
@@ -158,14 +159,14 @@ def restart(mode: str) -> dict[str, Param]:
             type=["null", "string"],
             pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$",
             title="Make a savepoint first",
-            description="Name of a copy of the newest snapshot, made before anything is stopped.",
+            description="Name for a copy of the newest snapshot, which is made before anything is stopped.",
         ),
         "take_over": Param(
             False,
             type="boolean",
-            title="Stop the stream that runs now",
+            title="Stop the running stream",
             description="On: the running stream stops after its current epoch. Off: this run waits for a scheduled run "
-            "to end; if a continuous stream runs, this run ends with exit code 4.",
+            "to end; if a continuous stream is running, this run ends with exit code 4.",
         ),
         **stream(mode),
     }
@@ -206,7 +207,7 @@ def watch(max_lag_minutes: float) -> dict[str, Param]:
             type="number",
             exclusiveMinimum=0,
             title="Limit in minutes",
-            description="How far the watermark may lie behind the clock.",
+            description="How far the watermark may be behind the clock.",
         )
     }
 
@@ -214,7 +215,7 @@ def watch(max_lag_minutes: float) -> dict[str, Param]:
 def backfill_arguments(pipeline: str) -> list[str]:
     """Return `tidegate backfill` over the interval in the run's Params, or else over its data interval.
 
-    Start and end never come from different places. A missing one is left out, and the command asks for it.
+    Start and end are never mixed from both. If one is missing it is left out, and the command reports that.
     """
     return [
         "backfill",
@@ -224,7 +225,7 @@ def backfill_arguments(pipeline: str) -> list[str]:
         "{{ '--and-following' if params.and_following else '--no-and-following' }}",
         "{{ '--fill-gaps' if params.fill_gaps else '' }}",
         "{{ '--again' if params.again else '' }}",
-        # Two runs that somebody triggered at once run one after the other.
+        # Two runs that are triggered at the same time run one after the other.
         f"--patience={PATIENCE_SECONDS}",
     ]
 
@@ -246,7 +247,7 @@ def stream_arguments(pipeline: str) -> list[str]:
         pipeline,
         f"{{{{ '--available-now' if params.mode == '{AVAILABLE_NOW}' else '--interval=' ~ params.interval }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
-        # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
+        # Unpausing the DAG also starts a scheduled run, and the run that somebody triggered must not lose to it.
         f"{{{{ '' if {BY_ITSELF} else '--patience={PATIENCE_SECONDS}' }}}}",
     ]
 
@@ -262,7 +263,7 @@ def restart_arguments(pipeline: str, before: str) -> list[str]:
 
     Args:
         pipeline: its name.
-        before: the task that noted the pipeline's status: a retry continues what the first try restored and began.
+        before: the task that recorded the pipeline's status: a retry continues what the first try restored and began.
     """
     timeline = f"ti.xcom_pull(task_ids='{before}')['timeline']"
     command, name, mode, *others = stream_arguments(pipeline)
@@ -277,7 +278,7 @@ def restart_arguments(pipeline: str, before: str) -> list[str]:
 
 
 def maintenance_savepoint_arguments(pipeline: str, keep: int) -> list[str]:
-    """Return `tidegate savepoint create` under the time of the run, which then deletes older ones of maintenance."""
+    """Return `tidegate savepoint create`, named by the run's time; it then deletes older savepoints of maintenance."""
     name = "{{ 'maintenance-' ~ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
     return ["savepoint", "create", pipeline, name, "--if-missing", f"--keep={keep}"]
 
@@ -285,7 +286,7 @@ def maintenance_savepoint_arguments(pipeline: str, keep: int) -> list[str]:
 def reopen_arguments(pipeline: str) -> list[str]:
     """Return `tidegate late reopen` of the rows whose windows begin between the Params `start` and `end`, or of all.
 
-    A continuous stream holds the lease, and does it by itself.
+    A continuous stream holds the lease, and does this by itself.
     """
     return [
         "late",
@@ -303,12 +304,12 @@ def check_arguments(pipeline: str) -> list[str]:
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:
-    """Return `tidegate savepoint create` of the newest snapshot; a savepoint that an earlier run made of it counts."""
+    """Return `tidegate savepoint create` for the newest snapshot; one that an earlier run made of it will do."""
     return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
 
 
 def quality_arguments(pipeline: str, epoch: str) -> list[str]:
-    """Return `tidegate quality` with its report, for the epoch of a template expression, by default the newest."""
+    """Return `tidegate quality` with its report, for the epoch of a template expression, or for the newest."""
     return [
         "quality",
         pipeline,

@@ -1,4 +1,4 @@
-"""The plugin that Airflow finds by its entry point: a page of the project in its navigation, read-only."""
+"""The plugin that Airflow finds by its entry point: a read-only page of the project in the navigation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 async def page_app(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve the page as an ASGI application.
 
-    It is imported with the first request, because every Airflow process imports this module.
+    It is imported on the first request, because every Airflow process imports this module.
     """
     from tidegate.pipelines.airflow.page import app
 

@@ -1,8 +1,8 @@
-"""Commands as processes: each in a session of its own, with a log file, found again by its handle.
+"""Commands as processes: each in its own session, with a log file, and found again by its handle.
 
-A worker that dies does not take the command with it: a holder of the handle can follow the log, ask for the exit code,
-or end the command, from another host too: that host sees the run's folder on a shared disk, or its copy among the
-artifacts. This module imports nothing of Airflow.
+The command survives its worker: whoever has the handle can follow the log, ask for the exit code, or end the command,
+even from another host, which sees the run's folder on a shared disk or its copy among the artifacts. This module
+imports nothing from Airflow.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
 @dataclass(frozen=True, slots=True)
 class ProcessHandle:
-    """The place of a running command.
+    """Identifies a running command.
 
     Args:
         host: name of its host.
         pid: id of its supervisor's process, and so of its session.
-        started: start of that process, in seconds from the operating system; it guards against reused ids.
+        started: start time of that process in seconds, from the operating system; it guards against reused ids.
         folder: folder of its log, result and exit code, on its host.
         place: folder of their copy among the artifacts; None if other hosts see `folder` itself.
     """
@@ -76,7 +76,7 @@ class ProcessHandle:
         return self.host == this_host()
 
     def to_dict(self) -> dict[str, str | int | float]:
-        """Return the handle as plain values; older versions know no place, so it is left out where there is none."""
+        """Return the handle as plain values; older versions don't know `place`, so it is left out if it is None."""
         return {name: value for name, value in asdict(self).items() if name != "place" or value is not None}
 
 
@@ -87,9 +87,9 @@ class Run:
     Args:
         handle: its handle.
         artifacts: artifacts of the project; needed on other hosts if the handle has a place among them.
-        is_driver: returns True if the run's command holds the lease of its pipeline, by what the files tell of it.
-        clock: returns the present time, in seconds since 1970.
-        pause: waits for so many seconds.
+        is_driver: returns True if the run's command, as the files describe it, holds the lease of its pipeline.
+        clock: returns the current time, in seconds since 1970.
+        pause: waits for a number of seconds.
     """
 
     handle: ProcessHandle
@@ -107,31 +107,31 @@ class Run:
         return CopyOfRun(self.artifacts, place)
 
     def exit_code(self) -> int | None:
-        """Return the exit code; None while there is none."""
+        """Return the exit code; None if there is none yet."""
         return self.files.state().exit_code
 
     def status(self) -> str:
-        """Return `running`, `succeeded`, `failed`, or `lost` for a process that is gone without an exit code."""
+        """Return `running`, `succeeded`, `failed`, or `lost` for a process that disappeared without an exit code."""
         if self.is_alive():
             return RUNNING
         code = self.exit_code()
         return LOST if code is None else SUCCEEDED if code == 0 else FAILED
 
     def is_alive(self) -> bool:
-        """Return True if the process is alive; on another host its signs of life decide, and then the lease."""
+        """Return True if the process is alive; on another host its heartbeat decides, and then the lease."""
         if not self.handle.is_here:
             state = self.files.state()
             return state.exit_code is None and (self._is_beating(state) or self.is_driver(state))
         try:
             process = psutil.Process(self.handle.pid)
-            # The clock may have been set since, and with it what psutil takes for the start.
+            # The clock may have been set since then, which changes the start time that psutil computes.
             same = abs(process.create_time() - self.handle.started) < 1 or is_supervisor(self.handle)
             return process.status() != psutil.STATUS_ZOMBIE and same
         except psutil.NoSuchProcess:
             return False
 
     def is_supervised(self) -> bool:
-        """Return True if the supervisor is alive: it ends the command on request."""
+        """Return True if the supervisor, which ends the command on request, is alive."""
         return self.is_alive() if self.handle.is_here else self._is_beating(self.files.state())
 
     def _is_beating(self, state: RunState) -> bool:
@@ -164,7 +164,7 @@ class Run:
         if not self.is_alive():
             return
         if self.handle.is_here:
-            # A signal works at once; on another host the supervisor sees the file at its next heartbeat.
+            # A signal works immediately; on another host the supervisor sees the file at its next heartbeat.
             with suppress(ProcessLookupError):
                 os.kill(self.handle.pid, signal.SIGTERM)
         self.files.request_end()
@@ -174,7 +174,7 @@ class Run:
         return self.files.is_ending()
 
     def stop(self, patience: float = 2 * _GRACE_SECONDS) -> None:
-        """End the command, and wait for its end for `patience` seconds at most."""
+        """End the command, and wait for its end for at most `patience` seconds."""
         if not self.is_alive():
             return
         self.end()
@@ -208,20 +208,20 @@ def start(
     grace: float = _GRACE_SECONDS,
     copy: CopyOfRun | None = None,
 ) -> ProcessHandle:
-    """Start a command in a session of its own.
+    """Start a command in its own session.
 
     Args:
-        command: its arguments; no shell reads them.
-        folder: folder for its log, result and exit code; files of an earlier run are removed, but its log is kept.
-        environment: variables added to those of this process, of which Airflow's own are left out; one that is None is
-            left out too. With a copy, TIDEGATE_CONFIG among them names the project.
+        command: its arguments; they are not parsed by a shell.
+        folder: folder for its log, result and exit code; files of an earlier run are removed, except its log.
+        environment: variables added to those of this process, without Airflow's own; a value of None removes a
+            variable. With `copy`, TIDEGATE_CONFIG must name the project.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
         copy: the copy of these files that other hosts see; None if they see the folder itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
     FolderOfRun(folder).clear()
     if copy is not None:
-        # The supervisor would remove a request to end that comes before it is at work.
+        # The supervisor would remove a request to end that arrives before it has started.
         copy.clear()
     variables = {**without_airflow(os.environ), **(environment or {}), "PYTHONUNBUFFERED": "1"}
     with (folder / "log.txt").open("ab") as log:
@@ -247,7 +247,7 @@ def start(
 
 
 def is_supervisor(handle: ProcessHandle) -> bool:
-    """Return True if the process of a handle, which must be of this host, is a supervisor over the handle's folder."""
+    """Return True if the process of a handle, which must be on this host, is a supervisor of the handle's folder."""
     try:
         words = psutil.Process(handle.pid).cmdline()
     except psutil.Error:
@@ -256,7 +256,7 @@ def is_supervisor(handle: ProcessHandle) -> bool:
 
 
 def members(handle: ProcessHandle) -> list[psutil.Process]:
-    """Return the processes of the command's session, its supervisor among them."""
+    """Return the processes of the command's session, including its supervisor."""
     processes = []
     for process in psutil.process_iter():
         try:
@@ -268,7 +268,7 @@ def members(handle: ProcessHandle) -> list[psutil.Process]:
 
 
 def send_signal(process: psutil.Process, number: int) -> None:
-    """Signal a process that may have ended already."""
+    """Signal a process that may already have ended."""
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:
@@ -276,11 +276,11 @@ def send_signal(process: psutil.Process, number: int) -> None:
 
 
 def without_airflow(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables without Airflow's own; the names of the DAG, the task and the run stay.
+    """Return variables without Airflow's own, except for the names of the DAG, the task and the run.
 
     Airflow's processes have the Fernet key, the address of its database with the password, the keys that sign its
     tokens, and connections in variables that begin with AIRFLOW. A command needs none of them.
-    docs/operations/security.md says against whom this helps, and against whom it does not.
+    docs/operations/security.md says what this protects against, and what not.
     """
     return {name: value for name, value in variables.items() if not _is_airflows(name)}
 

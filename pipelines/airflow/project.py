@@ -1,4 +1,4 @@
-"""The DAGs of a project: which pipelines and kinds, and what code gives to all of them."""
+"""The DAGs of a project: which pipelines and kinds, and the options that code passes for all of them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def project_dags(
     """Return the DAGs of the pipelines in tidegate.toml by id, to put into the globals of a DAG file.
 
     Args:
-        config: tidegate.toml, best named relative to the DAG file: Airflow's processes run in folders of their own.
-            None finds it as the command line does.
+        config: tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other folders. None
+            finds it as the command line does.
         select: names of pipelines (`visits`) or of single DAGs (`visits__stream`), with `*` for any text; None for all.
-        prefix: beginning of the ids of the DAGs and of the names of the assets, so that projects with pipelines of the
-            same name fit into one Airflow: letters, digits, `_` and `-`, such as `team_a_`.
-        default_args: `default_args` of every DAG. What a pipeline sets in tidegate.toml takes precedence; callbacks
-            and notifiers given here are called in addition to Tidegate's alarm.
+        prefix: prefix of the DAG ids and asset names, so that projects whose pipelines have the same names fit into one
+            Airflow: letters, digits, `_` and `-`, such as `team_a_`.
+        default_args: `default_args` of every DAG. What a pipeline sets in tidegate.toml takes precedence; callbacks and
+            notifiers given here are called in addition to Tidegate's alarm.
         dag_args: further arguments of every DAG, such as `access_control`. Tags are added to Tidegate's own.
-        operator_args: arguments of every TidegateOperator, such as `python`, `deferrable`, or an `executor_config`
-            with a pod; they take precedence over `default_args`.
+        operator_args: arguments of every TidegateOperator, such as `python`, `deferrable`, or an `executor_config` with
+            a pod; they take precedence over `default_args`.
 
     Raises:
         UsageError: the file or an argument is faulty; Airflow shows it as an import error.
@@ -56,7 +56,7 @@ def project_dags(
         if file is not None and (file.is_absolute() or file.exists()):
             raise
         raise UsageError(
-            f"{error}. In a DAG file name it from that file: "
+            f"{error}. In a DAG file, build its path from that file's: "
             'project_dags(Path(__file__).parent.parent / "tidegate.toml")'
         ) from error
     project.check_entries()
@@ -73,10 +73,10 @@ def project_dags(
 
 
 def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> list[str]:
-    """Return the DAGs, ids without a prefix, that a selection names by itself or by its pipeline.
+    """Return the DAGs (ids without a prefix) that a selection names directly or by their pipeline.
 
     Raises:
-        UsageError: a pattern names none.
+        UsageError: a pattern matches none.
     """
     if isinstance(select, str):
         raise UsageError(f'select={select!r}: give a list, such as ["{select}"]')
@@ -85,7 +85,7 @@ def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> li
         named = {each for each in dags if fnmatchcase(each, pattern) or fnmatchcase(_pipeline_of(each), pattern)}
         if not named:
             raise UsageError(
-                f"select: {pattern!r} names no pipeline and no DAG: {project.names}; DAGs are {listed(sorted(dags))}"
+                f"select: {pattern!r} matches no pipeline and no DAG: {project.names}; DAGs are {listed(sorted(dags))}"
             )
         found |= named
     return [each for each in dags if each in found]

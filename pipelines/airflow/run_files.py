@@ -1,8 +1,8 @@
-"""The files of one run of a command: its log, result, exit code, signs of life, and the request to end it.
+"""The files of one run of a command: its log, result, exit code, heartbeat, and the request to end it.
 
-On the host of the run they lie in a folder. Other hosts see copies among the artifacts, which the run's supervisor
-keeps up to date: an object can't grow, so the log is copied in parts of one size, and only the last of them is
-written again. This module imports nothing of Airflow.
+On the host of the run they are in a folder. Other hosts see copies among the artifacts, which the run's supervisor
+keeps up to date: an object can't be appended to, so the log is copied in parts of equal size, and only the last one is
+rewritten. This module imports nothing from Airflow.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ _STATE, _RESULT, _END, _FOLLOWER, _DRIVEN = "state.json", "result.json", "end", 
 
 
 def name_of_task(dag_id: str, run_id: str, task_id: str) -> str:
-    """Return the folder of a task's runs below those of all tasks: one folder for DAG, run and task each.
+    """Return the folder of a task's runs: one folder for each DAG, run and task.
 
-    Whoever may start a run chooses its id, so a part never leads to another folder, whatever its text.
+    Whoever may start a run chooses its id, so no part may lead to another folder, whatever its text.
     """
     return "/".join(map(_folder_name, (dag_id, run_id, task_id)))
 
 
 def _folder_name(text: str) -> str:
     plain = re.sub(r"[^\w.~=@ -]", "_", text)
-    # Airflow's own ids have `:` and `+`, and stay readable. Any other text gets a hash, so that no two are one folder.
+    # Airflow's own ids contain `:` and `+`, and stay readable. Any other text gets a hash, so that no two share a
+    # folder.
     is_usual = (
         plain == text.replace(":", "_").replace("+", "_") and plain.strip(". ") and len(plain.encode()) <= _LONGEST
     )
@@ -47,11 +48,11 @@ def _folder_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """State of a run at one moment, as its files tell it.
+    """State of a run at one point in time, from its files.
 
     Args:
-        exit_code: None while there is none.
-        beat_at: the last sign of life, in seconds since 1970; None before the first.
+        exit_code: None until there is one.
+        beat_at: the last heartbeat, in seconds since 1970; None before the first.
         log_size: size of the log in bytes.
         about: fields that the supervisor wrote; empty in the run's own folder.
     """
@@ -67,7 +68,7 @@ class RunFiles(Protocol):
 
     @property
     def pause(self) -> float:
-        """Return the seconds between two looks."""
+        """Return the seconds between two polls."""
 
     @property
     def log_address(self) -> str:
@@ -80,10 +81,10 @@ class RunFiles(Protocol):
         """Return a part of the log from a position in bytes; empty at its end."""
 
     def result(self) -> str | None:
-        """Return the JSON that the command left; None while there is none."""
+        """Return the JSON that the command wrote; None if there is none yet."""
 
     def driven(self) -> str | None:
-        """Return the JSON of the time for which the command held the lease; None if it never did."""
+        """Return the JSON of the time during which the command held the lease; None if it never did."""
 
     def request_end(self) -> None:
         """Ask the supervisor to end the command."""
@@ -92,10 +93,10 @@ class RunFiles(Protocol):
         """Return True if somebody asked the supervisor to end the command."""
 
     def claim(self, number: int) -> None:
-        """Note that try `number` of the task follows the run."""
+        """Record that try `number` of the task follows the run."""
 
     def claimed_by(self) -> int:
-        """Return the number of the newest try that noted that it follows the run; 0 if only its own does."""
+        """Return the number of the newest try that recorded following the run; 0 if only the run's own try does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class FolderOfRun:
 
     @property
     def driven_file(self) -> Path:
-        """Return the file in which the command notes when it held the lease."""
+        """Return the file in which the command records when it held the lease."""
         return self.folder / _DRIVEN
 
     def driven(self) -> str | None:
@@ -178,7 +179,7 @@ class FolderOfRun:
         return int(file.read_text() or 0) if file.exists() else 0
 
     def clear(self) -> None:
-        """Remove the files of an earlier run but its log."""
+        """Remove the files of an earlier run, except its log."""
         for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT, _FOLLOWER, _DRIVEN):
             (self.folder / left).unlink(missing_ok=True)
 
@@ -211,7 +212,7 @@ class CopyOfRun:
         return RunState(about["exit_code"], written_at, about["log_size"], about)
 
     def write_state(self, about: Mapping[str, Any]) -> None:
-        """Write the state, which is a sign of life too."""
+        """Write the state, which is also a heartbeat."""
         self._write(_STATE, json.dumps(about).encode())
 
     def read_log(self, position: int) -> bytes:
@@ -219,7 +220,7 @@ class CopyOfRun:
         return b"" if content is None else content[position % PART :]
 
     def copy_log(self, log: Path, copied: int) -> int:
-        """Copy what a log has got since it had `copied` bytes, and return its new size."""
+        """Copy what a log has gained beyond `copied` bytes, and return its new size."""
         size = log.stat().st_size
         with log.open("rb") as file:
             for number in range(copied // PART, -(-size // PART)) if size > copied else ():
@@ -232,7 +233,7 @@ class CopyOfRun:
         return None if content is None else content.decode()
 
     def write_result(self, content: str) -> None:
-        """Copy the JSON that the command left."""
+        """Copy the JSON that the command wrote."""
         self._write(_RESULT, content.encode())
 
     def driven(self) -> str | None:
@@ -240,7 +241,7 @@ class CopyOfRun:
         return None if content is None else content.decode()
 
     def write_driven(self, content: str) -> None:
-        """Copy the time for which the command held the lease."""
+        """Copy the time during which the command held the lease."""
         self._write(_DRIVEN, content.encode())
 
     def request_end(self) -> None:
@@ -256,7 +257,7 @@ class CopyOfRun:
         return int(self.artifacts.read(self._name(_FOLLOWER)) or 0)
 
     def clear(self) -> None:
-        """Remove the files of an earlier run but its log, which the copy of the new log replaces."""
+        """Remove the files of an earlier run, except its log, which the copy of the new log replaces."""
         for name in (_STATE, _END, _RESULT, _FOLLOWER, _DRIVEN):
             self.artifacts.delete(self._name(name))
 
@@ -271,7 +272,7 @@ class CopyOfRun:
 
 
 def copies_below(artifacts: Artifacts, folder: str) -> list[CopyOfRun]:
-    """Return the runs below a folder of the artifacts, that with the newest sign of life first."""
+    """Return the runs below a folder of the artifacts, the one with the newest heartbeat first."""
     names = artifacts.names(folder)
     states = sorted((at, name) for name, at in names.items() if name.endswith(f"/{_STATE}"))
     return [CopyOfRun(artifacts, name.removesuffix(f"/{_STATE}")) for _, name in reversed(states)]

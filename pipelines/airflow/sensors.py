@@ -1,4 +1,4 @@
-"""A sensor that waits until a pipeline has a newer snapshot, or its watermark is past a moment."""
+"""A sensor that waits until a pipeline has a newer snapshot, or its watermark has passed a given time."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class SnapshotSensor(BaseSensorOperator):
 
     Args:
         pipeline: its name in tidegate.toml.
-        config: path of tidegate.toml, named from the DAG file: Airflow's processes run in folders of their own.
-        newer_than: wait for a snapshot of a later epoch than this, restores not counted; a number or a template.
-        watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
-        only_if: a template; if it renders to anything but `True` the task is skipped.
-        driver: task of the same run that drives the pipeline: after its end no further snapshot will come.
+        config: path of tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other
+            folders.
+        newer_than: wait for a snapshot of a later epoch than this, ignoring restores; a number or a template.
+        watermark_past: wait until elements before this time can no longer be on time; ISO text or a template of it.
+        only_if: a template; if it renders to anything but `True`, the task is skipped.
+        driver: task of the same run that drives the pipeline: after its end there will be no further snapshot.
         deferrable: True waits in the triggerer, without a worker slot; False polls as `mode` says.
 
     Example:
@@ -66,7 +67,7 @@ class SnapshotSensor(BaseSensorOperator):
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
-        """Return immediately if the pipeline is that far already, else wait."""
+        """Return immediately if the pipeline has already reached the snapshot or watermark, else wait."""
         if str(self.only_if) != "True":
             raise AirflowSkipException(f"not needed: {self.only_if!r}")
         if not self.deferrable:
@@ -83,16 +84,16 @@ class SnapshotSensor(BaseSensorOperator):
         return asdict(status)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Return whether the pipeline is that far, with its status.
+        """Return whether the pipeline has reached the snapshot or watermark, with its status.
 
         Raises:
-            AirflowFailException: the driver's task ended before the pipeline was that far.
+            AirflowFailException: the driver's task ended before that.
         """
         from tidegate.pipelines.airflow.triggers import end_of, has_come
 
         newer_than, watermark_past = self._awaited()
         driver = self._driver(context)
-        # The end of the driver is read before the snapshot: an epoch it commits in between still counts.
+        # The driver's end is read before the snapshot, so an epoch that it commits in between still counts.
         ended = None if driver is None else end_of(driver)
         status = read_status(self.config, self.pipeline)
         if has_come(status, newer_than, watermark_past):
@@ -105,12 +106,12 @@ class SnapshotSensor(BaseSensorOperator):
         """Return the status that the trigger saw.
 
         Raises:
-            AirflowFailException: the driver's task ended before the pipeline was that far.
+            AirflowFailException: the driver's task ended before the pipeline reached it.
         """
         if "ended" in event:
             raise AirflowFailException(
                 f"task {self.driver} ended ({event['ended']}) before {self.pipeline} reached the epoch or "
-                f"watermark that this task waits for; the log of {self.driver} has the reason"
+                f"watermark that this task waits for; see the log of {self.driver}"
             )
         self.log.info("epoch %s, watermark %s ms", event["epoch"], event["watermark"])
         return event

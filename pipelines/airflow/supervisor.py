@@ -1,8 +1,8 @@
 """Supervises one command: sends heartbeats, ends it on request, records its exit code.
 
-The supervisor outlives a task that is ended: Airflow gives a task five seconds, fewer than a command may need. It
-asks only the command to end, which then ends its own children (Spark's process, say, after the epoch); processes
-that are left after the grace time are ended by force. This module imports nothing of Airflow.
+The supervisor outlives a task that is ended: Airflow gives a task five seconds, less than a command may need. The
+supervisor only asks the command to end, which then ends its own children (such as Spark's process, after the epoch);
+processes that remain after the grace period are killed. This module imports nothing from Airflow.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Supervisor:
     """Runs one command in its own session.
 
     Args:
-        handle: handle of this process; those who follow the command read and write files in its folder.
+        handle: handle of this process; followers of the command read and write files in its folder.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
-        copying_of: makes the copying of the files.
+        copying_of: returns what copies the files.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Supervisor:
         # Set after the start of the command, which would inherit it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
-        # It is not collected before `wait`, so its process is there even if it has ended.
+        # The child is not reaped before `wait`, so its process exists even if it has ended.
         copying = self._copying_of(self, psutil.Process(self._process.pid))
         if copying is not None:
             copying.start()
@@ -73,7 +73,7 @@ class Supervisor:
             _, left = psutil.wait_procs(self._others(), timeout=max(0.0, self._deadline - time.monotonic()))
             for process in left:
                 send_signal(process, signal.SIGKILL)
-            # A stream that is asked to end returns 0, but its task has not done its work.
+            # A stream that is asked to end returns 0, but its task is not complete.
             code = 128 + signal.SIGTERM
         code = 128 - code if code < 0 else code
         part = self.files.exit_file.with_suffix(".part")
@@ -84,7 +84,7 @@ class Supervisor:
         return code
 
     def ask(self) -> None:
-        """Let this process end its command; any thread may call it."""
+        """Ask this process to end its command; any thread may call it."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _on_terminate(self, number: int, frame: object) -> None:
@@ -92,7 +92,7 @@ class Supervisor:
         self._end()
 
     def _beat(self, number: int, frame: object) -> None:
-        # Storage that fails now may answer at the next beat.
+        # A store that fails now may work at the next heartbeat.
         with suppress(OSError):
             self.files.heartbeat.touch()
             self._is_asked = self._is_asked or self.files.is_ending()
@@ -121,9 +121,9 @@ class Copying:
     Args:
         files: the files of the run.
         copy: their copy.
-        about: what other hosts need to know of the run: its handle, and process id and start of its command.
-        on_end: called if somebody asked for the end of the command.
-        tell: called with an error of the store, once for each time that it begins to fail.
+        about: what other hosts need to know about the run: its handle, and process id and start of its command.
+        on_end: called if somebody requested the end of the command.
+        tell: called with an error of the store, once each time that it begins to fail.
     """
 
     files: FolderOfRun
@@ -142,16 +142,16 @@ class Copying:
         self._thread.start()
 
     def beat(self, exit_code: int | None = None) -> None:
-        """Copy the new end of the log, give a sign of life, and look if somebody asked for the end of the command.
+        """Copy new output of the log, write a heartbeat, and check whether somebody requested the end of the command.
 
-        A store that fails now may answer at the next beat.
+        A store that fails now may work at the next heartbeat.
 
         Args:
             exit_code: exit code of a command that has ended.
         """
         try:
             self._copied = self.copy.copy_log(self.files.log, self._copied)
-            # They are there before the exit code, by which others know that the run is over.
+            # These are written before the exit code, which tells others that the run is over.
             if exit_code is not None and (result := self.files.result()) is not None:
                 self.copy.write_result(result)
             if exit_code is not None and (driven := self.files.driven()) is not None:
@@ -166,7 +166,7 @@ class Copying:
             self._fails = True
 
     def close(self, exit_code: int) -> None:
-        """Copy what is left, and the exit code of the command."""
+        """Copy the remaining files, and the exit code of the command."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -179,11 +179,11 @@ class Copying:
 
 
 def copy_among_artifacts(supervisor: Supervisor, command: psutil.Process) -> Copying | None:
-    """Return the copying of the files of a run to the artifacts of the project that TIDEGATE_CONFIG names."""
+    """Return what copies the files of a run to the artifacts of the project that TIDEGATE_CONFIG names."""
     handle = supervisor.handle
     if not handle.place:
         return None
-    # Most projects have no copies, and a supervisor should start at once.
+    # Most projects have no copies, and a supervisor should start quickly.
     from tidegate.pipelines.definition.config import load_config
     from tidegate.pipelines.definition.config.opened import artifacts_of
 

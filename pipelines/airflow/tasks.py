@@ -1,4 +1,4 @@
-"""Small tasks of the DAGs that need no command: they read a status, stop a driver, watch a watermark."""
+"""Small tasks of the DAGs that need no command: they read a status, stop a driver, or watch a watermark."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class StopStream(BaseOperator):
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
-        take_over: a template; if it renders to anything but `True` no driver is stopped.
-        patience: seconds to wait for the present epoch to end.
+        take_over: a template; if it renders to anything but `True`, no driver is stopped.
+        patience: seconds to wait for the current epoch to end.
     """
 
     template_fields: Sequence[str] = ("take_over",)
@@ -60,9 +60,9 @@ class StopStream(BaseOperator):
         self.patience = patience
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Stop the driver, and return the status of the pipeline after that.
+        """Stop the driver, and then return the status of the pipeline.
 
-        The old stream made epochs until here; they don't count as the first epoch of the new one.
+        Until then the old stream may have published epochs; they don't count as the first epoch of the new one.
 
         Raises:
             LeaseHeld: the driver did not end in time.
@@ -74,13 +74,13 @@ class StopStream(BaseOperator):
 
 
 class WatermarkWatch(BaseOperator):
-    """Compares a pipeline's watermark with the clock; reads only the newest snapshot.
+    """Compares a pipeline's watermark with the clock, reading only the newest snapshot.
 
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
         max_lag: the largest allowed lag of the watermark; the run's Param `max_lag_minutes` takes precedence.
-        clock: returns the present time.
+        clock: returns the current time.
     """
 
     ui_color = "#f6e3c8"
@@ -104,7 +104,7 @@ class WatermarkWatch(BaseOperator):
         """Return the status of the pipeline.
 
         Raises:
-            AirflowFailException: the watermark lies too far behind; a retry would change nothing.
+            AirflowFailException: the watermark is too far behind; a retry would change nothing.
             AirflowSkipException: the pipeline has no watermark yet.
         """
         given = context["params"].get("max_lag_minutes")
@@ -113,12 +113,12 @@ class WatermarkWatch(BaseOperator):
         lag = status.lag(self.clock())
         if lag is None:
             raise AirflowSkipException(
-                f"{self.pipeline} has no watermark yet (epoch {status.epoch}): nothing lies behind"
+                f"{self.pipeline} has no watermark yet (epoch {status.epoch}): nothing to compare"
             )
-        what, why = ("watermark", "the source silent, or the stream not running")
+        what, why = ("watermark", "the source idle, or the stream not running")
         if status.ends_by_clock:
             what, why = ("clock", "the stream not running")
-        message = f"{self.pipeline}: {what} of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
+        message = f"{self.pipeline}: {what} of epoch {status.epoch} is {timedelta(seconds=round(lag))} behind"
         if lag > limit.total_seconds():
             raise AirflowFailException(f"{message}, more than {limit}. Is {why}?")
         self.log.info("%s, at most %s is allowed", message, limit)
@@ -130,7 +130,7 @@ HELD: Final = "held"
 
 
 class HeldPartitions(BaseOperator):
-    """Fails with exit code 5 if critical expectations of the check before it do not hold.
+    """Fails with exit code 5 if critical expectations of the preceding check failed.
 
     Args:
         pipeline: its name in tidegate.toml.
@@ -150,7 +150,7 @@ class HeldPartitions(BaseOperator):
         """Return the partitions that may be read.
 
         Raises:
-            CommandRefused: critical expectations do not hold.
+            CommandRefused: critical expectations failed.
         """
         result = context["ti"].xcom_pull(task_ids=self.check)
         failed = [] if result["success"] else failed_expectations(self.config, self.pipeline, result["check_id"])
@@ -165,7 +165,7 @@ class HeldPartitions(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class StaleNote:
-    """Names the intervals whose results are stale now, and the command that has them run again.
+    """Names the intervals whose results are now stale, and the command that runs them again.
 
     Args:
         config: path of tidegate.toml.
@@ -184,7 +184,7 @@ class StaleNote:
             return None
         starts = [start for start, _ in stale]
         moments = (min(starts), max(starts), max(end for _, end in stale))
-        # Runs have the dates of their intervals' starts, and Airflow takes both dates as included.
+        # Runs are dated by the starts of their intervals, and Airflow treats both dates as inclusive.
         first, last, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in moments)
         return (
             f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they come from windows "

@@ -21,14 +21,14 @@ _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"
 
 
 class SnapshotTrigger(BaseTrigger):
-    """Fires when a pipeline computed something after an epoch and its watermark is past a moment.
+    """Fires when a pipeline has computed an epoch after a given one and its watermark has passed a given time.
 
     Args:
         config: path of tidegate.toml.
         pipeline: its name.
         newer_than: an epoch number, or None.
-        watermark_past: a moment as ISO text, or None.
-        poke_interval: seconds between two looks.
+        watermark_past: a time as ISO text, or None.
+        poke_interval: seconds between two polls.
         driver: dag_id, run_id and task_id of the task that drives the pipeline; None to wait without a limit.
     """
 
@@ -55,7 +55,7 @@ class SnapshotTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:
-            # The end of the driver is read before the snapshot: an epoch it commits in between still counts.
+            # The driver's end is read before the snapshot, so an epoch that it commits in between still counts.
             ended = None if self.driver is None else await sync_to_async(end_of)(self.driver)
             # Reading a table blocks; other triggers share this loop.
             status = await asyncio.to_thread(read_status, self.config, self.pipeline)

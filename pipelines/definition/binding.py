@@ -45,7 +45,7 @@ class BoundPipeline:
 
     Args:
         pipeline: the pipeline's value.
-        source: columns of a source row, as tables late and rejects keep them.
+        source: columns of a source row, as tables late and rejects store them.
         derived: columns of an event.
         used: columns of an event that the computation reads, in order.
         compute: the computation, with bound aggregates.
@@ -69,11 +69,11 @@ class BoundPipeline:
 
     @property
     def lateness(self) -> Millis | None:
-        """An element is late when `time + lateness <= watermark`; None if no element is ever late.
+        """An element is late when `time + lateness <= watermark`; None if elements are never late.
 
         For an interval join, elements with a time before the watermark are late. For a process function with
-        `time_sorted`, elements at or before the watermark are late, and without it none are. For a window join, such
-        elements are late if their windows have ended, too.
+        `time_sorted`, elements at or before the watermark are late, and without it none are. For a window join,
+        elements are late only if their windows have also ended.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
@@ -151,7 +151,7 @@ class BoundPipeline:
 
     @property
     def _own_aggregates(self) -> list[AggregateFunction]:
-        """Bound functions of the user's own aggregates. The aggregate's value alone may not show its code."""
+        """Bound functions of the user's own aggregates, whose values alone may not show their code."""
         given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
         if not isinstance(given, Mapping) or not isinstance(windows, Windows):
             return []
@@ -164,15 +164,15 @@ class BoundPipeline:
 
 
 def has_windows(compute: Compute) -> bool:
-    """Return True if results are windows of which each pane replaces the one before, so that one of them stands."""
+    """Return True if results are windows, each pane of which replaces the previous one."""
     return isinstance(compute, Windows) and compute.accumulation is not Accumulation.DISCARDING
 
 
 def no_windows(compute: Compute) -> str | None:
-    """Return the reason why results have no table `windows`; None if they have."""
+    """Return the reason why results have no table `windows`; None if they have one."""
     if has_windows(compute):
         return None
-    what = "panes that hold a part of their window" if isinstance(compute, Windows) else "results that are no windows"
+    what = "panes that hold only parts of windows" if isinstance(compute, Windows) else "results that are not windows"
     return f"no table windows: it emits {what}"
 
 
@@ -180,7 +180,7 @@ def check_windows(pipeline: Pipeline, wanted: Wanted) -> None:
     """Check that the key and the results of a pipeline fit into table `windows`, if it has one.
 
     Raises:
-        Refused: one has the name of the column of the partitions.
+        Refused: one has the name of the partition column.
     """
     compute = pipeline.compute
     if isinstance(compute, Windows) and has_windows(compute):
@@ -207,7 +207,7 @@ def bind(
 
     Raises:
         Refused: a column is missing, or has a type that its use does not support; the message names it.
-        IllegalArgument: the definition has a fault whatever the types are, such as two columns of one name.
+        IllegalArgument: the definition is wrong whatever the types are, for example two columns have the same name.
     """
     compute = pipeline.compute
     if not isinstance(compute, Windows):
@@ -230,7 +230,7 @@ def bind(
 
 
 def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]]) -> BoundPipeline:
-    """Bind a pipeline, as `bind` does, given for each input its source columns and its columns after `columns=`."""
+    """Bind a pipeline, as `bind` does, from the source columns and the columns after `columns=` of each input."""
     source, derived = schemas[0]
     return bind(pipeline, source, derived, schemas[1] if len(schemas) > 1 else None)
 
@@ -243,7 +243,7 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
     else:
         used = list(derived.names if pipeline.uses is None else pipeline.uses)
         if pipeline.uses is None and windows.reduce is not None and windows.process is None:
-            # A reduced element is a result, which has the key's columns beside it.
+            # A reduced element is a result, which also has the key's columns.
             used = [name for name in used if name not in pipeline.key]
         for column in used:
             require(pipeline, derived, column, "uses", pipeline.source)
@@ -258,7 +258,7 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
 
 
 def _columns_of_parts(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> Iterator[str]:
-    """Yield the columns that named aggregates and the assigner say they read.
+    """Yield the columns that named aggregates and the assigner declare that they read.
 
     Raises:
         Refused: a column is missing; the message names it.
@@ -275,7 +275,7 @@ def _columns_of_parts(pipeline: Pipeline, windows: Windows, derived: pa.Schema) 
 
 
 def _check_gap(derived: pa.Schema, column: str) -> None:
-    """Refuse a column of gaps that does not hold whole numbers."""
+    """Refuse a gap column that does not hold whole numbers."""
     kind = derived.field(column).type
     if not pa.types.is_integer(kind):
         whole = f"try_cast({quoted(column)} as bigint)"

@@ -146,21 +146,21 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
             )
         if source.unit is not None:
             is_a = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
-            raise _no_effect(prefix, "unit", source.unit, f"{field} is {is_a} and counts nothing")
+            raise _no_effect(prefix, "unit", source.unit, f"{field} is {is_a}, so it needs no unit")
         if kind.tz is not None and source.zone is not None:
             instant = f"to_utc_timestamp({quoted(source.timestamp)}, '{source.zone}')"
             raise _no_effect(
                 prefix,
                 "zone",
                 source.zone,
-                f"{field} is TIMESTAMP, an instant that no zone changes",
-                ". If wall-clock times were written there as though they were UTC, derive the instants: "
+                f"{field} is TIMESTAMP, an instant that needs no zone",
+                ". If wall-clock times were written there as if they were UTC, derive the instants: "
                 f"columns={ {'instant': instant} } and timestamp='instant'",
             )
         return
     if pa.types.is_integer(kind):
         if source.unit is None:
-            raise Refused(f"{field} has type {name_of(kind)}: say what it counts, {_kind(source)}(..., unit='ms')")
+            raise Refused(f"{field} has type {name_of(kind)}: give its unit, {_kind(source)}(..., unit='ms')")
         if source.zone is not None:
             raise _no_effect(prefix, "zone", source.zone, f"{field} counts {source.unit} since 1970 in UTC")
         return

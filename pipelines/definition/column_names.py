@@ -1,4 +1,4 @@
-"""Column names of our tables: how our names and users' names are kept apart wherever they meet.
+"""Column names of our tables, and how they are kept apart from users' names wherever they meet.
 
 Names that differ only in case are the same to Delta and Spark, so they are the same here.
 
@@ -24,12 +24,12 @@ _RENAME = "rename it in columns="
 
 
 def free_name(name: str, taken: Collection[str], other: Callable[[str], str]) -> str:
-    """Return a name that no column has, made by `other` from a name that one has.
+    """Return a name that no column has, derived by `other` from a name that is taken.
 
     Args:
         name: the wanted name.
         taken: names of the columns, casefolded.
-        other: returns the name to try after a taken one.
+        other: returns the name to try after one that is taken.
     """
     while name.casefold() in taken:
         name = other(name)
@@ -37,9 +37,9 @@ def free_name(name: str, taken: Collection[str], other: Callable[[str], str]) ->
 
 
 def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:
-    """Return the columns of the input as tables late and rejects store them in addition to their own columns.
+    """Return the columns of the input as tables late and rejects store them after their own columns.
 
-    A source adds new columns at the end, so earlier columns keep their names.
+    A source appends new columns, so earlier columns keep their names.
 
     Args:
         ours: columns of the table that don't come from the input.
@@ -63,7 +63,7 @@ def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, name
         ours: columns of the table that don't come from the input.
         source: columns of the input.
         names: as for `input_fields`. Rows from before the change have their values under the old name. If these can't
-            be values of the new type, the column was dropped and another one got its name: these rows have null there.
+            be values of the new type, the column was dropped and another one got its name; then these rows get null.
     """
     columns = {}
     for field, kept in zip(source, input_fields(ours, source), strict=True):
@@ -95,11 +95,11 @@ def check_names(
     trailing: Iterable[Sequence[pa.Field]],
     field: str,
 ) -> None:
-    """Refuse names of keys and results that another column of our tables has.
+    """Refuse names of keys and results that another column of our tables already has.
 
     Args:
         key: names of the key columns.
-        source: columns of a source row, as tables late and rejects keep them.
+        source: columns of a source row, as tables late and rejects store them.
         results: names of the result columns.
         of_results: our columns of table results.
         of_state: our columns of table state, and other names that no key column can have.
@@ -133,7 +133,7 @@ def check_names(
 
 
 def check_in_flight(table: str, names: Iterable[str]) -> None:
-    """Refuse columns with names that are reserved for those that the driver adds to rows for the tasks.
+    """Refuse columns whose names are reserved for those that the driver adds to rows for the tasks.
 
     Raises:
         Refused: the message names the column.

@@ -1,4 +1,4 @@
-"""Columns of our tables: their types, the meaning that Delta keeps as a comment, and their names in SQL."""
+"""Columns of our tables: their types, the meaning that Delta stores as a comment, and their names in SQL."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) ->
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as Spark's SQL takes it, whatever characters it has."""
+    """Return a column's name quoted for Spark's SQL, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def field_in_sql(path: str) -> str:
-    """Return the path of a struct's field, such as `place.distance`, as SQL; only parts that need it are quoted."""
+    """Return the path of a struct's field, such as `place.distance`, as SQL, quoting only the parts that need it."""
     return ".".join(part if _WORD.fullmatch(part) else quoted(part) for part in path.split("."))
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which Delta can keep a column: UTC microseconds, no large or dictionary variants."""
+    """Return the type in which Delta can store a column: UTC microseconds, no large or dictionary variants."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz else pa.timestamp("us")
     if pa.types.is_large_string(kind):

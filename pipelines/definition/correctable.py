@@ -1,4 +1,4 @@
-"""The check that windows can be corrected when rows of the source change: only the set of their elements decides."""
+"""The check that windows can be corrected when the source changes: they must depend only on the set of elements."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 
 
 def order_seen_by(compute: Compute) -> str | None:
-    """Return the part, in words, by which results depend on more than the set of a window's elements, or None."""
+    """Return the part, in words, that makes results depend on more than the set of a window's elements, or None."""
     if isinstance(compute, Join):
-        return "a join, whose state lacks the elements that a changed row has met"
+        return "a join, whose state lacks the elements that a changed row was joined with"
     if not isinstance(compute, Windows):
         return "a process function, whose results can't be retracted"
     if compute.order_shown_by is not None:
@@ -25,7 +25,7 @@ def order_seen_by(compute: Compute) -> str | None:
 def uncorrectable(
     compute: Compute, watermark: WatermarkStrategy, watermark_from: str, key: Collection[str], derived: Collection[str]
 ) -> str | None:
-    """Return the reason, in words, why windows can't be corrected when rows of their source change; None if they can.
+    """Return the reason why windows can't be corrected when rows of their source change; None if they can.
 
     Args:
         compute: the computation.
@@ -38,9 +38,9 @@ def uncorrectable(
         return reason
     assert isinstance(compute, Windows)
     if watermark.reads_events:
-        return "a watermark strategy that reads every event in its order"
+        return "a watermark strategy that reads every event in order"
     if watermark_from != "kept":
         return f"watermark_from = {watermark_from!r}"
     if of_key := [name for name in key if name in derived]:
-        return f"key column {of_key[0]!r}, which is derived, so that late rows don't have it"
+        return f"key column {of_key[0]!r}, which is derived, so late rows don't have it"
     return None

@@ -1,4 +1,4 @@
-"""The list of all counters of an epoch, with the meaning of each number and the places that keep and show it.
+"""The list of all counters of an epoch, with the meaning of each number and where it is stored and shown.
 
 In every epoch, events_in = on_time + late + no_window + rejected + dropped.
 """
@@ -18,10 +18,10 @@ class Counter:
         meaning: comment of the column in table epochs.
         label: label in the run report; empty if the report does not show the counter.
         by_task: True if the tasks count it, for each shard; False if the driver does.
-        by_shard: True if table epochs keeps it for each range of key groups too.
-        is_fate: True if it counts a fate of the rows that were read. Each row has exactly one fate.
+        by_shard: True if table epochs also has it for each range of key groups.
+        is_fate: True if it counts an outcome of the rows that were read. Each row has exactly one outcome.
         changes_state: True if the state of a shard may have changed when the counter is not 0.
-        is_kept: True if manifests and table epochs keep it.
+        is_kept: True if manifests and table epochs store it.
         is_younger: True if tables of older versions lack it, so that it may be null.
     """
 
@@ -37,12 +37,12 @@ class Counter:
 
 
 COUNTERS = (
-    Counter("elements", "elements that operators took in", changes_state=True, is_kept=False),
-    Counter("fed", "elements that waited and went to their function", changes_state=True, is_kept=False),
+    Counter("elements", "elements that operators processed", changes_state=True, is_kept=False),
+    Counter("fed", "elements that waited and were then passed to their function", changes_state=True, is_kept=False),
     Counter("events_in", "rows read", "Events in", by_task=False),
-    Counter("on_time", "rows that a window took", "On time", by_shard=True, is_fate=True),
+    Counter("on_time", "rows that a window accepted", "On time", by_shard=True, is_fate=True),
     Counter("late", "rows in the late table", "Late", by_shard=True, is_fate=True),
-    Counter("no_window", "rows that their assigner put nowhere", "No window", by_shard=True, is_fate=True),
+    Counter("no_window", "rows that belong to no window", "No window", by_shard=True, is_fate=True),
     Counter("rejected", "rows in the rejects table", "Rejected", by_task=False, is_fate=True),
     Counter("dropped", "rows for which `where` was not true", "Dropped by where", by_task=False, is_fate=True),
     Counter("fired_early", "early panes", "Fired early", by_shard=True, changes_state=True),
@@ -53,35 +53,35 @@ COUNTERS = (
     Counter("timers_fired", "timers that fired", changes_state=True),
     Counter("timers_deleted", "timers deleted before they fired"),
     Counter("open_windows", "windows in the snapshot", by_shard=True),
-    Counter("reopened", "late rows that windows took in after all", by_shard=True, is_younger=True),
+    Counter("reopened", "late rows that were added to their windows", by_shard=True, is_younger=True),
     Counter(
         "never_emitted",
-        "elements in windows that went away before a pane showed them",
+        "elements in windows that were removed before a pane showed them",
         by_shard=True,
         is_younger=True,
     ),
     Counter(
         "rows_out",
-        "rows put out to table results; null where an older version did not count them",
+        "rows written to table results; null where an older version did not count them",
         "Rows out",
         by_task=False,
         is_younger=True,
     ),
     Counter(
         "versions_skipped",
-        "versions of the source that were passed over, because they removed rows",
+        "versions of the source that were skipped because they removed rows",
         "Versions skipped",
         by_task=False,
         is_younger=True,
     ),
     Counter(
         "rows_gone",
-        "rows that went from the source; those that came are in events_in",
+        "rows deleted from the source; added rows are in events_in",
         "Rows gone",
         by_task=False,
         is_younger=True,
     ),
-    Counter("taken_back", "rows that went from the source and from windows", by_shard=True, is_younger=True),
+    Counter("taken_back", "rows deleted from the source and removed from windows", by_shard=True, is_younger=True),
 )
 """All counters. Late panes may change the state without an element or a timer, when a source commit ends."""
 

@@ -1,4 +1,4 @@
-"""Times before the year 1 and after 9999, at any depth of a value. Spark has such times; Python's datetime has not."""
+"""Times before the year 1 and after 9999, at any depth of a value. Spark has such times; Python's datetime doesn't."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAYS = (-719_162, 2_932_897)
 
 
 def parts_of(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the types without parts that a type is made of: fields, elements, keys and values, in order."""
+    """Yield the leaf types that make up a type: fields, elements, keys and values, in order."""
     if pa.types.is_struct(kind):
         for field in kind:
             yield from parts_of(field.type)
@@ -44,11 +44,11 @@ def far_rows(column: pa.ChunkedArray) -> Bools:
 
 
 def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
-    """Return rows with texts instead of times in each column that contains a time that Python can't hold.
+    """Return rows with text instead of times in each column that contains a time that Python can't hold.
 
     Args:
         rows: rows of any table.
-        only_nested: True leaves columns of timestamps and dates as they are, and changes only nested columns.
+        only_nested: True leaves columns of timestamps and dates unchanged, and converts only nested columns.
     """
     for place, field in enumerate(rows.schema):
         is_asked = pa.types.is_nested(field.type) or not only_nested
@@ -59,7 +59,7 @@ def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Return the values of a column; each that contains a time that Python can't hold has texts instead of times."""
+    """Return the values of a column; each that contains a time that Python can't hold has text instead of times."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
@@ -90,7 +90,7 @@ def _far(array: pa.Array) -> Bools:
             far |= _far(part)
         return far
     if pa.types.is_map(kind):
-        # Arrow gives the parents of entries only for lists, so a map is converted to a list.
+        # Arrow returns the parents of entries only for lists, so a map is converted to a list.
         array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
     parents = pc.list_parent_indices(array).to_numpy()
     far[parents[_far(pc.list_flatten(array))]] = True
@@ -98,7 +98,7 @@ def _far(array: pa.Array) -> Bools:
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts instead of times."""
+    """Return a type with text instead of times."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_text(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -1,8 +1,8 @@
 """Fingerprint of a pipeline's computation: equal for equal code, different after a change.
 
-It describes values of libraries by type and fields, and user code by its instructions and by the code that it calls. So
-a changed lambda or helper changes the fingerprint, and a moved file does not. A pipeline without user code has the same
-fingerprint as in earlier versions of tidegate (docs/decisions/user-code.md).
+It describes library values by type and fields, and user code by its instructions and by the code that it calls. So
+changing a lambda or helper changes the fingerprint, and moving a file does not. A pipeline without user code has the
+same fingerprint as in earlier versions of tidegate (docs/decisions/user-code.md).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def describe(value: Any) -> Any:
 
 
 class _Describer:
-    """Describer of values. It describes each function, class and object of user code once: they may name each other."""
+    """Describes values; each function, class and object of user code only once, as they may refer to each other."""
 
     def __init__(self) -> None:
         self._at_work: set[int] = set()
@@ -116,7 +116,7 @@ class _Describer:
         return (type(value).__qualname__, fields, described, *classes)
 
     def _each(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Describe each of many values. A module may hold a million plain ones, which need no call each."""
+        """Describe each of many values. A module may hold a million plain values, which don't need a call each."""
         return (item if type(item) in _PLAINEST else self.describe(item) for item in items)
 
     def _function(self, function: Any) -> Any:
@@ -135,7 +135,7 @@ class _Describer:
         return tuple(parts)
 
     def _classes(self, kind: type) -> tuple[Any, ...]:
-        """Describe the members of a class and of its bases that are user code; empty if none of them is."""
+        """Describe the members of a class and of its bases that are user code; empty if there are none."""
         followed = [base for base in kind.__mro__ if self._is_followed(base)]
         return (tuple(self._class(base) for base in followed),) if followed else ()
 
@@ -146,7 +146,7 @@ class _Describer:
             return (kind.__qualname__, tuple((name, self._reach(member)) for name, member in members_of(kind)))
 
     def _reach(self, value: Any) -> Any:
-        """Describe a value that code names: user functions and classes in full the first time, a library's by name."""
+        """Describe a value that code names: user functions and classes in full the first time, others by name."""
         if isinstance(value, type):
             return self._classes(value) if self._is_followed(value) else (module_of(value), value.__qualname__)
         if code_of(value) is None:
@@ -159,12 +159,12 @@ class _Describer:
         """Return True if a value is reached for the first time."""
         if id(value) in self._reached:
             return False
-        # Keep the value itself, so that no other value gets its id meanwhile.
+        # Keep the value itself, so that no other value gets its id in the meantime.
         self._reached[id(value)] = value, len(self._reached)
         return True
 
     def _apart(self, value: Any) -> str:
-        """Describe a member of a set independently of the others, because each process has another order of them."""
+        """Describe a member of a set independently of the others, because their order differs between processes."""
         before = self._reached
         self._reached = dict(before)
         try:
@@ -177,7 +177,7 @@ class _Describer:
 
     @contextmanager
     def _following(self, code: Any) -> Iterator[None]:
-        """Follow names within this context as names in the package of a function or class."""
+        """Within this context, treat names like names in the package of a function or class."""
         before, self._from = self._from, package_of(code.__module__)
         try:
             yield
@@ -190,7 +190,7 @@ def _by_name(items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def _text(described: Any) -> str:
-    """Return a description as text within another one. Nested texts double their quotes, so long ones are hashed."""
+    """Return a description as text within another one. Nesting doubles the quotes, so long texts are hashed."""
     text = repr(described)
     return text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
 

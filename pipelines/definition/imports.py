@@ -1,4 +1,4 @@
-"""Explanations of failed imports: file and line in a project's module, and the extra of a library that it lacks."""
+"""Explanations of failed imports: file and line in a project's module, or the extra of a library that is missing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
 
 
 def similar(module: ModuleType, name: str, kind: type = object) -> str:
-    """Return a hint that names values of that kind in a module, or those of a similar name; empty if it has none."""
+    """Return a hint that names similar values of that kind in a module, or all of them; empty if there are none."""
     names = [key for key, value in vars(module).items() if not key.startswith("_") and isinstance(value, kind)]
     if kind is object:
         names = get_close_matches(name, names, 3)
@@ -75,7 +75,7 @@ def _unknown_keyword(error: BaseException) -> str | None:
 
 def _fields_of(name: str) -> list[str]:
     for module in _VALUES:
-        # The code called the class, so its module is imported.
+        # The code called the class, so its module has been imported.
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return [field.name for field in dataclasses.fields(kind) if field.init]
@@ -85,7 +85,7 @@ def _fields_of(name: str) -> list[str]:
 def _way_to(module: str, root: Path) -> str:
     package = module.partition(".")[0]
     if PathFinder.find_spec(package, [str(root)]) is not None:
-        return f", looked for below {root}"
+        return f", searched below {root}"
     close = get_close_matches(package, list(_modules_in(root)), 1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f": there is no {package}.py in {root}{hint}"
@@ -99,7 +99,7 @@ def _modules_in(root: Path) -> Iterator[str]:
 
 
 def _line_of_project(error: BaseException, root: Path) -> str | None:
-    """Return file and line of the innermost frame in the project's folder, installed packages left out; or None."""
+    """Return file and line of the innermost frame in the project's folder, ignoring installed packages; or None."""
     others = [Path(sys.prefix).resolve(), *(Path(__file__).resolve().parents[2] / name for name in _FOLDERS)]
     place = None
     for frame in traceback.extract_tb(error.__traceback__):

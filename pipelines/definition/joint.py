@@ -21,10 +21,10 @@ from tidegate.windowing.type_names import name_of
 
 
 def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
-    """Return the key of both inputs, with the names of the first.
+    """Return the key of both inputs, with the names of the first input.
 
     Raises:
-        Refused: a key column has another type in the second input, so equal keys would not meet.
+        Refused: a key column has another type in the second input, so equal keys would not match.
     """
     left, right = (part.key for part in inputs)
     for name, kind, other, other_kind in zip(left.names, left.types, right.names, right.types, strict=True):

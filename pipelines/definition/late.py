@@ -1,4 +1,4 @@
-"""Table `late`: every row that came too late for all its windows, with the reason and its reopening."""
+"""Table `late`: every row that arrived too late for all its windows, with the reason and its reopening."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NAME = "late"
 REOPENED = "reopened"
 
 TRAILING = (
-    column("reason", pa.string(), "late, merged_window_late (its session had passed) or windows_passed", False),
-    column("lateness_ms", pa.int64(), "how far its time lies behind the watermark"),
-    column("watermark", TIMESTAMP, "watermark it was judged against"),
-    column("window_start", TIMESTAMP, "the window it would have gone to"),
+    column("reason", pa.string(), "late, merged_window_late (its session had closed) or windows_passed", False),
+    column("lateness_ms", pa.int64(), "how far its time is behind the watermark"),
+    column("watermark", TIMESTAMP, "the watermark that it was judged by"),
+    column("window_start", TIMESTAMP, "the window that it would have been added to"),
     column("window_end", TIMESTAMP, "the end of that window"),
-    column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
+    column("timeline", pa.int64(), "the timeline that it belongs to", False),
     column("epoch", pa.int64(), "the epoch that found it", False),
-    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
-    column(REOPENED, pa.int64(), "the epoch that took it in after all; null while no window holds it"),
+    column("stale", pa.bool_(), "whether an earlier interval has been run again since", False),
+    column(REOPENED, pa.int64(), "the epoch that later added it to its window; null while it is in no window"),
 )
 
 
@@ -36,7 +36,7 @@ def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Sche
 
 
 def is_open(rows: pa.Table) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if no window holds the row and it is not stale."""
+    """Return a boolean for each row: True if the row is in no window and is not stale."""
     return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
 
 

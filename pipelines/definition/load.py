@@ -13,7 +13,7 @@ from tidegate.pipelines.errors import UsageError
 
 
 def load_pipeline(config: Config, name: str) -> Pipeline:
-    """Return the Pipeline value of an entry: the one that code gave, else the one that `object` names, imported.
+    """Return the Pipeline value of an entry: the one given in code, or else the one that `object` names, imported.
 
     That of a branch has the branch's name and settings.
 

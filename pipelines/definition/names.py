@@ -1,4 +1,4 @@
-"""Checks of names of pipelines, savepoints and tables, which become names of folders, and of addresses of folders."""
+"""Checks of names of pipelines, savepoints and tables, which become folder names, and of folder addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHER_MEANING = "%#?[]^|\\"
 
 
 def listed(names: Collection[str], most: int = 12) -> str:
-    """Return names for a message, separated by commas; of many, the first and the number of the others."""
+    """Return names for a message, separated by commas; if there are many, the first ones and how many more."""
     first = ", ".join(islice(names, most))
     return first if len(names) <= most else f"{first} and {len(names) - most} more"
 
@@ -26,7 +26,7 @@ def check_name(name: str) -> str:
     """Return a name unchanged if it can name a pipeline or savepoint.
 
     Raises:
-        ValueError: it is empty, too long, or holds anything but letters, digits, `_` and `-`.
+        ValueError: it is empty, too long, or contains anything but letters, digits, `_` and `-`.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"name {name!r}: {NAME_RULE}")
@@ -46,7 +46,7 @@ def check_address(address: str) -> str:
         return address
     scheme, rest = match[1], address[match.end() :]
     if scheme not in STORES:
-        raise ValueError(f"{scheme[:20]!r} is no object store: give a folder, or a URI with s3://, gs:// or az://")
+        raise ValueError(f"{scheme[:20]!r} is not an object store: give a folder, or a URI with s3://, gs:// or az://")
     bucket, _, key = rest.partition("/")
     if match[2] != "//" or not bucket:
         raise ValueError(f"write it as {scheme}://bucket/folder")
@@ -58,10 +58,10 @@ def check_address(address: str) -> str:
     if bad := [letter for letter in rest if letter in _OTHER_MEANING or not letter.isprintable()]:
         raise ValueError(
             f"a URI can't have {bad[0]!r}, nor any of {' '.join(_OTHER_MEANING)}: write the folder's name as the store "
-            "shows it, a space as a space, or give another folder"
+            "shows it, with spaces as spaces, or give another folder"
         )
     if key.strip("/") and {"", ".", ".."} & set(key.rstrip("/").split("/")):
-        raise ValueError("a URI can't have the folders '.' and '..', nor an empty one, as in 'a//b'")
+        raise ValueError("a URI can't have the folders '.' or '..', or an empty one, as in 'a//b'")
     return address
 
 

@@ -1,7 +1,7 @@
 """Calls the function that a project names as `on_failure`, in a process of its own.
 
-`python -m tidegate.pipelines.definition.on_failure CONFIG PIPELINE` takes the alarm as JSON from its standard input. A
-task of Airflow starts it, because code of the project must not run beside Airflow's secrets.
+`python -m tidegate.pipelines.definition.on_failure CONFIG PIPELINE` reads the alarm as JSON from standard input. An
+Airflow task starts it, because the project's code must not run in a process with Airflow's secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def call_on_failure(config_file: Path, pipeline: str, alarm: Mapping[str, Any]) 
     """Call the function with an alarm.
 
     Raises:
-        UsageError: it can't be imported, or it is no function.
+        UsageError: it can't be imported, or it is not a function.
     """
     config = load_config(config_file)
     path = config.entry(pipeline).on_failure

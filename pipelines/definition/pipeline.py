@@ -1,7 +1,7 @@
 """The pipeline as a value: its source, its key and its computation. Importing it does not import Spark.
 
 The constructor checks names, sizes and combinations. `bind` checks columns and types against the source before anything
-is written. Each error names the field, the value and the way out.
+is written. Each error names the field, the value and the remedy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GIVE_SOURCE = "give a DeltaSource, such as DeltaSource('events', timestamp='at'
 _GIVE_STRATEGY = (
     "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))"
 )
-_GIVE_COLUMNS = "give SQL expressions by the names of the columns that they make, such as {'day': 'to_date(at)'}"
+_GIVE_COLUMNS = "give SQL expressions by the names of the resulting columns, such as {'day': 'to_date(at)'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Input:
         source: the table of events.
         key: key columns, one for each key column of the pipeline and of the same type; empty for the same names.
         watermark: strategy by which event time advances in a stream; None for the pipeline's strategy.
-        watermark_by: column whose values are source partitions with watermarks of their own.
+        watermark_by: column whose values are source partitions, each with its own watermark.
         where: SQL condition; rows for which it is not true are dropped and counted.
         watermark_from: rows whose times move the watermark: "kept" for those that `where` keeps, "all" for all rows.
         columns: derived columns by name, as SQL expressions over the source's columns.
@@ -73,7 +73,7 @@ class Input:
 
     @property
     def corrects(self) -> bool:
-        """True if windows are corrected when rows of the source change: a field of sources that may change."""
+        """True if windows are corrected when rows of the source change (a field of sources that may change)."""
         return getattr(self.source, "changes", None) == "correct"
 
 
@@ -84,21 +84,21 @@ class Pipeline:
     Args:
         name: letters, digits, `_` and `-`; it names the folder of the pipeline's tables.
         source: the table of events.
-        key: columns of the key; elements with equal values share state. Empty gives all elements one key.
+        key: columns of the key; elements with equal values share state. Empty for a single key.
         compute: windows with a function of their contents, a process function, or a join.
         watermark: strategy by which event time advances in a stream.
         right: the second input, if `compute` takes two; the fields of the pipeline then describe the left input.
-        watermark_by: column whose values are source partitions with watermarks of their own.
+        watermark_by: column whose values are source partitions, each with its own watermark.
         where: SQL condition; rows for which it is not true are dropped and counted.
         watermark_from: rows whose times move the watermark: "kept" for those that `where` keeps, "all" for all rows.
         columns: derived columns by name, as SQL expressions over the source's columns.
         uses: columns that `process`, `reduce` or a user's aggregate reads; None for all.
-        null_keys: "reject" rejects a row with a null in its key, "keep" takes null as a value.
-        max_ahead: longest time by which a timestamp may be ahead of its commit before the row is rejected.
+        null_keys: "reject" rejects a row with a null in its key, "keep" treats null as a value.
+        max_ahead: how far a timestamp may be ahead of its commit before the row is rejected.
         max_parallelism: number of key groups, fixed for the pipeline's life.
-        parallelism: number of shards; None takes one for each core.
-        checkpoint_interval: longest time between snapshots while only clocks move.
-        dropped: names of aggregates and states that older snapshots have and the next epoch removes from the state.
+        parallelism: number of shards; None for one per core.
+        checkpoint_interval: longest time between snapshots while only the clock advances.
+        dropped: names of aggregates and states in older snapshots, which the next epoch removes from the state.
 
     Raises:
         IllegalArgument: a value is not valid; the error names the field.
@@ -163,7 +163,7 @@ class Pipeline:
             )
 
     def _check_changes(self) -> None:
-        """Refuse to correct windows that can't be corrected. `changes` is a field of sources that may change."""
+        """Refuse `changes="correct"` for windows that can't be corrected. Only some sources have `changes`."""
         for prefix, source in (("", self.source), ("right.", self.right and self.right.source)):
             if getattr(source, "changes", None) == "correct" and (reason := self.uncorrectable) is not None:
                 raise IllegalArgument(
@@ -178,7 +178,7 @@ class Pipeline:
         return uncorrectable(self.compute, self.watermark, self.watermark_from, self.key, self.columns)
 
     def _check_places(self) -> None:
-        """Refuse a name whose folder would hold a source. This compares names; `sources.open_source` compares paths."""
+        """Refuse a name whose folder would contain a source. This compares names, `sources.open_source` paths."""
         for number, part in enumerate(self.inputs):
             table = _normal(part.source.table)
             if table == "." or table.split("/")[0] == self.name:
@@ -186,7 +186,7 @@ class Pipeline:
                     "name",
                     self.name,
                     f"{'right.' if number else ''}source.table = {part.source.table!r} would share a folder with the "
-                    "pipeline's tables, which a VACUUM of the source removes: give the pipeline another name",
+                    "pipeline's tables, which a VACUUM of the source would remove: give the pipeline another name",
                 )
 
     def _check_inputs(self) -> None:
@@ -203,8 +203,8 @@ class Pipeline:
             raise IllegalArgument(
                 "right.source.table",
                 right.source.table,
-                "both inputs are the same table, and a pipeline has one position in a table: use a KeyedProcess, which "
-                "sees all rows of the table, or give the second input another table",
+                "both inputs are the same table, but a pipeline has only one position in a table: use a KeyedProcess, "
+                "which sees all rows of the table, or give the second input another table",
             )
         if right.key and len(right.key) != len(self.key):
             raise IllegalArgument("right.key", right.key, f"give one column for each of key = {self.key}")
@@ -237,12 +237,12 @@ def _check_source(field: str, source: SourceDescription) -> None:
     """Refuse a value that does not describe a source; the message for a near miss says what is missing."""
     missing = missing_in(source)
     if missing:
-        lacks = "" if len(missing) == len(MEMBERS) else f"; a source of your own kind also needs {', '.join(missing)}"
+        lacks = "" if len(missing) == len(MEMBERS) else f"; your own kind of source also needs {', '.join(missing)}"
         raise IllegalArgument(field, source, f"{_GIVE_SOURCE}{lacks}")
 
 
 def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
-    """Refuse a timestamp assigner and alignment: a pipeline reads times from a column, and sources commit by commit."""
+    """Refuse timestamp assigners and alignment: a pipeline takes times from a column, and reads commit by commit."""
     if strategy.timestamp_assigner is not None:
         raise IllegalArgument(
             field,
@@ -255,13 +255,13 @@ def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
             field,
             strategy,
             "with_watermark_alignment has no effect in a pipeline, which reads each source commit by commit: leave it "
-            "out. The watermark of a join or co-process is the smaller one of its inputs anyway",
+            "out. The watermark of a join or co-process is the smaller of its inputs' watermarks anyway",
         )
 
 
 def _warn_of_lost_elements(name: str, windows: Windows) -> None:
     warnings.warn(
-        f"pipeline {name!r}: windows with {windows.trigger!r} may lose elements: a window may be cleaned before it "
+        f"pipeline {name!r}: windows with {windows.trigger!r} may lose elements: a window may be cleaned up before it "
         "fires. Table epochs counts these elements as never_emitted. Give a trigger that fires at the end, such as "
         "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If you accept the "
         "loss: warnings.filterwarnings('ignore', category=LostElementsWarning)",
@@ -271,7 +271,7 @@ def _warn_of_lost_elements(name: str, windows: Windows) -> None:
 
 
 def _normal(table: str) -> str:
-    """Return the name of a table without dots and doubled slashes. A URI only loses slashes at its end."""
+    """Return the name of a table without dots and doubled slashes. A URI only loses trailing slashes."""
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Values of a pipeline's definition and sources that each manifest records."""
+"""Values of a pipeline's definition and sources that are recorded in each manifest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class _Value(BaseModel):
 
 
 class Position(_Value):
-    """The position in a source, up to which it has been read.
+    """A position in a source, up to which it has been read.
 
-    `version` is read completely; `frontier` is the event time before which its rows are taken, None
-    for all of them. `files` counts the files of the next version, in the source's order, that are read already.
-    `own` has the fields that the source itself adds, plain JSON, which only the source reads; in the manifest they
-    stand beside the others. Delta adds `table_id`, because a table that replaced another one has another id.
+    `version` has been read completely; `frontier` is the event time before which its rows are used, None for all of
+    them. `files` counts the files of the next version, in the source's order, that have already been read. `own` has
+    the fields that the source itself adds, plain JSON that only the source reads; in the manifest they are next to the
+    other fields. Delta adds `table_id`, because a table that replaced another one has a different id.
 
         {"version": 3, "frontier": null, "files": 0, "table_id": "6a1f..."}
     """
@@ -33,12 +33,12 @@ class Position(_Value):
     @model_validator(mode="before")
     @classmethod
     def _with_own(cls, fields: Any) -> Any:
-        """Put the fields of the source into `own`."""
+        """Move the fields of the source into `own`."""
         if not isinstance(fields, dict):
             return fields
         added = fields.get("own", {name: value for name, value in fields.items() if name not in cls.model_fields})
         if taken := sorted(added.keys() & cls.model_fields.keys()):
-            raise ValueError(f"a source can't have a field {taken[0]!r} of its own in a position")
+            raise ValueError(f"a source can't add a field {taken[0]!r} to a position")
         return {**{name: value for name, value in fields.items() if name in cls.model_fields}, "own": added}
 
     @model_serializer(mode="wrap")
@@ -48,7 +48,7 @@ class Position(_Value):
 
 
 class Shape(_Value):
-    """Shape of the windows by the code that made an epoch, milliseconds; None where its windows have no such thing."""
+    """Shape of the windows in the code that ran an epoch, milliseconds; None where it does not apply."""
 
     size: int | None = None
     slide: int | None = None
@@ -58,7 +58,7 @@ class Shape(_Value):
 
 
 class Schemas(_Value):
-    """The schemas that a restore is checked against, as a text for each field.
+    """The schemas that a restore is checked against, with a text for each field.
 
     `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
     the state rows.

@@ -23,9 +23,9 @@ REASONS = (NULL_KEY, NULL_TIMESTAMP, OUT_OF_RANGE, AHEAD, NULL_GAP, GAP_OUT_OF_R
 
 TRAILING = (
     column("reason", pa.string(), ", ".join(REASONS), False),
-    column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
+    column("timeline", pa.int64(), "the timeline that it belongs to", False),
     column("epoch", pa.int64(), "the epoch that found it", False),
-    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+    column("stale", pa.bool_(), "whether an earlier interval has been run again since", False),
 )
 
 

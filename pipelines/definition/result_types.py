@@ -1,4 +1,4 @@
-"""Columns of the results of process functions and joins: their declared types, checked when a pipeline is made.
+"""Columns of the results of process functions and joins: their declared types, checked when a pipeline is created.
 
 result_type = pa.struct([("amount", pa.int64())])         a column for each field
 side_outputs = {"alerts": pa.struct([("why", ...)])}      a struct column for each side output, null on other rows
@@ -25,7 +25,7 @@ def check_result_types(compute: KeyedProcess | CoProcess | Join) -> None:
     """Refuse a function or join whose results have no declared type, or a type that no table can hold.
 
     Raises:
-        IllegalArgument: a type is missing, is no struct, or has a field whose name is taken.
+        IllegalArgument: a type is missing, is not a struct, or has a field whose name is taken.
     """
     if isinstance(compute, Join):
         if compute.join is None and compute.result_type is None:

@@ -1,4 +1,4 @@
-"""Table `results`: its columns, and the selection of the latest and of the final results.
+"""Table `results`: its columns, and the selection of the latest and the final results.
 
 Windows emit panes, and a later pane may retract earlier ones. Process functions and joins emit single rows, which are
 never retracted.
@@ -26,29 +26,29 @@ _MANY, _MOST_BYTES = 200_000, 1 << 30
 """Rows from which on an order is worth its time, and bytes up to which it costs no more memory than an epoch has."""
 
 _MADE = (
-    column("timeline", pa.int64(), "which line of snapshots it belongs to; a restore begins a new one", False),
-    column("epoch", pa.int64(), "the epoch that put it out", False),
+    column("timeline", pa.int64(), "the timeline that it belongs to; a restore begins a new one", False),
+    column("epoch", pa.int64(), "the epoch that emitted it", False),
     column("emitted_at", TIMESTAMP, "clock of the driver in that epoch", False),
-    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+    column("stale", pa.bool_(), "whether an earlier interval has been run again since", False),
 )
 
 LEADING = (
     column(
-        "window_id", pa.int64(), "a hash that tells the windows of one key apart; stays while a session grows", False
+        "window_id", pa.int64(), "a hash that distinguishes the windows of a key; fixed while a session grows", False
     ),
     column("window_start", TIMESTAMP, "first millisecond; null for the global window"),
-    column("window_end", TIMESTAMP, "end, not included; null for the global window"),
-    column("pane", pa.int32(), "number of the firing, from 0; only after a merge are numbers left out", False),
+    column("window_end", TIMESTAMP, "end, exclusive; null for the global window"),
+    column("pane", pa.int32(), "number of the firing, from 0; skipped only after a merge", False),
     column("timing", pa.string(), "early, on_time or late", False),
     column("op", pa.string(), "+ for a result, - where that pane and every one before it is withdrawn", False),
-    column("final_at", TIMESTAMP, "it is final when the watermark reaches this, or its clock passes it"),
+    column("final_at", TIMESTAMP, "the window is final when the watermark reaches this, or its clock passes it"),
     column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
     *_MADE,
 )
 """Columns that describe a pane of a window; they stand between the key columns and the result."""
 
 ELEMENT_LEADING = (
-    column("event_time", TIMESTAMP, "of the element or timer it came of; null for a timer in processing time"),
+    column("event_time", TIMESTAMP, "of the element or timer that it came from; null for a timer in processing time"),
     column("output", pa.string(), "the side output it was sent to; null for a result"),
     *_MADE,
 )
@@ -77,8 +77,8 @@ def of_kind(rows: pa.Schema, *, has_panes: bool) -> pa.Schema:
 def has_panes(rows: pa.Schema) -> bool:
     """Return True if rows with this schema are panes of windows.
 
-    Tables of older versions don't say it. There our columns of functions and joins end before `timeline` with `output`,
-    and those of panes with `watermark`.
+    Tables of older versions don't say so. Before `timeline`, our columns end with `output` for functions and joins, and
+    with `watermark` for panes.
     """
     if (kind := (rows.metadata or {}).get(KIND.encode())) is not None:
         return bool(kind == PANES.encode())
@@ -88,14 +88,15 @@ def has_panes(rows: pa.Schema) -> bool:
 
 
 def time_column(rows: pa.Schema) -> str:
-    """Return the column whose time tells to which partition of event time a result belongs."""
+    """Return the column whose time determines the event-time partition of a result."""
     return "window_start" if has_panes(rows) else "event_time"
 
 
 def by_window(rows: pa.Table) -> pa.Table:
-    """Return many rows in the order of the starts of their windows, and few as they are.
+    """Return the rows in the order of their windows' starts if there are many, else unchanged.
 
-    The file of an epoch that caught up with a long time is then read in part for a short time, and is smaller.
+    After an epoch that caught up over a long time, a reader of a short time then reads only a part of the file, which
+    is also smaller.
     """
     if len(rows) < _MANY or rows.nbytes > _MOST_BYTES or not has_panes(rows.schema):
         return rows
@@ -105,13 +106,13 @@ def by_window(rows: pa.Table) -> pa.Table:
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Return the newest pane of each window, without stale rows and retracted windows.
 
-    This is `queries.latest` for rows in memory. Rows that are no panes only lose stale rows.
+    This is `queries.latest` for rows in memory. Of rows that are not panes, only stale rows are removed.
     """
     return newest(rows.filter(pc.invert(rows["stale"])), key)
 
 
 def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the newest pane of each window that is not retracted, of rows without stale ones."""
+    """Return the newest pane of each window that is not retracted, given rows without stale ones."""
     if not has_panes(rows.schema):
         return rows
     by = [*key, "window_id"]
@@ -124,7 +125,7 @@ def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Return every pane that was not retracted, of windows whose panes each hold a part of the contents."""
+    """Return every pane that was not retracted, for windows whose panes each hold a part of the contents."""
     rows = rows.filter(pc.invert(rows["stale"]))
     panes, retractions = (rows.filter(pc.equal(rows["op"], op)) for op in "+-")
     by = [*key, "window_id"]
@@ -144,12 +145,12 @@ def current(epoch: int) -> pc.Expression:
 
 
 def are_final(rows: pa.Table, through: Millis) -> npt.NDArray[np.bool_]:
-    """Return True for each pane whose window no later event can change.
+    """Return True for each pane whose window can no longer change.
 
     Args:
         rows: panes of windows.
-        through: the watermark, or the last moment that the clock has passed, int64 epoch milliseconds;
-            `MAX_TIMESTAMP` after the end of input, when every window is final.
+        through: the watermark, or the last time that the clock has passed, int64 epoch milliseconds; `MAX_TIMESTAMP`
+            after the end of input, when every window is final.
     """
     if through == MAX_TIMESTAMP:
         return np.ones(len(rows), np.bool_)
@@ -157,5 +158,5 @@ def are_final(rows: pa.Table, through: Millis) -> npt.NDArray[np.bool_]:
 
 
 def final(rows: pa.Table, through: Millis) -> pa.Table:
-    """Return those of the latest rows that no later event can change; `through` is that of `are_final`."""
+    """Return those of the latest rows that can no longer change; `through` is that of `are_final`."""
     return rows.filter(pa.array(are_final(rows, through))) if has_panes(rows.schema) else rows

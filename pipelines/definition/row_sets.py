@@ -1,7 +1,7 @@
 """Comparison of the rows of tables: distinct rows, groups of equal rows, multisets. Nulls are equal.
 
-Arrow's joins don't take one null for another, and its `group_by` reads a name that begins with a dot as a path. So
-columns get plain names while they are grouped.
+Arrow's joins don't treat nulls as equal, and its `group_by` reads a name that begins with a dot as a path. So columns
+get plain names while they are grouped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _WHOLE = 2**31 - 1
 
 
 def distinct(rows: pa.Table) -> pa.Table:
-    """Return each different row once, in the order of their first ones."""
+    """Return each distinct row once, in order of first occurrence."""
     named = rows.rename_columns(_plain_names(rows))
     return named.group_by(named.column_names, use_threads=False).aggregate([]).rename_columns(rows.column_names)
 
 
 def with_largest(rows: pa.Table, column: str) -> pa.Table:
-    """Return each row once that differs in another column than the given one, with that one's largest value."""
+    """Return rows that are distinct apart from the given column, each with the largest value of that column."""
     by = rows.drop_columns([column])
     named = by.rename_columns(_plain_names(by)).append_column("value", rows[column])
     largest = named.group_by(_plain_names(by), use_threads=False).aggregate([("value", "max")])
@@ -80,7 +80,7 @@ def _dense(codes: Int64s) -> tuple[Int64s, int]:
 
 
 def _ranks(codes: Int64s) -> Int64s:
-    """Return for each row how many rows before it have its code."""
+    """Return for each row how many earlier rows have the same code."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     ranks = np.empty(len(codes), np.int64)
@@ -89,7 +89,7 @@ def _ranks(codes: Int64s) -> Int64s:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as an array for a dictionary: numbers by their bits, nested values as texts."""
+    """Return a column as an array for a dictionary: numbers by their bits, nested values as text."""
     array = pa.concat_arrays(column.chunks)
     kind = array.type
     if pa.types.is_nested(kind):
@@ -100,7 +100,7 @@ def _comparable(column: pa.ChunkedArray) -> pa.Array:
 
 
 def texts_of(rows: pa.Table) -> list[str]:
-    """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
+    """Return each row as text. Python values can't be used: they don't cover all of Arrow's times."""
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
     arrays = [column.combine_chunks() for column in rows.columns]
     return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]

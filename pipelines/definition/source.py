@@ -1,4 +1,4 @@
-"""The description of a source: the value by which a pipeline names its events."""
+"""The description of a source: the value that names a pipeline's events."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TimeUnit = Literal["s", "ms"]
 
 @runtime_checkable
 class SourceDescription(Protocol):
-    """Description of a source of events. `DeltaSource` is one; other kinds of sources bring their own.
+    """Description of a source of events. `DeltaSource` is one; other kinds of sources define their own.
 
-    A description is a frozen value, checked when it is made: it is part of a pipeline, and of its fingerprint.
+    A description is a frozen value that is checked on creation. It is part of a pipeline and of its fingerprint.
     """
 
     @property
     def table(self) -> str:
-        """Name below the warehouse, or an absolute path or URI. Manifests keep the position under this name."""
+        """Name below the warehouse, or an absolute path or URI. Manifests store the position under this name."""
 
     @property
     def timestamp(self) -> str:
@@ -41,7 +41,7 @@ class SourceDescription(Protocol):
 
         Raises:
             MissingSource: there is no such source yet.
-            Refused: it can't be opened; the message names it, and the way out.
+            Refused: it can't be opened; the message names it and the remedy.
         """
 
 

@@ -1,7 +1,7 @@
 """Table `state`: the operator's state, one row for each key and namespace, and the manifest.
 
-A version of this table that an epoch committed is a snapshot. The manifest is a row of its own with key group -1, so
-it has the version of the state and stays when the log is cleaned up.
+Each version of this table that an epoch committed is a snapshot. The manifest is a separate row with key group -1, so
+it has the version of the state and survives when the log is cleaned up.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group 
 
 _TIMES = ("window_start", "window_end", "state_window_start", "state_window_end")
 _MEANINGS = {
-    "key_group": "pmod(xxhash64(key columns), max_parallelism); -1 is the manifest",
+    "key_group": "pmod(xxhash64(key columns), max_parallelism); -1 for the manifest",
     "namespace": "window, slice, discarded, key or bucket",
-    "side": "input, where there are two",
+    "side": "the input, if there are two",
     "window_start": "null bounds: the global window",
-    "state_window_start": "what the window was when it first fired, which its id is made of; the next one of a slice",
-    "in_flight": "false where only timers are left of a window",
+    "state_window_start": "the window at its first firing, from which its id is computed; for a slice, its next window",
+    "in_flight": "false if only timers of a window are left",
     "event_time_timers": "epoch milliseconds",
     "processing_time_timers": "epoch milliseconds",
     "filled": "whether the window holds contents",
-    "missing": "aggregates that are younger than the window",
+    "missing": "aggregates that were added after the window opened",
     "pane": "number of the next pane",
     "late_firing": "a late firing that waits for the end of its source commit",
-    "emitted": "panes that a withdrawal must repeat",
-    "unseen_elements": "elements since the window fired last",
+    "emitted": "panes that a retraction must repeat",
+    "unseen_elements": "elements since the window last fired",
     "manifest": "",
 }
 
@@ -62,7 +62,7 @@ def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:
 
 
 def manifest_row(manifest: str, target: pa.Schema) -> pa.Table:
-    """Return the one row that holds a manifest."""
+    """Return the row that holds a manifest."""
     columns = [
         pa.array([MANIFEST_KEY_GROUP], field.type)
         if field.name == "key_group"

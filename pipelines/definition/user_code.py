@@ -1,7 +1,7 @@
 """User code: the functions and classes that a fingerprint follows, and the names that they use.
 
-A fingerprint follows code that was written for the pipeline: functions and classes that belong neither to Python nor to
-Tidegate nor to an installed package, unless the pipeline itself is in that package. It describes other code by name.
+A fingerprint follows code that was written for the pipeline: functions and classes that don't belong to Python,
+Tidegate or an installed package, unless the pipeline itself is in that package. It describes other code by name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NO_BEHAVIOUR = frozenset(
         "__slots__",
         "__getstate__",
         "__setstate__",
-        # Pickling the first instance of a class leaves this on the class.
+        # Pickling the first instance of a class stores this on the class.
         "__slotnames__",
         "_abc_impl",
     }
@@ -88,7 +88,7 @@ def is_own(module: str, named_in: str | None = None) -> bool:
 
 
 def _is_pythons(package: str) -> bool:
-    """Return True if a package is one of Python's. A project's module may have the same name, so its file counts."""
+    """Return True if a package is part of Python. A project's module may have the same name, so its file decides."""
     place = _parts(package)[: len(_STANDARD_LIBRARY)]
     return package in sys.stdlib_module_names and place in ((), _STANDARD_LIBRARY)
 
@@ -100,7 +100,7 @@ def _parts(package: str) -> tuple[str, ...]:
 
 
 def plain_text(value: Any) -> str | None:
-    """Return a text that describes a value of Python, NumPy, Arrow or pandas completely; None for other types."""
+    """Return a text that fully describes a value of Python, NumPy, Arrow or pandas; None for other types."""
     if isinstance(value, re.Pattern):
         return f"{value.pattern!r} {value.flags}"
     if isinstance(value, np.ndarray | np.generic):
@@ -108,7 +108,7 @@ def plain_text(value: Any) -> str | None:
         return f"{value.dtype} {value.shape} {_digest(held)}"
     if isinstance(value, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
         return f"{value.schema if hasattr(value, 'schema') else value.type} {_digest(repr(value.to_pylist()).encode())}"
-    # A value of pandas exists only after an import of pandas.
+    # A value of pandas exists only after pandas was imported.
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
         return _of_frame(value)
@@ -129,17 +129,17 @@ def _digest(held: bytes) -> str:
 
 
 def code_of(value: Any) -> CodeType | None:
-    """Return the code of a function or method; None for other values, also for objects that have every attribute."""
+    """Return the code of a function or method; None for other values, even for objects that accept every attribute."""
     try:
         code = getattr(value, "__code__", None)
     except Exception:
-        # The object's `__getattr__` fails, so it is no function.
+        # The object's `__getattr__` fails, so it is not a function.
         return None
     return code if isinstance(code, CodeType) else None
 
 
 def is_opaque(kind: type) -> bool:
-    """Return True if the name of a class is enough to describe its objects, such as Python's loggers and locks."""
+    """Return True if the name of a class is enough to describe its objects, as for Python's loggers and locks."""
     return _is_pythons(package_of(kind.__module__)) and kind not in (functools.partial, SimpleNamespace)
 
 
@@ -163,7 +163,7 @@ def _names(slots: Any) -> tuple[str, ...]:
 def members_of(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the methods, properties and constants of a class by name, without those that Python adds."""
     for name, member in sorted(vars(kind).items()):
-        # A fact that the class does not answer itself: a base class put its safe answer there.
+        # A fact that the class does not answer itself: the safe answer of a base class.
         if name in _NO_BEHAVIOUR or is_fact(member):
             continue
         if name in _MADE_BY_DATACLASS and dataclasses.is_dataclass(kind) and _is_generated(member):
@@ -214,7 +214,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _named(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the globals that a code object loads; for a module, the attributes that it takes from the module."""
+    """Yield the globals that a code object loads; for a module, the attributes that it uses from the module."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     for place, step in enumerate(steps):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in scope:

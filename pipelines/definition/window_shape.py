@@ -1,4 +1,4 @@
-"""Shape of a pipeline's windows, known from the pipeline's value alone: size, alignment, gap. It needs no Spark."""
+"""Shape of a pipeline's windows, derived from the pipeline's value alone: size, alignment, gap. It needs no Spark."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ class WindowShape:
     Args:
         size: size of tumbling and sliding windows; None for others.
         slide: distance between window starts; the size for tumbling windows, None for other than sliding ones.
-        offset: shift of the window starts, including the drawn stagger.
+        offset: shift of the window starts, including the chosen stagger.
         gap: gap of sessions; None for other windows and for gaps that depend on the element.
         is_merging: True if windows can grow and merge.
         is_event_time: True if the watermark ends the windows.
-        lateness: time after its end for which a window still accepts elements.
+        lateness: how long after its end a window still accepts elements.
         count: name of a result column that counts the elements of a window, if each element is in that count or is
             counted as never emitted; else None.
         may_lose_data: True if a window may drop elements before a pane shows them.
-        every_pane_counts: True if each pane of a window holds a part of its contents; else the newest holds all.
+        every_pane_counts: True if each pane of a window holds only a part of its contents; otherwise the newest holds
+            everything.
     """
 
     size: Millis | None
@@ -44,18 +45,18 @@ class WindowShape:
 
     @property
     def multiplicity(self) -> int | None:
-        """Number of windows of each element; None if it is not the same for all elements."""
+        """Number of windows that each element is in; None if it is not the same for all elements."""
         if self.size is None or self.slide is None:
             return 1 if self.is_merging else None
         return self.size // self.slide if self.size % self.slide == 0 else None
 
     @property
     def kept(self) -> Shape:
-        """Return what the manifest of an epoch keeps of it."""
+        """Return the part of it that the manifest of an epoch stores."""
         return Shape(size=self.size, slide=self.slide, offset=self.offset, gap=self.gap, lateness=self.lateness)
 
     def by(self, kept: Shape | None) -> WindowShape:
-        """Return the shape with what the manifest of an epoch kept; None keeps this one, that of the present code."""
+        """Return the shape with what the manifest of an epoch stored; None keeps this one, that of the current code."""
         return self if kept is None else replace(self, **kept.model_dump())
 
 
@@ -64,7 +65,7 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
 
     Args:
         pipeline: the pipeline's value.
-        stagger_offset: the drawn stagger in the snapshot's manifest, milliseconds.
+        stagger_offset: the chosen stagger in the snapshot's manifest, milliseconds.
     """
     windows: object = pipeline.compute
     if not isinstance(windows, Windows):
@@ -72,7 +73,7 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
     assigner = windows.assigner if stagger_offset is None else windows.assigner.with_stagger(stagger_offset)
     grid = assigner.window_grid
     if grid is not None and grid.step is not None:
-        # Windows that grow have no size of their own, and elements no number of windows.
+        # Windows that grow have no fixed size, and elements no fixed number of windows.
         grid = None
     return WindowShape(
         size=None if grid is None else grid.size,
@@ -89,7 +90,7 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
 
 
 def kept_shape(pipeline: Pipeline, stagger_offset: Millis | None) -> Shape | None:
-    """Return what the manifest of an epoch keeps of the shape of its windows; None if the pipeline has no windows."""
+    """Return what the manifest of an epoch stores about the shape of its windows; None if there are no windows."""
     shape = window_shape(pipeline, stagger_offset)
     return None if shape is None else shape.kept
 

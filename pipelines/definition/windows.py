@@ -1,7 +1,7 @@
-"""Table `windows`: one row for each window that stands, so that `SELECT *` needs no knowledge of panes.
+"""Table `windows`: one row for each window that has a result, so that `SELECT *` requires no knowledge of panes.
 
-It says nothing that table `results` does not say: a window stands while its newest pane is not retracted and, unless
-the table has speculative panes too, did not fire early. So the table can always be built again.
+It holds nothing that table `results` does not hold: a window is in it while its newest pane is not retracted and,
+unless the table includes early panes, did not fire early. So the table can always be rebuilt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTITIONS = {"day": "window_day", "month": "window_month"}
 
 
 class Wanted(Protocol):
-    """How a project wants the table: `[pipelines.NAME.windows]` of tidegate.toml."""
+    """The settings of the table in a project: `[pipelines.NAME.windows]` of tidegate.toml."""
 
     @property
     def enabled(self) -> bool:
@@ -44,7 +44,7 @@ class Wanted(Protocol):
 
     @property
     def early(self) -> bool:
-        """True if speculative panes stand too."""
+        """True if early panes are included."""
 
 
 def check_partitions(pipeline: str, names: Collection[str], wanted: Wanted) -> None:
@@ -56,8 +56,8 @@ def check_partitions(pipeline: str, names: Collection[str], wanted: Wanted) -> N
     column = PARTITIONS.get(wanted.partition_by)
     if wanted.enabled and column is not None and column in {name.casefold() for name in names}:
         raise Refused(
-            f"pipelines.{pipeline}.windows.partition_by = {wanted.partition_by!r} makes a column {column!r}, and the "
-            'pipeline has one of that name: rename that, or set partition_by = "none"'
+            f"pipelines.{pipeline}.windows.partition_by = {wanted.partition_by!r} adds a column {column!r}, but the "
+            'pipeline already has one: rename it, or set partition_by = "none"'
         )
 
 
@@ -67,7 +67,7 @@ _NO_DAY = np.iinfo(np.int32).max
 
 
 def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
-    """Return the columns of the table: key, bounds, results, `final_at`, `epoch`, and that of the partitions.
+    """Return the columns of the table: key, bounds, results, `final_at`, `epoch`, and the partition column.
 
     Args:
         rows: columns of table results.
@@ -83,13 +83,13 @@ def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
 
 
 def standing(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
-    """Return the newest pane of each window that stands, of rows of table results."""
+    """Return the newest pane of each window that belongs in the table, from rows of table results."""
     newest = results.latest(rows, tuple(key))
     return newest if early else newest.filter(pc.not_equal(newest["timing"], "early"))
 
 
 def are_first_panes(file: dict[str, Any], early: bool) -> bool:
-    """Return True if each row of a file of results is the first pane of a window that stands, by its statistics."""
+    """Return True if each row of a file of results is the first pane of a window in the table, by its statistics."""
     return (
         file.get("max.pane") == 0
         and file.get("max.op") == "+"
@@ -98,7 +98,7 @@ def are_first_panes(file: dict[str, Any], early: bool) -> bool:
 
 
 def partition_of_all(file: dict[str, Any], unit: str) -> dict[str, str | None] | None:
-    """Return the partition of all windows of a file, by its statistics; None if they may lie in several."""
+    """Return the partition of all windows of a file, by its statistics; None if there may be several."""
     if unit not in PARTITIONS:
         return {}
     bounds = [file.get(f"{kind}.window_start") for kind in ("min", "max")]
@@ -109,14 +109,14 @@ def partition_of_all(file: dict[str, Any], unit: str) -> dict[str, str | None] |
 
 
 def identities(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the columns that tell the windows of the table apart: at any time one window of a key has its bounds."""
+    """Return the columns that identify windows of the table: at any time only one window of a key has its bounds."""
     return rows.select([*key, *_BOUNDS])
 
 
 def replacing(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the identities of the windows that may stand already, of rows that were added to table results.
+    """Return the identities of windows that may already be in the table, from rows that were added to table results.
 
-    A retraction repeats the bounds of what it takes away, and only the first pane of a window has number 0.
+    A retraction repeats the bounds of what it retracts, and only the first pane of a window has number 0.
     """
     return identities(rows.filter(pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))), key)
 
@@ -139,7 +139,7 @@ def may_hold(file: dict[str, Any], starts: np.ndarray[Any, np.dtype[np.int64]], 
     """Return True if the statistics of a file allow windows with one of these starts."""
     low, high = file.get("min.window_start"), file.get("max.window_start")
     if low is None or high is None:
-        # Times beyond those of Python have no statistics.
+        # Times outside Python's range have no statistics.
         return True
     first, last = to_millis(low), to_millis(high) + 1
     return bool(
@@ -155,7 +155,7 @@ def by_partition(rows: pa.Table, unit: str) -> Iterator[tuple[dict[str, str | No
         yield {}, rows
         return
     days = _days(rows["window_start"].combine_chunks(), unit)
-    # Nulls come last, and starts without a partition of their own share the one of nulls.
+    # Nulls come last, and starts without their own partition share that of nulls.
     numbers = days.cast(pa.int32()).fill_null(_NO_DAY).to_numpy()
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(rows)]
     texts = days.cast(pa.string())
@@ -164,7 +164,7 @@ def by_partition(rows: pa.Table, unit: str) -> Iterator[tuple[dict[str, str | No
 
 
 def _days(starts: pa.Array, unit: str) -> pa.Array:
-    """Return the first day of the partition of each start; null without a start, or for one that Python has not."""
+    """Return the first day of each start's partition; null without a start, or for one outside Python's range."""
     first, last = (pa.scalar(moment.replace(tzinfo=UTC), TIMESTAMP) for moment in (datetime.min, datetime.max))
     is_day = pc.and_(pc.greater_equal(starts, first), pc.less_equal(starts, last))
     local = pc.if_else(is_day, starts, None).cast(pa.timestamp("us"))

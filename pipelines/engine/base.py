@@ -1,13 +1,13 @@
-"""The engine of a run: it runs functions of Arrow batches in tasks, over the rows of a slice or over given pieces.
+"""The engine of a run: it runs functions over Arrow batches in tasks, over the rows of a slice or over given pieces.
 
-An epoch asks three things of it. All three return when every task has ended, and a task that fails fails the call.
+It can do three things for an epoch. All three return when every task has ended, and if a task fails, the call fails.
 
-    over        files -> judged rows -> the caller's function -> batches
-    in_place    pieces of work -> the caller's function -> batches
-    exchanged   files -> judged rows -> packs of events by shard -> the caller's function, once a shard -> batches
+    over        files -> checked rows -> the caller's function -> batches in_place    pieces of work -> the caller's
+    function -> batches exchanged   files -> checked rows -> packs of events by shard -> the caller's function, once per
+    shard -> batches
 
 `SparkEngine` runs tasks of Spark, and also evaluates SQL and reads files that only Spark can. `LocalEngine` runs them
-in processes of this machine. What an epoch writes is the same under both, so each continues the other's snapshots.
+in processes on this machine. An epoch writes the same with either, so each continues the other's snapshots.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PACKED = pa.schema([(SHARD, pa.int32()), (PACK, pa.binary())])
 
 
 class Engine(Protocol):
-    """What runs the tasks of epochs. Functions are pickled, so they hold no session and no open file."""
+    """Runs the tasks of epochs. Functions are pickled, so they hold no session and no open file."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Engine(Protocol):
         """True if all tasks see the folders of this machine."""
 
     def start(self) -> None:
-        """Start what takes long to start; without this call, the first task starts it."""
+        """Start whatever takes long to start; without this call, the first task starts it."""
 
     def setting(self, name: str) -> str | None:
         """Return the value of a setting of Spark, which may change what an SQL expression means; None if unset."""
@@ -67,7 +67,7 @@ class Engine(Protocol):
         """Raise an error if the engine has ended by itself; a stream calls it between two polls.
 
         Args:
-            error: an error that the end may have caused; one that names another cause stands.
+            error: an error that the end may have caused; an error with another known cause is kept.
             within: seconds to wait for the end.
 
         Raises:
@@ -79,7 +79,7 @@ class Engine(Protocol):
 
         Args:
             pieces: number of pieces, at least one.
-            rows: number of rows in all pieces, as far as it is known.
+            rows: number of rows in all pieces, as far as known.
         """
 
     def in_place(
@@ -95,18 +95,18 @@ class Engine(Protocol):
         names: Names | None = None,
         are_placed: bool = False,
     ) -> pa.Table:
-        """Run a function in tasks over the judged rows of a slice; return all that it yields.
+        """Run a function in tasks over the checked rows of a slice; return everything that it yields.
 
         Args:
             files: the slice, which has parts.
             run: the function.
             schema: schema of the batches that the function yields.
             names: columns of events by input; None for those that an event has.
-            are_placed: True if places must tell rows of a file apart, also if Spark reads them.
+            are_placed: True if positions must distinguish the rows of a file, even if Spark reads them.
         """
 
     def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
-        """Run a function over the judged rows of a slice, and yield what it yields in the order of columns.
+        """Run a function over the checked rows of a slice, and yield its results ordered by columns.
 
         The rows need not fit in memory. Nulls come first.
 
@@ -145,16 +145,16 @@ class Engine(Protocol):
         """
 
     def derived(self, sql: SparkSql, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of events for rows with all columns of a source, in their order, without `where`."""
+        """Return columns of events for rows with all columns of a source, in order and without `where`."""
 
     def close(self) -> None:
-        """End what the engine started."""
+        """End everything that the engine started."""
 
 
 def settings_of(config: Config) -> Callable[[str], str | None]:
     """Return a function that returns the value of a setting of Spark in tidegate.toml, or None.
 
-    A session that the project was given has settings of its own.
+    A session that the project was given has its own settings.
     """
 
     def setting(name: str) -> str | None:
@@ -168,7 +168,7 @@ def settings_of(config: Config) -> Callable[[str], str | None]:
 
 
 def heaped(parts: Sequence[FilePart], numbers: Sequence[int], most: int) -> list[list[int]]:
-    """Return numbers of parts in at most `most` heaps, each with about the same number of rows."""
+    """Return numbers of parts in at most `most` groups, each with about the same number of rows."""
     heaps: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
     heights = [0] * len(heaps)
     for number in sorted(numbers, key=lambda number: -(parts[number].rows or 0)):

@@ -16,7 +16,7 @@ def require_engine(config: Config, subject: str) -> None:
 
     Args:
         config: the project.
-        subject: the thing that needs the engine, such as `a backfill`; the message begins with it.
+        subject: what needs the engine, such as `a backfill`; the message begins with it.
 
     Raises:
         UsageError: it is not installed; the error names the extra.
@@ -28,11 +28,11 @@ def require_engine(config: Config, subject: str) -> None:
 
 
 def engine_of(config: Config, name: str, starts: Callable[[], None] = lambda: None) -> Engine:
-    """Return the engine of a project, which starts what it needs when it first needs it. The caller closes it.
+    """Return the engine of a project, which starts what it needs on first use. The caller closes it.
 
     Args:
         config: the project.
-        name: purpose of the run, for people who look at Spark.
+        name: purpose of the run, shown in Spark's UI.
         starts: called before Spark starts.
     """
     if config.engine == "local":

@@ -1,7 +1,7 @@
-"""This machine as the engine: small epochs run in the driver itself, larger ones in processes of a pool. No JVM.
+"""The local engine: small epochs run in the driver itself, larger ones in a pool of processes. No JVM.
 
 The pool starts with the first epoch that is large enough to need it, and ends with the run. Packs of an exchange are
-Arrow files in the work folder. What needs Spark, an expression or a file, is refused with its name.
+Arrow files in the work folder. Expressions or files that need Spark are refused by name.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class LocalEngine:
 
     Args:
         cores: number of processes; None for the cores that this process may use.
-        work: folder for the exchange of events; None for the system's folder of temporary files.
-        setting: returns the value of a setting of Spark that the project has. Expressions that the setting changes
-            are left to Spark, and so refused.
-        rows_in_driver: rows up to which an epoch runs in the driver, also when the pool runs; None for our own choice.
+        work: folder for the exchange of events; None for the system's temporary folder.
+        setting: returns the value of a Spark setting of the project. Expressions whose meaning the setting changes are
+            left to Spark, and so refused.
+        rows_in_driver: number of rows up to which an epoch runs in the driver, even if the pool is running; None for
+            the default.
     """
 
     name = "local"
@@ -84,7 +85,7 @@ class LocalEngine:
         return self._setting(name)
 
     def check(self, error: Exception | None = None, within: float = 0.0) -> None:
-        """Do nothing: a process that ended is noticed by the task that it ran."""
+        """Do nothing: if a process ends, the task that it ran reports it."""
 
     def close(self) -> None:
         """End the processes."""
@@ -118,7 +119,7 @@ class LocalEngine:
         return pa.Table.from_batches(batches, schema)
 
     def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
-        """Run a function over the judged rows of a slice, and yield its rows in order; see `Engine.in_order`.
+        """Run a function over the checked rows of a slice, and yield its rows in order; see `Engine.in_order`.
 
         One commit at a time is in memory.
         """
@@ -153,7 +154,7 @@ class LocalEngine:
     def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
         """Refuse an input whose rows go through Spark, with the reason."""
         if choice.expressions:
-            # What Spark could not evaluate either is told as such.
+            # What Spark could not evaluate either is reported as such.
             from tidegate.pipelines.sources.sql.words import check_expressions
 
             check_expressions(pipeline, input_, without_metadata(source.schema).names)
@@ -161,7 +162,7 @@ class LocalEngine:
 
     def derived(self, sql: SparkSql, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         """Raise an error: no input of this engine has such SQL."""
-        raise TidegateError(f"pipeline {sql.pipeline!r} has SQL for Spark; this is a fault of tidegate")
+        raise TidegateError(f"pipeline {sql.pipeline!r} has SQL for Spark; this is a bug in tidegate")
 
     def _needs_pool(self, rows: int) -> bool:
         if self._rows_in_driver is not None:
@@ -169,7 +170,7 @@ class LocalEngine:
         return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
 
     def _heaps(self, files: FileSlice) -> list[list[int]]:
-        """Return the numbers of the parts that each task reads; one heap, for the driver, if they have few rows."""
+        """Return the numbers of the parts that each task reads; one group, for the driver, if they have few rows."""
         parts = files.parts
         return heaped(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
 
@@ -179,13 +180,13 @@ class LocalEngine:
         try:
             return self._pool.run(calls)
         except Exception:
-            # Tasks that still run belong to an epoch that failed.
+            # Tasks that are still running belong to a failed epoch.
             self.close()
             raise
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Make the folder of an exchange, and remove it afterwards."""
+        """Create the folder of an exchange, and remove it afterwards."""
         if self._work is not None:
             self._work.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._work))
@@ -201,18 +202,18 @@ def needs_spark(pipeline: Pipeline, source: str, choice: Choice) -> Refused:
     Args:
         pipeline: the pipeline.
         source: table or path of the input's source.
-        choice: who reads the input.
+        choice: what reads the input.
     """
     reason = choice.files_by_spark or choice.sql_by_spark
     return Refused(
-        f'pipeline {pipeline.name!r} can\'t read source {source} with engine = "local": {reason}, and that '
+        f'pipeline {pipeline.name!r} can\'t read source {source} with engine = "local": {reason}, which '
         'needs Spark. Run it with --engine spark (engine = "spark" in tidegate.toml), or change that part of the '
         "pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
     )
 
 
 def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
-    """Return the numbers of rows in the order of columns, as Spark orders them: nulls first, NaN last."""
+    """Return the numbers of rows ordered by columns, as Spark orders them: nulls first, NaN last."""
     keys = {}
     for name in by:
         column = table[name]
@@ -231,25 +232,25 @@ class _Call:
         self._run, self._arguments = run, arguments
 
     def __call__(self) -> list[pa.RecordBatch]:
-        """Run it to its end."""
+        """Run it to the end."""
         return list(self._run(*self._arguments))
 
 
 class _Packing:
-    """The first half of an exchange: a task writes the packs of the parts that it reads, one file for each shard.
+    """The first half of an exchange: a task writes the packs of the parts that it reads, one file per shard.
 
     Args:
         folder: the folder of the exchange.
         files: the slice.
         pack: yields the packs of rows.
-        shards: the shards whose packs are wanted.
+        shards: the shards whose packs to write.
     """
 
     def __init__(self, folder: Path, files: FileSlice, pack: Run, shards: frozenset[int]) -> None:
         self._folder, self._files, self._pack, self._shards = folder, files, pack, shards
 
     def write(self, task: tuple[int, Sequence[int]]) -> Batches:
-        """Write the packs of a task, each into a file of its own; yield nothing."""
+        """Write the packs of a task, each to its own file; yield nothing."""
         number, parts = task
         try:
             for bundle, packs in enumerate(self._pack(self._files.judged(parts))):
@@ -260,13 +261,14 @@ class _Packing:
         except OSError as error:
             raise TidegateError(
                 f"work folder {self._folder.parent}: the events of the epoch can't be exchanged there "
-                f"({error.strerror}). Nothing was committed: make room, or set `work` in tidegate.toml, and run again"
+                f"({error.strerror}). Nothing was committed: free some space, or set `work` in tidegate.toml, and run "
+                "again"
             ) from error
         return iter(())
 
 
 def _run_shard(shard: tuple[Callable[[str, Sequence[pa.Buffer]], Batches], str, Sequence[Path]]) -> Batches:
-    """Run the second half of an exchange for a shard, over the files of its packs."""
+    """Run the second half of an exchange for a shard, over the files with its packs."""
     run, marker, paths = shard
     packs = []
     for path in paths:

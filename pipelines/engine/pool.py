@@ -1,4 +1,4 @@
-"""The processes of the local engine: each runs one call after the other, and ends when the driver does."""
+"""The processes of the local engine: each runs one call after another, and ends when the driver does."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Pool:
             return [batch for future in futures for batch in future.result()]
         except BrokenProcessPool as error:
             raise TidegateError(
-                "a process of the local engine ended while it ran a task: it was killed, or the system was short of "
-                "memory. Nothing of the epoch is committed: run again, with smaller epochs if memory is short"
+                "a process of the local engine ended while it ran a task: it was killed, or the system ran out of "
+                "memory. Nothing of the epoch was committed: run again, with smaller epochs if memory is short"
             ) from error
 
     def close(self) -> None:
-        """End the processes, also those that run a call."""
+        """End the processes, including those that are running a call."""
         self._executor.shutdown(wait=True, kill_workers=True)
 
 

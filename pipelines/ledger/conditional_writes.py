@@ -1,8 +1,8 @@
-"""The check that a store lets only one of two drivers commit a version: made once for each warehouse on a store.
+"""Checks that a store lets only one of two drivers commit a version; done once for each warehouse in a store.
 
-Two drivers that start from one snapshot are kept apart by the store alone: it must refuse to write a log entry that
-exists. A store that ignores this condition (`If-None-Match`) loses commits without any error. So does one that looks
-for the object and then writes it, because two drivers may both look before one of them writes.
+If two drivers start from one snapshot, only the store keeps them apart: it must refuse to write a log entry that
+already exists. A store that ignores this condition (`If-None-Match`) loses commits without any error. So does one that
+checks for the object and then writes it, because two drivers may both check before either writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ first and then writes was found in 12 of 20 rounds, with 4 MiB in 19 of 20."""
 def check_conditional_writes(warehouse: Warehouse) -> None:
     """Refuse a warehouse whose store lets two writers commit the same version.
 
-    The outcome is noted in the warehouse, with its address: a copy of the warehouse on another store is checked again.
+    The outcome is recorded in the warehouse, with its address: a copy of the warehouse on another store is checked
+    again.
 
     Raises:
         Refused: the store ignores the condition, or an option turns it off.
@@ -40,8 +41,8 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
     if any(_UNSAFE in name and value.lower() == "true" for name, value in options.items()):
         raise Refused(
             f"storage option {_UNSAFE} is on for {warehouse.uri}: with it two drivers can commit the same version, and "
-            "one of the commits is lost without an error. Remove it: stores that refuse to write an object which "
-            "exists (If-None-Match) need no option"
+            "one of the commits is lost without an error. Remove it: stores that refuse to overwrite an existing "
+            "object (If-None-Match) need no option"
         )
     address = {"uri": warehouse.uri, "endpoint": options.get("aws_endpoint_url", options.get("endpoint"))}
     folder = warehouse.path(RESERVED)
@@ -49,24 +50,25 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
         return
     if not _refuses_to_write_twice(warehouse, folder):
         raise Refused(
-            f"the store of {warehouse.uri} ignores If-None-Match: it wrote an object twice that must not exist, so two "
-            "drivers could overwrite each other's commits without an error. Nothing was changed. Use a store that "
-            "keeps the condition, as Amazon S3 does and others in their present versions, or a folder"
+            f"the store of {warehouse.uri} ignores If-None-Match: it overwrote an object that the request required not "
+            "to exist, so two drivers could overwrite each other's commits without an error. Nothing was changed. Use "
+            "a store that honours the condition, as Amazon S3 and current versions of others do, or a folder"
         )
     if any(_lets_rivals_write(warehouse, folder) for _ in range(ROUNDS)):
         raise Refused(
-            f"the store of {warehouse.uri} keeps If-None-Match for one writer, but let several of {WRITERS} write the "
-            "same object at the same moment, so two drivers could overwrite each other's commits without an error. "
-            "Nothing was changed. Use a store that keeps the condition for writers at the same moment, as Amazon S3 "
-            "does and others in their present versions (versitygw from 1.8 on), or a folder"
+            f"the store of {warehouse.uri} honours If-None-Match for one writer, but let several of {WRITERS} "
+            "concurrent writers create the same object, so two drivers could overwrite each other's commits without an "
+            "error. "
+            "Nothing was changed. Use a store that honours the condition for concurrent writers, as Amazon S3 and "
+            "current versions of others do (versitygw from 1.8 on), or a folder"
         )
     warehouse.replace_file(folder, _MARKER, json.dumps(address).encode())
 
 
 def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:
-    """Write a file twice on the condition that there is none, remove it, and return True if that was refused.
+    """Write a file twice on the condition that it does not exist, remove it, and return True if the second was refused.
 
-    A store that is busy may refuse the first request. One that ignores the condition refuses neither.
+    A busy store may refuse the first request. One that ignores the condition refuses neither.
     """
     files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
     try:

@@ -1,9 +1,9 @@
-"""This host, its clock and its processes, and the heartbeat of a stream: a file that says that its loop still turns.
+"""This host, its clock and processes, and the heartbeat of a stream: a file that shows that its loop is still running.
 
-Leases and runs of commands name a process by its host and by the seconds from the host's boot to its start. A probe of
-Kubernetes, or any other watch of processes, reads the heartbeat with `tidegate alive`. The loop turns every second
-while there is nothing to read, and at each step of an epoch. The lease does not show the same: a thread of its own
-renews it. Importing this module loads no library for tables.
+Leases and runs of commands identify a process by its host and by the seconds from the host's boot to its start. A
+Kubernetes probe, or any other process monitor, reads the heartbeat with `tidegate alive`. The loop gives a heartbeat
+every second while there is nothing to read, and at each step of an epoch. The lease does not show the same, because a
+separate thread renews it. Importing this module loads no table libraries.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 def system_clock() -> int:
-    """Return the present time, int64 epoch milliseconds."""
+    """Return the current time, int64 epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def this_host() -> str:
-    """Return the name of this host; in a container, with its namespace of process ids.
+    """Return the name of this host; in a container, with its process-id namespace.
 
     Containers may share the name of their host, and a process id of another namespace has no meaning here.
     """
@@ -45,8 +45,8 @@ def this_host() -> str:
 def after_boot(process: psutil.Process) -> float:
     """Return the seconds from the boot of this host to the start of a process.
 
-    They stay when the clock is set. psutil's own start of a process moves then, because it is counted from the time of
-    the boot, which the system takes from the clock.
+    They don't change when the clock is set. psutil's own start time of a process does, because it is counted from the
+    time of the boot, which the system derives from the clock.
     """
     return process.create_time() - psutil.boot_time()
 
@@ -60,7 +60,7 @@ def is_running(number: int, started: float) -> bool:
 
     Args:
         number: number of the process.
-        started: its start, seconds after the boot of the host; older versions noted seconds since 1970.
+        started: its start, seconds after the boot of the host; older versions recorded seconds since 1970.
     """
     try:
         process = psutil.Process(number)
@@ -79,7 +79,7 @@ class Heartbeat:
     """The heartbeat of one pipeline's stream.
 
     Args:
-        file: the file; its time is that of the last turn of the loop.
+        file: the file; its time is that of the last heartbeat.
         pipeline: name of the pipeline.
     """
 
@@ -103,19 +103,19 @@ class Heartbeat:
             part.replace(self.file)
 
     def give(self) -> None:
-        """Note that the loop turned."""
+        """Record that the loop is running."""
         with suppress(OSError):
             os.utime(self.file)
 
     def check(self, within: float, now: float) -> float:
-        """Return the seconds since the last turn of the loop.
+        """Return the seconds since the last heartbeat.
 
         Args:
-            within: most seconds since then.
-            now: the present time, seconds since 1970.
+            within: most seconds allowed since then.
+            now: the current time, seconds since 1970.
 
         Raises:
-            TidegateError: no stream of the pipeline runs on this host, or its loop has not turned in time.
+            TidegateError: no stream of the pipeline runs on this host, or its heartbeat is too old.
         """
         try:
             age = now - self.file.stat().st_mtime
@@ -125,13 +125,13 @@ class Heartbeat:
         except FileNotFoundError:
             raise TidegateError(
                 f"no stream of {self.pipeline} has begun on this host: {self.file} does not exist. A stream writes it "
-                "as soon as it has the lease and Spark runs"
+                "as soon as it has the lease and Spark is running"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
             raise TidegateError(
-                f"the heartbeat of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the "
-                "stream writes it again"
+                f"the heartbeat of {self.pipeline} can't be read: {self.file}: {reason}. The next start of the stream "
+                "rewrites it"
             ) from error
         if not still_runs:
             raise TidegateError(

@@ -1,9 +1,8 @@
 """The lease of a pipeline: it admits one driver at a time, and names the holder to a second one.
 
 A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
-immediately; on another host it runs out. If the clock of its host was wrong that may take long, so a lease can be
-taken away.
-Correctness does not rest on the lease: the state commit is the fence.
+immediately; on another host it expires. If the clock of that host was wrong, this may take long, so a lease can be
+removed. Correctness does not depend on the lease: the state commit is the fence.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ _of_this_process: set[str] = set()
 class LeaseRow:
     """A row of the lease table: the driver of a pipeline.
 
-    Times: int64 epoch milliseconds; `process_started`: seconds after the boot of the host, which stay when its clock is
-    set. Rows of older versions have seconds since 1970 there.
+    Times: int64 epoch milliseconds; `process_started`: seconds after the boot of the host, which don't change when its
+    clock is set. Rows of older versions have seconds since 1970.
     """
 
     run: str
@@ -87,10 +86,10 @@ class LeaseRow:
 
     @property
     def is_running_here(self) -> bool:
-        """Return True if the driver's process is running; the row must be of this host.
+        """Return True if the driver's process is running; the row must be from this host.
 
-        This process is asked itself: one that lives on, such as a notebook's, may have ended a run whose lease it could
-        not give back.
+        This process knows about itself: a long-lived one, such as a notebook's, may have ended a run whose lease it
+        could not release.
         """
         if not is_running(self.process, self.process_started):
             return False
@@ -98,7 +97,7 @@ class LeaseRow:
 
     @property
     def driver(self) -> str:
-        """Name of the driver within a sentence: its process, its host and its work."""
+        """Description of the driver within a sentence: its process, its host and its work."""
         return f"process {self.process} on {self.host} ({self.command})"
 
     def __str__(self) -> str:
@@ -111,8 +110,8 @@ class Lease:
     Args:
         tables: the pipeline's tables.
         command: name of the driver's work, shown to people who inspect the lease.
-        clock: returns the present time, int64 epoch milliseconds.
-        wait: called with the row of another holder; returns True to look again, False to give up.
+        clock: returns the current time, int64 epoch milliseconds.
+        wait: called with the row of another holder; returns True to try again, False to give up.
 
     Raises:
         LeaseHeld: another driver holds the lease; on entering, and from `check` after the lease was lost.
@@ -155,7 +154,7 @@ class Lease:
         with told_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
-            # Whoever changes tables comes here first.
+            # Everything that changes tables gets here first.
             check_conditional_writes(self._tables.warehouse)
             while (holder := self._hold()) is not None and self._wait(holder):
                 # Epochs of that holder began before this driver's time.
@@ -163,7 +162,7 @@ class Lease:
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
-                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease ends by itself, or "
+                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease expires by itself, or "
                 f"`tidegate unlock {self._tables.pipeline}` removes it"
             )
 
@@ -179,7 +178,7 @@ class Lease:
                 self.renew()
         try:
             if self._lost is None:
-                # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
+                # A lease that can't be released expires by itself, and this error must not hide why the driver ends.
                 with suppress(OSError, DeltaError, Refused, StoreFailed):
                     self._write(replace(self.row, expires_at=0))
         finally:
@@ -197,12 +196,12 @@ class Lease:
         """Record for the parent process when the lease was held; `until` is None while it is held."""
         if file := os.environ.get(LEASE_NOTE):
             note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
-            # No driver may end because nobody can read about it.
+            # No driver may end because this can't be written.
             with suppress(OSError):
                 Path(file).write_text(json.dumps(note))
 
     def check(self) -> None:
-        """Renew a lease that ran out, and raise LeaseHeld if it went to another driver; called before a commit."""
+        """Renew a lease that expired, and raise LeaseHeld if it went to another driver; called before a commit."""
         if self._lost is None and self._clock() >= self._until:
             self.renew()
         self.check_lost()
@@ -211,7 +210,7 @@ class Lease:
         """Raise LeaseHeld if an earlier check showed that another driver took the lease.
 
         Raises:
-            LeaseHeld: it did, even if the other driver has ended since.
+            LeaseHeld: another driver did, even if it has ended since.
         """
         if self._lost is not None:
             raise LeaseHeld(
@@ -221,7 +220,7 @@ class Lease:
 
     @property
     def stop_requested(self) -> bool:
-        """Return True if somebody asked this driver to end after its present epoch; the table is read each time."""
+        """Return True if somebody asked this driver to end after its current epoch; the table is read each time."""
         row = read_lease(self._tables)
         return row is not None and row.run == self.row.run and row.stop_requested
 
@@ -231,7 +230,7 @@ class Lease:
 
     def _renew_until_ended(self) -> None:
         while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
-            # Storage that fails now may work at the next heartbeat, and `check` renews a lease that ran out meanwhile.
+            # Storage that fails now may work at the next heartbeat, and `check` renews a lease that has expired.
             with suppress(OSError, DeltaError, Refused, StoreFailed):
                 self.renew()
 
@@ -249,7 +248,7 @@ class Lease:
                 handle = _open(self._tables)
                 holder = _read(self._tables, handle)
                 is_other = holder is not None and holder.run != row.run
-                # If this driver held the lease before, another holder since, even a dead one, may have changed the
+                # If this driver held the lease before, another holder since then, even a dead one, may have changed the
                 # tables, so this driver must not continue.
                 if is_other and holder is not None and (self._was_held or holder.is_alive(self._clock())):
                     return holder
@@ -267,11 +266,11 @@ def read_lease(tables: PipelineTables) -> LeaseRow | None:
 
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
-    """Ask the running driver, here or on another host, to end after its present epoch, and return its row, if any.
+    """Ask the running driver, on any host, to end after its current epoch, and return its row, if there is one.
 
     Args:
         tables: the pipeline's tables.
-        now: the present time, int64 epoch milliseconds.
+        now: the current time, int64 epoch milliseconds.
     """
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         handle = _open(tables)
@@ -283,13 +282,13 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
 def unlock(tables: PipelineTables, now: Millis) -> str | None:
     """Release the lease of a dead driver and return the driver's description, or None if nobody holds the lease.
 
-    A driver that is alive after all takes the lease back at its next heartbeat, within 20 seconds, unless another
-    driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged
-    lease table is removed.
+    A driver that turns out to be alive takes the lease back at its next heartbeat, within 20 seconds, unless another
+    driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged lease
+    table is removed.
 
     Args:
         tables: the pipeline's tables.
-        now: the present time, int64 epoch milliseconds.
+        now: the current time, int64 epoch milliseconds.
 
     Raises:
         Refused: its process is running on this host.
@@ -303,7 +302,7 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
         if row.host == this_host():
             raise Refused(
                 f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: end it with "
-                f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free at once"
+                f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free immediately"
             )
         handle = _open(tables)
         if _read(tables, handle) == row and _replace(tables, handle, replace(row, expires_at=0)):
@@ -314,28 +313,29 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 def _open(tables: PipelineTables) -> DeltaTable:
     tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
-    # Each renewal commits, so a kept handle is out of date: in a store, checking it would be a useless request.
+    # Each renewal commits, so a kept handle is out of date: checking it in a store would be a useless request.
     opened = newest if is_local(path) else Warehouse.open
     try:
         return opened(tables.warehouse, path)
     except DeltaError as error:
         reason = str(error).partition("\n")[0]
         raise Refused(
-            f"the lease of pipeline {tables.pipeline!r}, {path}, can't be read: {reason}. If no driver is at work, "
+            f"the lease of pipeline {tables.pipeline!r}, {path}, can't be read: {reason}. If no driver is running, "
             f"`tidegate unlock {tables.pipeline}` removes it"
         ) from error
 
 
 def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
     rows = read_table(tables.warehouse, handle).to_pylist()
-    # An entry that a power loss cut at the end of a line leaves two rows. Whoever waits for the later end is safe.
+    # A log entry that a power loss truncated at the end of a line leaves two rows. Waiting for the later end is safe.
     return LeaseRow(**max(rows, key=lambda row: row["expires_at"])) if rows else None
 
 
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
-    """Commit a row on top of the version of a handle; return False if another commit came first.
+    """Commit a row on top of a handle's version; return False if another commit came first.
 
-    This is not `commit`, which leaves old entries to retention: here Delta removes those that are older than an hour.
+    This does not use `commit`, which leaves old entries to retention: here Delta removes entries that are older than an
+    hour.
     """
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
     file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
@@ -353,12 +353,13 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
         if newest_one.version() <= version:
             # Nobody else committed, so the next attempt would end like this one.
             raise Refused(
-                f"the lease of pipeline {tables.pipeline!r} can't be written: something that is no log entry stands at "
+                f"the lease of pipeline {tables.pipeline!r} can't be written: something other than a log entry is at "
                 f"{tables.path(LEASE)}/{FOLDER}/{entry_name(version + 1)}. Remove it"
             ) from error
-        # A store may do a commit whose answer is lost on the way; it is repeated then, and refused as one that exists.
+        # A store may perform a commit whose response is lost; the request is then repeated, and refused because the
+        # entry exists.
         return _read(tables, newest_one) == row
     if handle.version() % _COMMITS_PER_CLEANING == 0:
-        # A stream renews its lease for months: without this its folder would grow by a file each time.
+        # A stream renews its lease for months; without this its folder would gain a file each time.
         tables.clear_lease()
     return True

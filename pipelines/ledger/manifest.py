@@ -1,8 +1,8 @@
 """The manifest of an epoch: its position in the source, its counters, and the files that it publishes.
 
-Format version 1, JSON. Within a version, fields with a default may be added, so a newer tidegate reads the manifests
-of an older one. An older tidegate refuses a field that it does not know, as it refuses a newer version: if it ignored
-a part of the manifest, it would continue from another state. Times are int64 epoch milliseconds.
+Format version 1, JSON. Within a version, fields with a default may be added, so a newer tidegate reads the manifests of
+an older one. An older tidegate refuses unknown fields, just as it refuses a newer version: if it ignored a part of the
+manifest, it would continue from a different state. Times are int64 epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Reopening(_Grown):
 
     `digest` names a key, None for every key. `start` and `end` bound the start of the windows that the rows belong to.
     `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a session is
-    always computed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
+    always recomputed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset({"digest", "spans"})
@@ -87,11 +87,12 @@ class Reopening(_Grown):
 
 
 class Departed(_Value):
-    """Rows that leave table late or rejects because they were deleted from the source.
+    """Rows that are removed from table late or rejects because they were deleted from the source.
 
-    `file` has these rows with all columns of the table; equal rows leave. It stays in the table's folder, and a restore
-    to before the epoch brings its rows back. `by_epoch` counts the rows by the epoch that put them into the table, and
-    `by_reopening` those of them that a window took in after all, by the epoch that reopened them.
+    `file` has these rows with all columns of the table; equal rows are removed from the table. The file stays in the
+    table's folder, and a restore to before the epoch brings its rows back. `by_epoch` counts the rows by the epoch that
+    added them to the table, and `by_reopening` those that were later added to a window, by the epoch that reopened
+    them.
     """
 
     file: DataFile
@@ -102,8 +103,8 @@ class Departed(_Value):
 class NextPane(_Grown):
     """The next pane number of a session that a correction retracted and that may reappear.
 
-    `digest` names its key; older manifests have only `key`, its hash. From the watermark `until` on, no element can
-    bring it back.
+    `digest` names its key; older manifests have only `key`, its hash. Once the watermark reaches `until`, the session
+    can no longer reappear.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset({"digest"})
@@ -120,7 +121,7 @@ class Publish(_Grown):
 
     `forgotten` are salted digests of keys, because a forgotten key must not be stored anywhere; older manifests have
     hashes, `forget_keys`. `reopened` is for table `late` only. `given_up` are files that are removed because they can't
-    be read. `departed` are rows that went from the source.
+    be read. `departed` are rows that were deleted from the source.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset({"given_up", "departed", "forgotten"})
@@ -170,10 +171,10 @@ class StaleInterval(_Value):
 
 
 class PartitionWatermark(_Value):
-    """The event time of one source partition; `pending` is that of a commit which is read in part.
+    """The event time of one source partition; `pending` is that of a commit that has been read partially.
 
-    The pipeline's watermark waits only for `aligned` partitions. An idle partition is not aligned; after it was idle
-    it is aligned again when it has caught up.
+    The pipeline's watermark waits only for `aligned` partitions. An idle partition is not aligned; afterwards it is
+    aligned again once it has caught up.
     """
 
     generator: dict[str, Any] = {}
@@ -186,7 +187,7 @@ class PartitionWatermark(_Value):
     def is_aligned(self, watermark: Millis) -> bool:
         """Return True if an input with this watermark waits for the partition.
 
-        An older manifest does not say it: for that a partition behind the watermark counts as one that was idle.
+        An older manifest does not record this: there, a partition behind the watermark is assumed to have been idle.
         """
         if self.aligned is None:
             return not self.idle and self.watermark >= watermark
@@ -196,14 +197,14 @@ class PartitionWatermark(_Value):
 class Manifest(_Grown):
     """The manifest of one snapshot.
 
-    With two inputs, `inputs` holds the watermark of each side, and the names of `partitions` are or begin with the
-    side. `watermark_by` names by side (`""` for a single input) the column whose values are the partitions of an
-    input; an input without such a column is not in it, and older manifests don't have it. Windows whose last
-    millisecond is `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no
-    lateness was ever allowed, and in older manifests. `shape` is None without windows, and in older manifests.
-    `ends_by_clock` is True if processing time ends the windows, else None; older manifests don't have it.
-    `engine` names the engine that ran the epoch; None stands for Spark. `slices` is True if the state may
-    hold window slices, which an older tidegate can't read; else None.
+    With two inputs, `inputs` holds the watermark of each side, and the names in `partitions` are, or begin with, the
+    side. `watermark_by` names by side (`""` for a single input) the column whose values are the partitions of an input;
+    an input without such a column is not in it, and older manifests don't have it. Windows whose last millisecond is
+    `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no lateness was ever
+    allowed, and in older manifests. `shape` is None without windows, and in older manifests. `ends_by_clock` is True if
+    processing time ends the windows, else None; older manifests don't have it. `engine` names the engine that ran the
+    epoch; None means Spark. `slices` is True if the state may hold window slices, which older versions of tidegate
+    can't read; else None.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
@@ -271,7 +272,7 @@ class Manifest(_Grown):
 
     @property
     def watermark_lag(self) -> Millis | None:
-        """Return the lag of the watermark behind the clock, milliseconds; None before the first and after the last."""
+        """Return how far the watermark is behind the clock, milliseconds; None before the first and after the last."""
         is_moment = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
         return self.processing_time - self.watermark if is_moment else None
 
@@ -288,9 +289,9 @@ class Manifest(_Grown):
         }
 
     def are_partitioned_by(self, side: str, column: str | None) -> bool:
-        """Return True if the partitions of an input are the values of a column; None stands for a single partition.
+        """Return True if the partitions of an input are the values of a column; None means a single partition.
 
-        An older manifest does not name the column; there, named partitions show that there is one.
+        An older manifest does not name the column; there, named partitions imply one.
         """
         recorded = self.watermark_by.get(side)
         if recorded is not None:
@@ -301,7 +302,7 @@ class Manifest(_Grown):
         return not names or names != {""}
 
     def goes_to(self, table: str) -> bool:
-        """Return True if publishing the epoch makes a commit to a table."""
+        """Return True if publishing the epoch commits to a table."""
         # The first commit of a timeline goes to every table: it fences drivers of the old one.
         begins = (self.parent or 0) != self.epoch - 1
         return table == epochs.NAME or begins or not self.publish[table].is_empty
@@ -371,13 +372,13 @@ def _unreadable(text: str, error: ValidationError) -> str:
     place = ".".join(map(str, fault["loc"]))
     version = raw.get("format_version")
     if version != FORMAT_VERSION:
-        reason = f"has format version {version!r}, and this tidegate reads {FORMAT_VERSION}"
+        reason = f"has format version {version!r}, but this tidegate reads {FORMAT_VERSION}"
     elif fault["type"] == "extra_forbidden":
-        reason = f"has a field that this tidegate does not know, {place}: an epoch of this tidegate would lose it"
+        reason = f"has a field that this tidegate does not know, {place}: an epoch of this version would lose it"
     else:
         reason = f"can't be read: {fault['msg']} at {place}"
     writer = raw.get("library_version", "of some version")
     return (
         f"the manifest in table state {reason}. It was written by tidegate {writer}: install that version or a newer "
-        "one, or restore a snapshot from before"
+        "one, or restore an earlier snapshot"
     )

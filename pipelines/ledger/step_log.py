@@ -1,6 +1,6 @@
 """A line of JSON for each step of the protocol, in the file that `TIDEGATE_STEPS` names.
 
-Tests hold such lines against the model in `formal/`. Without the variable nothing is written.
+Tests compare such lines with the model in `formal/`. Without the variable nothing is written.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ _driver: ContextVar[str] = ContextVar("driver", default="")
 
 
 def log_start(run: str, command: str) -> None:
-    """Append a line for a driver that begins, and name it in those that follow.
+    """Append a line for a driver that begins, and name the driver in the lines that follow.
 
     Args:
         run: id of its lease.
-        command: the work that it is started for.
+        command: the work that it was started for.
     """
     _driver.set(run)
     log_step(f"started {command}")
 
 
 def log_step(step: str, epoch: int = 0, of: str = "") -> None:
-    """Append the line of a step that is done.
+    """Append the line of a completed step.
 
     Args:
         step: name of the step.
         epoch: the epoch that it belongs to; 0 if it belongs to none.
-        of: the table that it is about, or the kind of the epoch that is planned.
+        of: the table that it is about, or the kind of the planned epoch.
     """
     if file := os.environ.get(FILE):
         line = {"driver": _driver.get(), "step": step, "epoch": epoch, "of": of}

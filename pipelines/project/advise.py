@@ -1,4 +1,4 @@
-"""The lateness curve of a pipeline: what each setting would have made late, wrong, waiting and open. Starts no JVM."""
+"""The lateness curve of a pipeline: the effect that each setting would have had. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Advised:
     """A point of the curve: a setting and its effect on the rows of the source. Times are milliseconds.
 
     Args:
-        varied: the field that differs from the present settings: bound, lateness, idleness or gap; `present` for them.
-        bound: bound of out-of-orderness; None for a generator that has none.
+        varied: the field that differs from the current settings: bound, lateness, idleness or gap; `present` for none.
+        bound: bound of out-of-orderness; None for a generator without one.
         lateness: allowed lateness; None if nothing is ever late.
         idleness: idle timeout; None if there is none.
-        gap: gap of sessions; None for other windows.
+        gap: session gap; None for other windows.
         late: number of late rows.
         late_by_partition: number of late rows of each source partition.
         windows: number of windows of all keys, late rows included.
         wrong: number of windows whose first result lacked a row.
         open_most: largest number of windows that were open after a commit.
         open_now: number of windows that are open after the newest commit.
-        wait: event time that was seen past the end of a window when it fired: the median.
-        wait_99: the same for the slowest window of 99 of 100.
+        wait: how far event time was past the end of a window when it fired: the median.
+        wait_99: the same, 99th percentile.
         wait_by_clock: time from the commit that reached a window's end to the commit that fired it: the median.
-        wait_by_clock_99: the same for the slowest window of 99 of 100.
+        wait_by_clock_99: the same, 99th percentile.
     """
 
     varied: str
@@ -75,10 +75,10 @@ class PartitionAdvice:
 
     Args:
         name: its name; empty if there is only one.
-        late: number of its late rows under the present settings.
+        late: number of its late rows under the current settings.
         held_back: number of commits after which it held the watermark back.
-        behind: longest distance from its watermark to that of the next partition, while it held the watermark back.
-        bounds: by share of its rows in per cent, the bound under which so many are in time.
+        behind: largest distance between its watermark and that of the next partition, while it held the watermark back.
+        bounds: by share of its rows in per cent, the bound under which that share is on time.
     """
 
     name: str
@@ -90,16 +90,16 @@ class PartitionAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Advice(Answer):
-    """What other settings of time would have done to the rows of a pipeline's source.
+    """What other time settings would have done to the rows of a pipeline's source.
 
     Args:
         pipeline: name of the pipeline.
         commits: number of commits of the source that added rows.
         changed: number of commits that changed rows, which are left out.
         rows: number of usable rows.
-        bounds: by share of the rows in per cent, a bound of out-of-orderness under which so many are in time; None
-            without allowed lateness. For sessions, which a late row may still join, a smaller one may do.
-        curve: the settings with their effects; the first is that of the present settings.
+        bounds: by share of the rows in per cent, a bound of out-of-orderness under which that share is on time; None
+            without allowed lateness. For sessions, which a late row may still join, a smaller bound may do.
+        curve: the settings with their effects, the current ones first.
         partitions: the source partitions, first those that held the watermark back most.
         file: path or URI of the page; None if none was written.
     """
@@ -117,11 +117,11 @@ class Advice(Answer):
 
     @property
     def present(self) -> Advised:
-        """The present settings."""
+        """The current settings."""
         return self.curve[0]
 
     def points(self, varied: str) -> list[Advised]:
-        """Return the present settings and those that differ in a field, in the order of that field."""
+        """Return the current settings and those that differ in a field, in the order of that field."""
         points = [self.present, *(advised for advised in self.curve if advised.varied == varied)]
         return sorted(points, key=lambda advised: _ordered(getattr(advised, varied)))
 
@@ -134,10 +134,10 @@ class Advice(Answer):
             yield Grid(_TITLES[varied], ("", varied, *_COLUMNS), cells, _RIGHT)
         if self.bounds:
             told = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
-            yield f"bound of out-of-orderness that has rows in time: {told}"
+            yield f"bound of out-of-orderness that keeps rows on time: {told}"
         if len(self.partitions) > 1:
             yield Grid(
-                "source partitions, first the one that held the watermark back most",
+                "source partitions, the one that held the watermark back most first",
                 (
                     "partition",
                     "late",
@@ -198,7 +198,7 @@ def _ordered(value: Millis | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Values of settings to look at, milliseconds; without any, values are drawn from the rows."""
+    """Setting values to evaluate, milliseconds; without any, values are chosen from the rows."""
 
     bound: Sequence[Millis] = ()
     lateness: Sequence[Millis] = ()
@@ -210,17 +210,17 @@ class Asked:
 
 
 def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page: bool, to: Path | None) -> Advice:
-    """Read the rows of a pipeline's source, and return the effect of other settings."""
+    """Read the rows of a pipeline's source, and return the effects of other settings."""
     value = load_pipeline(config, pipeline)
     if page or to is not None:
         require("the page of the lateness curve", "jinja2", "matplotlib")
     arrivals = Arrivals.open(config, value, from_version)
     lateness = Lateness(arrivals)
     present, zero = lateness.present, replace(lateness.present, bound=0)
-    # Arrays of all rows are held one after the other, and none while the figures are counted.
+    # Arrays of all rows are held one at a time, and none while the figures are counted.
     by_lateness = [] if asked else _drawn_from(np.sort(_distances(lateness, present)[0]))
     distances, partitions = _distances(lateness, zero)
-    # A row is late under a bound that is at most its distance without one, so these bounds are exact.
+    # A row is late under a bound only if its distance without one is at least the bound, so these bounds are exact.
     distances -= min(present.lateness or 0, _FOR_EVER)
     names = arrivals.partitions
     of_partitions = [_bounds(np.sort(distances[partitions == number])) for number in range(len(names))]
@@ -294,26 +294,26 @@ def _advised(varied: str, setting: Setting, bound: Millis | None, figures: Figur
 
 
 def _asked(asked: Asked, present: Setting) -> Iterator[tuple[str, Setting]]:
-    """Yield every combination of the values that were asked for; a field without any keeps its present value."""
+    """Yield every combination of the given values; a field without values keeps its current one."""
     given = {field.name: getattr(asked, field.name) for field in fields(asked) if getattr(asked, field.name)}
     for values in product(*given.values()):
         yield next(iter(given)), replace(present, **dict(zip(given, values, strict=True)))
 
 
 def _distances(lateness: Lateness, setting: Setting) -> tuple[Int64s, npt.NDArray[np.int32]]:
-    """Return the distances and source partitions of all rows; nothing if no row is ever late."""
+    """Return the distances and source partitions of all rows; nothing if rows can't be late."""
     if setting.lateness is None:
         return np.empty(0, np.int64), np.empty(0, np.int32)
     return lateness.distances(setting)
 
 
 def _drawn_from(ordered: Int64s) -> list[Millis]:
-    """Return the settings under which `_DRAWN` shares of the rows are in time; see `_least`."""
+    """Return the settings under which `_DRAWN` shares of the rows are on time; see `_least`."""
     return [_least(ordered, share) for share in _DRAWN]
 
 
 def _drawn(lateness: Lateness, by_bound: Sequence[Millis], by_lateness: Sequence[Millis]) -> list[tuple[str, Setting]]:
-    """Return settings that each differ from the present ones in one field, at values drawn from the rows."""
+    """Return settings that each differ from the current ones in one field, with values chosen from the rows."""
     present = lateness.present
     values: dict[str, set[Millis | None]] = {"bound": {0, *by_bound}}
     if lateness.has_windows:
@@ -334,7 +334,7 @@ def _bounds(ordered: Int64s) -> dict[str, Millis]:
 
 
 def _least(ordered: Int64s, share: float) -> Millis:
-    """Return the smallest setting, from 0 on, under which a share of the rows is in time.
+    """Return the smallest setting, from 0 on, under which a share of the rows is on time.
 
     Args:
         ordered: distances, ascending; a row is late under a setting that is not above its distance.

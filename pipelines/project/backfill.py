@@ -1,4 +1,4 @@
-"""Backfills: intervals of event time, one epoch each; their plan; and a replay of the source's commits."""
+"""Backfills: one epoch for each interval of event time; their plan; and a replay of the source's commits."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Span:
     """The event times of a backfill.
 
     Args:
-        start: its first event time; None, with `end`, for none at all.
+        start: its first event time; None, together with `end`, for no span.
         end: end of its event times, exclusive.
         length: length of the slices; None for one slice.
-        fill_gaps: True to run first the intervals that are missing before `start`.
+        fill_gaps: True to first run the intervals that are missing before `start`.
 
     Raises:
         UsageError: only one of the two is given.
@@ -66,7 +66,7 @@ class Span:
             raise _no_span()
 
     def intervals(self, config: Config, pipeline: str) -> list[Interval]:
-        """Return the intervals, those that are missing before them included."""
+        """Return the intervals, including those that are missing before them."""
         if self.start is None or self.end is None:
             return []
         intervals = list(cut(self.start, self.end, self.length))
@@ -81,11 +81,12 @@ class BackfillRun:
 
     Args:
         interval: the interval, int64 epoch milliseconds.
-        state: `done`, or `unchanged` if it was run before and nothing is different.
-        epoch: epoch of the snapshot at its end.
-        corrected: epoch that corrected windows before it, because rows of the source changed; None if there is none.
+        state: `done`, or `unchanged` if it was run before and nothing has changed.
+        epoch: epoch of the snapshot at the end of the interval.
+        corrected: epoch that corrected windows before this run, because rows of the source changed; None if there is
+            none.
         counters: counters of the epoch.
-        seconds: time that it took.
+        seconds: how long it took.
     """
 
     interval: Interval
@@ -97,7 +98,7 @@ class BackfillRun:
 
     @property
     def shown_state(self) -> str:
-        """The state as text. An interval that did not run again may have windows that were just corrected."""
+        """The state as text. Even an interval that did not run again may have windows that were just corrected."""
         if self.state == "done" or self.corrected is None:
             return self.state
         return f"not run again; epoch {self.corrected} corrected windows"
@@ -109,7 +110,7 @@ class Backfilled(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        epoch: its newest epoch; None if no interval was named.
+        epoch: its newest epoch; None if no interval was given.
         runs: the intervals.
     """
 
@@ -150,7 +151,7 @@ def backfill(
     patience: float,
     teller: Teller,
 ) -> Backfilled:
-    """Run a pipeline over intervals of event time, and end event time after them with `end_of_input`."""
+    """Run a pipeline over intervals of event time; with `end_of_input`, end event time after them."""
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
     if not intervals and not end_of_input:
@@ -167,13 +168,13 @@ def backfill(
             began = perf_counter()
         if end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
-    # An interval that is unchanged has an old epoch, and the correction before it a new one.
+    # An unchanged interval has an old epoch, and the correction before it a new one.
     epochs = [epoch for each in runs for epoch in (each.epoch, each.corrected) if epoch is not None]
     return Backfilled(pipeline, max(epochs, default=None), tuple(runs))
 
 
 def _told(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Teller) -> BackfillRun:
-    """Report an interval, and return what was done with it."""
+    """Report an interval, and return its outcome."""
     if done.corrected is not None:
         teller.say(
             f"rows of the source changed  corrected  epoch {done.corrected.epoch}: {corrected(done.corrected)}",
@@ -203,27 +204,27 @@ def corrected(manifest: Manifest) -> str:
     """Describe a correction: the rows that were deleted and added, and the panes that it published."""
     counters = manifest.counters
     return (
-        f"{counters[ROWS_GONE]} gone ({counters[TAKEN_BACK]} from windows), {counters['events_in']} came "
+        f"{counters[ROWS_GONE]} deleted ({counters[TAKEN_BACK]} from windows), {counters['events_in']} added "
         f"({filtered(counters)} filtered), {counters[RETRACTED]} retracted, {fired(counters)} fired"
     )
 
 
 def read(pipeline: Pipeline, counters: dict[str, int]) -> str:
-    """Describe the input of an epoch, and its output."""
+    """Describe what an epoch read and what it emitted."""
     return f"{counters['events_in']} in, {counters['late']} late, {put_out(pipeline, counters)}"
 
 
 def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
-    """Describe the output of an epoch: windows that fired, or rows of a process function or join."""
+    """Describe what an epoch emitted: windows that fired, or rows of a process function or join."""
     if isinstance(pipeline.compute, Windows):
         return f"{fired(counters)} fired"
-    return f"{counters.get(ROWS_OUT, '-')} rows out"
+    return f"{counters.get(ROWS_OUT, '-')} rows emitted"
 
 
 def check_first_run(config: Config, pipeline: Pipeline) -> None:
-    """Refuse the first run of a pipeline whose source does not exist, before Spark starts, which takes a while.
+    """Refuse the first run of a pipeline whose source does not exist, before Spark takes its time to start.
 
-    Later runs first publish epochs that are not yet published, for which no source is needed.
+    Later runs first publish any unpublished epochs, which needs no source.
     """
     config.make_folders()
     warehouse = warehouse_of(config)
@@ -239,12 +240,12 @@ def _no_span() -> UsageError:
 
 
 def _missing(config: Config, pipeline: str, first: Interval, length: relativedelta | None) -> list[Interval]:
-    """Return the intervals between what was run and an interval; none if a stream has taken over."""
+    """Return the intervals between the last one that was run and this one; none if a stream has taken over."""
     head = read_snapshot(PipelineTables.of(config, pipeline))
     if head is None:
         begins = config.entry(pipeline).start
         return [] if begins == ANY_START else cut_gap(to_millis(begins), first, length)
-    # The inputs of a backfill stand at the same event time.
+    # All inputs of a backfill are at the same event time.
     frontier = next(iter(head.manifest.positions.values())).frontier
     return [] if frontier is None else cut_gap(frontier, first, length)
 
@@ -257,14 +258,14 @@ def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool
     ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
     if first < begins:
         raise UsageError(
-            f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin there, or set an earlier "
-            f"{ways}"
+            f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin at the start, or set an "
+            f"earlier {ways}"
         )
     if first > begins and not fill_gaps and read_snapshot(PipelineTables.of(config, pipeline)) is None:
         raise Refused(
-            f"--start {show(first)}: {pipeline} starts at {show(begins)} and was never run, so the rows between these "
-            f"times would be lost. Begin at {show(begins)}, run what lies between with --fill-gaps, or set a later "
-            f"{ways}"
+            f"--start {show(first)}: {pipeline} starts at {show(begins)} and has never run, so the rows between these "
+            f"times would be lost. Begin at {show(begins)}, run the intervals in between with --fill-gaps, or set a "
+            f"later {ways}"
         )
 
 
@@ -300,7 +301,7 @@ class Replayed(Answer):
 
 
 def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller: Teller) -> Replayed:
-    """Run a pipeline over all commits of its source, as a stream would have seen them."""
+    """Run a pipeline over all commits of its source, in the order in which a stream would have read them."""
     value = load_pipeline(config, pipeline)
     require_engine(config, "a backfill")
     check_first_run(config, value)
@@ -323,7 +324,7 @@ class BackfillPlan(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        planned: the intervals, each with what would be done.
+        planned: the intervals, each with what a run would do.
         changes: intervals whose rows changed in the source, which would be corrected first; None if nothing changed.
     """
 
@@ -351,9 +352,9 @@ class BackfillPlan(Answer):
                 f"rows of the source changed in version {versions}: their windows would be corrected first, in one "
                 "epoch"
             )
-            yield f"what changed is told {'by the change feed' if changes.by_feed else 'by a comparison of files'}"
+            yield f"the changes are read from {'the change feed' if changes.by_feed else 'a comparison of files'}"
             for each in changes.intervals[:_SHOWN]:
-                yield f"{describe(each.interval)}  would be corrected: {each.gone} gone, {each.came} came"
+                yield f"{describe(each.interval)}  would be corrected: {each.gone} deleted, {each.came} added"
             if (more := len(changes.intervals) - _SHOWN) > 0:
                 yield f"and {more} more intervals; --json lists all"
         yield Grid(
@@ -362,7 +363,7 @@ class BackfillPlan(Answer):
 
 
 def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> BackfillPlan:
-    """Return what a backfill would do. Only logs and the newest snapshot are read, and no JVM is started."""
+    """Return what a backfill would do. This reads only logs and the newest snapshot, and starts no JVM."""
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
     if not intervals:
@@ -379,7 +380,7 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
         elif stands is None or interval.start == stands:
             state, stands = "would run", interval.end
         elif interval.start > stands:
-            state = "refused: a gap lies before it, which --fill-gaps runs"
+            state = "refused: there is a gap before it, which --fill-gaps runs"
         else:
             compared = "would be compared, and run again if anything changed"
             state = f"run before: {'would run again' if again else compared}"

@@ -32,13 +32,13 @@ _COLUMNS = ("name", "epoch", "timeline", "watermark", "files", "bytes", "created
 
 @dataclass(frozen=True, slots=True)
 class BackupCreated(Answer):
-    """A backup that was made.
+    """A backup that was created.
 
     Args:
         backup: the backup.
-        copied: bytes that were copied; other files are in older backups already.
+        copied: bytes that were copied; the other files are already in older backups.
         deleted: names of the backups that were removed.
-        path: its place.
+        path: where it is.
     """
 
     backup: Backup
@@ -67,7 +67,7 @@ class Backups(Answer):
         pipeline: name of the pipeline.
         place: folder or URI of all backups.
         backups: the backups.
-        never_run: a sentence that says so if there is no backup, and the pipeline never ran; else None.
+        never_run: a note if there is no backup and the pipeline has never run; else None.
     """
 
     pipeline: str
@@ -99,7 +99,7 @@ class BackupRestored(Answer):
     """Tables that were recreated.
 
     Args:
-        backup: the backup that they come from.
+        backup: the backup that they were restored from.
         copied: bytes that were copied.
     """
 
@@ -113,7 +113,7 @@ class BackupRestored(Answer):
         backup = self.backup
         yield (
             f"{backup.pipeline} is at epoch {backup.epoch} again, from backup {backup.name} "
-            f"({show_millis(backup.created_at)} UTC); the next run goes on from there"
+            f"({show_millis(backup.created_at)} UTC); the next run continues from there"
         )
 
 
@@ -125,7 +125,7 @@ class BackupDeleted(Answer):
         pipeline: name of the pipeline.
         deleted: name of the backup.
         files: number of files that were removed.
-        is_rest: True if only the rest of an interrupted removal was left.
+        is_rest: True if only leftovers of an interrupted removal were there.
     """
 
     pipeline: str
@@ -136,17 +136,17 @@ class BackupDeleted(Answer):
 
     def shown(self) -> Iterator[Shown]:
         if self.is_rest:
-            yield f"{self.files} files that an interrupted command left of backups of {self.pipeline} are deleted"
+            yield f"deleted {self.files} files that an interrupted command left from backups of {self.pipeline}"
         else:
-            yield f"backup {self.deleted} of {self.pipeline} is deleted, with {self.files} files"
+            yield f"deleted backup {self.deleted} of {self.pipeline}, with {self.files} files"
 
 
 def backup_create(
     config: Config, pipeline: str, name: str | None, keep: int | None, place_uri: str | None = None
 ) -> BackupCreated:
-    """Copy all tables as of the newest published epoch; with `keep`, remove all but so many of the newest backups."""
+    """Copy all tables as of the newest published epoch; with `keep`, remove all but that many of the newest backups."""
     tables, place = _both(config, pipeline, place_uri)
-    # A pipeline whose name or warehouse is wrong leaves nothing in the place of the backups.
+    # If the pipeline's name or the warehouse is wrong, nothing is left in the place of the backups.
     if not tables.exist:
         raise no_snapshot_yet(tables)
     with Lease(place, "backup", system_clock) as lease:
@@ -190,7 +190,7 @@ def backup_delete(config: Config, pipeline: str, name: str, place_uri: str | Non
 
 
 def backups_of(config: Config, pipeline: str) -> tuple[str, ...]:
-    """Return the names of the backups of a pipeline; none if the project names no place for them."""
+    """Return the names of the backups of a pipeline; none if the project has no place for them."""
     if config.backups_uri is None:
         return ()
     place = PipelineTables(Warehouse(config.backups_uri, warehouse_of(config).options), pipeline)
@@ -198,16 +198,17 @@ def backups_of(config: Config, pipeline: str) -> tuple[str, ...]:
 
 
 def _both(config: Config, pipeline: str, place_uri: str | None) -> tuple[PipelineTables, PipelineTables]:
-    """Return the pipeline's tables, and the pipeline in the place of its backups."""
+    """Return the pipeline's tables, and its folder in the place of the backups."""
     tables = PipelineTables.of(config, pipeline)
     if place_uri is not None:
         config = config.model_copy(update={"backups": place_uri})
     if config.backups_uri is None:
         raise UsageError(
-            f"`backups` is not set in {config.file}: name a folder or URI on other storage than the warehouse, such as "
+            f"`backups` is not set in {config.file}: name a folder or URI on different storage than the warehouse, "
+            "such as "
             'backups = "s3://other-bucket/backups"'
         )
     if place_of(config.backups_uri).is_relative_to(place_of(config.warehouse_uri)):
         named = f"backups = {config.backups!r} in {config.file}" if place_uri is None else repr(place_uri)
-        raise UsageError(f"{named} lies in the warehouse, and would be lost with it: name a place outside of it")
+        raise UsageError(f"{named} is inside the warehouse, and would be lost with it: name a place outside it")
     return tables, PipelineTables(Warehouse(config.backups_uri, warehouse_of(config).options), pipeline)

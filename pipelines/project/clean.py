@@ -1,4 +1,4 @@
-"""Calls about the files of the tables: vacuum, optimize, and table windows again. They start no JVM."""
+"""Calls that maintain the files of tables: vacuum, optimize, and a rebuild of table `windows`. They start no JVM."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Vacuumed(Answer):
 
     def shown(self) -> Iterator[Shown]:
         rows = [(name, len(files), sum(files.values())) for name, files in self.clearing.files.items()]
-        title = f"{self.pipeline}: {self.clearing.size} bytes {'would go' if self.dry_run else 'gone'}"
+        title = f"{self.pipeline}: {self.clearing.size} bytes {'would be removed' if self.dry_run else 'removed'}"
         yield Grid(title, ("table", "files", "bytes"), rows, ("files", "bytes"))
         yield f"snapshots that can no longer be restored: {spans(self.clearing.snapshots)}"
 
@@ -72,7 +72,7 @@ def vacuum(config: Config, pipeline: str, snapshots: int | None, days: int | Non
 
 
 def spans(epochs: Sequence[int]) -> str:
-    """Describe numbers of epochs: their count, and their ranges, such as `4 (1 to 3, 7)`."""
+    """Describe epoch numbers by their count and ranges, such as `4 (1 to 3, 7)`."""
     spans: list[list[int]] = []
     for epoch in sorted(epochs):
         if spans and spans[-1][1] == epoch - 1:
@@ -90,8 +90,8 @@ class Optimized(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        files: by table, numbers of files before and after.
-        never_run: a sentence that says so if the pipeline never ran; else None.
+        files: by table, the numbers of files before and after.
+        never_run: a note if the pipeline has never run; else None.
     """
 
     pipeline: str
@@ -121,12 +121,12 @@ def optimize(config: Config, pipeline: str) -> Optimized:
 
 @dataclass(frozen=True, slots=True)
 class WindowsBuilt(Answer):
-    """Table `windows` after it was built again.
+    """Table `windows` after a rebuild.
 
     Args:
         pipeline: name of the pipeline.
         table: path of the table.
-        epoch: the newest epoch that it shows.
+        epoch: the newest epoch that it includes.
         windows: number of its windows.
     """
 
@@ -140,7 +140,7 @@ class WindowsBuilt(Answer):
 
 
 def windows_build(config: Config, pipeline: str) -> WindowsBuilt:
-    """Build table `windows` again from table `results`."""
+    """Rebuild table `windows` from table `results`."""
     wanted, value = config.entry(pipeline).windows, load_pipeline(config, pipeline)
     if (reason := no_windows(value.compute)) is not None:
         raise UsageError(f"pipeline {pipeline!r} has {reason}")

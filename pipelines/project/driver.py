@@ -1,4 +1,4 @@
-"""The driver that is at work on a pipeline: whether it lives, its end, and the lease of a dead one. Starts no JVM."""
+"""The driver of a pipeline: whether it is alive, how to end it, and the lease of a dead one. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.pipelines.run.stopping import stop_driver
 
 @dataclass(frozen=True, slots=True)
 class Alive(Answer):
-    """A stream that lives.
+    """A stream that is alive.
 
     Args:
         pipeline: name of the pipeline.
@@ -26,7 +26,7 @@ class Alive(Answer):
     pipeline: str
     age: float
 
-    says: ClassVar[str] = "the stream of {pipeline} lives: {age:.0f} s ago"
+    says: ClassVar[str] = "the stream of {pipeline} is alive: last heartbeat {age:.0f} s ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Unlocked(Answer):
 
 
 def alive(config: Config, pipeline: str, within: float) -> Alive:
-    """Check that a stream of this host gave a heartbeat within so many seconds. No table is opened."""
+    """Check that a stream of this host gave a heartbeat within this many seconds. No table is opened."""
     config.entry(pipeline)
     return Alive(pipeline, round(Heartbeat.of(config.work_folder, pipeline).check(within, time.time()), 3))
 
@@ -69,7 +69,7 @@ def stop(config: Config, pipeline: str, patience: float, teller: Teller) -> Stop
     """Ask the driver of a pipeline to end after its current epoch, and wait until it has ended."""
     stopped = stop_driver(config, pipeline, patience, teller.say)
     if stopped is None:
-        raise Refused(f"no driver is at work on pipeline {pipeline!r}")
+        raise Refused(f"pipeline {pipeline!r} has no running driver")
     return StoppedDriver(pipeline, stopped)
 
 

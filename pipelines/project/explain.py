@@ -1,4 +1,4 @@
-"""The explanation of a pipeline: its operator, who reads its source, and the steps of an epoch."""
+"""The explanation of a pipeline: its operator, what reads its source, and the steps of an epoch."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _CATCHUP = (
     "false: docs/guide/modes.md"
 )
 _BY_BACKFILL = (
-    "a backfill drives it, up to epoch {epoch}. The first run of a stream continues after that epoch and takes over "
+    "a backfill has run, up to epoch {epoch}. The first run of a stream continues after that epoch and takes over "
     "for good: pause {name}__backfill before you unpause {name}__stream"
 )
 _BY_STREAM = (
-    "a stream drives it, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. {way}"
+    "a stream has taken over, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. {way}"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Explained(Answer):
-    """A pipeline as it is run.
+    """How a pipeline runs.
 
     Args:
         explanation: the operator, the order of events, and the steps of an epoch.
         missing: by source table that does not exist, a message.
-        of_panes: sources that are tables of panes, whose retractions count as rows, too.
+        of_panes: sources that are tables of panes, whose retractions count as rows too.
         notes: remarks on the settings.
     """
 
@@ -52,10 +52,10 @@ class Explained(Answer):
     main: ClassVar[str] = "steps"
 
     def require(self) -> Explained:
-        """Return this explanation, if its columns were checked.
+        """Return this explanation, provided that its columns were checked.
 
         Raises:
-            Refused: a source does not exist, so they were not.
+            Refused: a source does not exist, so they could not be checked.
         """
         if self.missing:
             raise Refused(
@@ -76,14 +76,14 @@ class Explained(Answer):
     def shown(self) -> Iterator[Shown]:
         explanation = self.explanation
         for message in self.missing.values():
-            yield f"no column is checked yet: {message}"
+            yield f"no column could be checked: {message}"
         for name in self.of_panes:
             yield (
-                f"source {name} has a row for each pane of a window, and rows that take panes back: all of them count. "
+                f"source {name} has a row for each pane of a window, and rows that retract panes: all of them count. "
                 'Read a copy of the final windows: docs/guide/consuming.md, "A second pipeline"'
             )
         operator = explanation.operator
-        yield f"{explanation.pipeline} runs through the {operator.name} operator: {operator.reason}"
+        yield f"{explanation.pipeline} uses the {operator.name} operator: {operator.reason}"
         yield f"engine: {explanation.engine}"
         yield f"order: {explanation.order}"
         steps = [(number, step.where, step.does) for number, step in enumerate(explanation.steps, 1)]
@@ -92,7 +92,7 @@ class Explained(Answer):
 
 
 def explain(config: Config, pipeline: str) -> Explained:
-    """Check a pipeline, and return how it is run."""
+    """Check a pipeline, and return how it runs."""
     value = load_pipeline(config, pipeline)
     check_windows(value, config.entry(pipeline).windows)
     explanation = explained(value, look_at_source(config, value), config.engine)
@@ -106,7 +106,7 @@ def explain(config: Config, pipeline: str) -> Explained:
 
 
 def _driven_by(config: Config, pipeline: str) -> str | None:
-    """Return which of backfill and stream drives a pipeline, and how to change over; None before the first epoch."""
+    """Return whether a backfill or a stream drives a pipeline, and how to switch; None before the first epoch."""
     tables = PipelineTables.of(config, pipeline)
     head = read_snapshot(tables)
     if head is None:

@@ -1,4 +1,4 @@
-"""The erasure of a key from everything that tidegate keeps. Starts no JVM."""
+"""The erasure of a key from everything that Tidegate stores. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Erased(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        epoch: epoch of the erasure; None if nothing held the key, and nothing changed.
+        epoch: epoch of the erasure; None if nothing held the key, so nothing changed.
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
         files: number of reports, pages, logs and alarms that were removed.
         savepoints: names of the savepoints, which no longer have the key.
@@ -48,26 +48,24 @@ class Erased(Answer):
     def shown(self) -> Iterator[Shown]:
         held = self.epoch is not None
         title = (
-            f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing of {self.pipeline} was changed"
+            f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing in {self.pipeline} was changed"
         )
         yield Grid(title, ("in", "rows"), list(self.rows.items()), ("rows",))
-        # A key without a row may be misspelt, or only older files may have had it.
+        # A key without a row may be misspelt, or only older files may still have it.
         if not any(self.rows.values()):
             key = ", ".join(self.key)
             yield (
-                f"no row had the key {key} any more, but an older snapshot or file may have had it, or an earlier "
+                f"no row has the key {key} any more, but an older snapshot or file may have had it, or an earlier "
                 "`tidegate forget` may have been interrupted: these are removed"
                 if held
                 else f"no row has the key {key}: check that it is spelt as in the data (a null is {NULL})"
             )
         if self.files:
-            yield f"{self.files} reports, pages, logs of runs and alarms were removed too"
+            yield f"{self.files} reports, pages, run logs and alarms were removed too"
         if self.savepoints:
-            yield f"the savepoints stay, and don't have the key any more: {', '.join(self.savepoints)}"
+            yield f"the savepoints are kept, without the key: {', '.join(self.savepoints)}"
         for name in self.backups:
-            yield (
-                f"backup {name} was made before and may have the key: `tidegate backup delete {self.pipeline} {name}`"
-            )
+            yield (f"backup {name} is older and may have the key: `tidegate backup delete {self.pipeline} {name}`")
 
 
 def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ def moment_of(value: Moment, field: str) -> datetime:
     """Return a time with its zone.
 
     Raises:
-        UsageError: a text is no time.
+        UsageError: the text is not a time.
     """
     if isinstance(value, str):
         return parse_moment(value, field)
@@ -76,7 +76,7 @@ def lengths_of(values: Iterable[Length], field: str, least: Millis = 1) -> tuple
     """Return lengths of time in milliseconds.
 
     Raises:
-        UsageError: one is shorter than `least` milliseconds, or a text is no length.
+        UsageError: one is shorter than `least` milliseconds, or a text is not a length.
     """
     if isinstance(values, str | timedelta):
         values = (values,)
@@ -113,7 +113,7 @@ def size_of(value: int | str | None, field: str) -> int | None:
     match = _SIZE.fullmatch(str(value).strip())
     if match is None or int(match[1]) == 0:
         raise UsageError(
-            f"{field} {value!r}: give a number of bytes above zero, or one with a unit of k, m, g, t: 512m"
+            f"{field} {value!r}: give a number of bytes above zero, optionally with a unit k, m, g or t: 512m"
         )
     return int(match[1]) << 10 * _POWERS.index(match[2].lower())
 
@@ -129,7 +129,7 @@ KeyGiven: TypeAlias = Sequence[object] | KeyText
 
 
 def key_text(key: KeyGiven | None) -> tuple[str, ...] | None:
-    r"""Return the texts of a key's values, in the spelling of the command line; None for no key.
+    r"""Return the texts of a key's values, as written on the command line; None for no key.
 
     >>> key_text(("ann", None, 7))
     ('ann', '\\N', '7')

@@ -1,8 +1,8 @@
-"""Run a whole Pipeline value over rows, cut into epochs as a test chooses, in this process and without Spark.
+"""Run a whole Pipeline value over rows, in epochs that a test chooses, in this process and without Spark.
 
-Binding, watermarks, the operator that the planner takes, panes, tables and state rows are those of an
-epoch; only reading the source and committing files are left out. Between epochs only rows and clocks are kept,
-so every epoch is a restart.
+Binding, watermarks, the operator that the planner chooses, panes, tables and state rows are those of a real epoch; only
+reading the source and committing files are left out. Only rows and clocks are kept between epochs, so every epoch is a
+restart.
 
 >>> from datetime import timedelta
 >>> import pyarrow as pa
@@ -90,7 +90,7 @@ class _Commit:
 
 
 class PipelineHarness:
-    """A pipeline whose source is the rows that a test commits.
+    """A pipeline whose source consists of the rows that a test commits.
 
     Args:
         pipeline: the pipeline.
@@ -100,8 +100,8 @@ class PipelineHarness:
         right: the columns of the second input, if there are two.
 
     Raises:
-        IllegalArgument: an argument has another type; `right` is missing or too much; an expression of `columns` or
-            `where` is left to Spark, and no `derive` is given; or binding refuses the pipeline.
+        IllegalArgument: an argument has another type; `right` is missing or superfluous; an expression of `columns` or
+            `where` is left to Spark, and `derive` is missing; or binding refuses the pipeline.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class PipelineHarness:
         begin, until = _millis(start), _millis(end)
         if self.epochs and begin - order.lag != self.watermark:
             raise IllegalArgument(
-                "start", start, f"the run before ended at {self.watermark + order.lag} ms: begin there"
+                "start", start, f"the previous run ended at {self.watermark + order.lag} ms: begin there"
             )
         self.watermark = begin - order.lag
         usable: list[tuple[int, Millis, Row, Row]] = []
@@ -224,15 +224,15 @@ class PipelineHarness:
         self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
 
     def results(self) -> list[dict[str, Any]]:
-        """Return every row of table `results`, in the order of output."""
+        """Return every row of table `results`, in the order in which they were emitted."""
         return _rows(pa.concat_tables(self._results))
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the newest pane of each window, without retracted ones, by key and start."""
+        """Return the newest pane of each window that is not retracted, by key and start."""
         return self._sorted(results.latest(pa.concat_tables(self._results), self.bound.key.names))
 
     def final(self) -> list[dict[str, Any]]:
-        """Return the final windows, which nothing can change any more, by key and start."""
+        """Return the final windows, which can't change any more, by key and start."""
         latest = results.latest(pa.concat_tables(self._results), self.bound.key.names)
         compute = self.bound.compute
         ends_by_clock = isinstance(compute, Windows) and compute.ends_by_clock
@@ -264,7 +264,7 @@ class PipelineHarness:
                 side,
                 "the pipeline has one input: leave it out"
                 if sides == [None]
-                else f"say which input: {' or '.join(map(repr, sides))}",
+                else f"give the input: {' or '.join(map(repr, sides))}",
             )
         return sides.index(side)
 
@@ -279,7 +279,7 @@ class PipelineHarness:
     def _judged(
         self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis | None
     ) -> list[tuple[Millis, Row, Row]]:
-        """Return time, source row and derived row of each usable row; count the others, and keep the rejected ones."""
+        """Return time, source row and derived row of each usable row; count the others, and keep the rejected rows."""
         usable = []
         for row, derived in rows:
             time = self._time(number, derived)
@@ -341,7 +341,7 @@ class PipelineHarness:
         self.clock = steps[-1].clock
 
     def _count(self, counters: Mapping[str, int]) -> None:
-        # The number of open windows is a level, not a count, so epochs don't add up.
+        # The number of open windows is not a running count, so epochs don't add up.
         self.counters.update({name: count for name, count in counters.items() if name != "open_windows"})
 
     def _job(self, steps: Sequence[CommitStep], order: EventOrder | None, shards: tuple[Shard, ...]) -> ShardJob:
@@ -381,15 +381,15 @@ class PipelineHarness:
 
 
 def _check(pipeline: Pipeline, sources: Sequence[SourceColumns]) -> None:
-    """Check that there are columns for each input of the pipeline, and that they are columns."""
+    """Check that the columns of each input of the pipeline are given and are schemas."""
     names = ("source", "right")[: len(pipeline.inputs)]
     if len(sources) > len(names):
         raise IllegalArgument("right", sources[1], "the pipeline has one input: leave it out")
     if len(sources) < len(names):
-        raise IllegalArgument("right", None, "the pipeline has two inputs: give SourceColumns(...) of the second")
+        raise IllegalArgument("right", None, "the pipeline has two inputs: give SourceColumns(...) for the second")
     for name, columns in zip(names, sources, strict=True):
         if not isinstance(columns, SourceColumns):
-            raise IllegalArgument(name, columns, "give SourceColumns(...) of the second input")
+            raise IllegalArgument(name, columns, "give SourceColumns(...) for the second input")
         for field, schema in ((name, columns.source), ("derived", columns.derived or columns.source)):
             if not isinstance(schema, pa.Schema):
                 raise IllegalArgument(

@@ -1,4 +1,4 @@
-"""Rows of a test as the events of a slice, with the event time and status that Spark computes for a pipeline."""
+"""Rows of a test as the events of a slice, with the event time and status that a run computes for them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ DeriveAll: TypeAlias = Callable[[Sequence[Row]], Sequence[Row | None]]
 
 
 def derive_each(derive: Derive | None) -> DeriveAll:
-    """Return a function of many rows for one of a row; None returns the rows as they are."""
+    """Return a function of many rows from a function of one row; None returns the rows unchanged."""
     return (lambda rows: rows) if derive is None else lambda rows: [derive(dict(row)) for row in rows]
 
 
 def derive_by_sql(pipeline: Pipeline, input_: Input, source: pa.Schema) -> tuple[pa.Schema, DeriveAll]:
-    """Return the columns after `columns=`, and what evaluates `columns` and `where` as the tasks of a run do.
+    """Return the columns after `columns=`, and a function that evaluates `columns` and `where` as tasks do.
 
     Raises:
         IllegalArgument: a run leaves an expression to Spark; the error names it.
@@ -66,7 +66,7 @@ def derive_by_sql(pipeline: Pipeline, input_: Input, source: pa.Schema) -> tuple
                 expression.field,
                 expression.text,
                 f"Spark evaluates it in a run ({expression.reason}), and the harness has no Spark: give derive= a "
-                "function that does the same to a row",
+                "function that does the same for a row",
             )
 
     def derived(rows: Sequence[Row]) -> list[Row | None]:
@@ -85,12 +85,12 @@ def derive_by_sql(pipeline: Pipeline, input_: Input, source: pa.Schema) -> tuple
 
 
 def event_millis(source: SourceDescription, value: Any) -> Millis | None:
-    """Return the event time of a value as epoch milliseconds, microseconds floored; None for None."""
+    """Return an event time as epoch milliseconds, rounding microseconds down; None for None."""
     if value is None:
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            # As Spark does: the first of two equal wall-clock times counts, and one that does not exist is moved on.
+            # As in Spark: of two equal wall-clock times the first counts, and one that does not exist is moved forward.
             value = value.replace(tzinfo=ZoneInfo(source.zone or "UTC"))
         return to_millis(value.astimezone(UTC))
     if isinstance(value, int) and not isinstance(value, bool):
@@ -114,7 +114,7 @@ def status(
         bound: the pipeline.
         row: the row after `columns=`; None if `where` drops it.
         time: its event time.
-        committed: commit time; None if a row can't lie ahead of it, as in a backfill.
+        committed: commit time; None if rows can't be ahead of it, as in a backfill.
         input_: the input; None for the first.
     """
     if row is None:
@@ -122,7 +122,7 @@ def status(
     pipeline = bound.pipeline
     key = (input_ or bound.inputs[0]).input.key if pipeline.null_keys == "reject" else ()
     gap = gap_column(pipeline)
-    # Far times, which Python's datetime can't hold, are left out: no row of a test has one.
+    # Times outside the range of Python's datetime are not considered: no row of a test has one.
     settings = RuleSettings(key, pipeline.max_ahead_millis, gap, ())
     columns = {name: pa.array([None if row[name] is None else True]) for name in key}
     if gap is not None:
@@ -143,7 +143,7 @@ def _judged(time: Millis | None, committed: Millis | None, columns: pa.Table) ->
 
 
 def _clipped(number: int, first: int, last: int) -> int:
-    """Clip a Python number to a range that int64 holds; beyond the limits of a rule all numbers are equal."""
+    """Clip a Python number to int64; beyond the limits of a rule all numbers are treated alike."""
     return max(first, min(number, last))
 
 
@@ -172,7 +172,7 @@ def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, 
 
 
 def seen_events(input_: BoundInput, commit: int, rows: Sequence[tuple[Millis, Row]]) -> list[SeenEvent]:
-    """Return usable rows of a commit for a generator that sees every event: by time, ties by their columns."""
+    """Return the usable rows of a commit for a generator that sees every event: by time, then by their columns."""
     names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
     ties = [name for name in names if not pa.types.is_nested(input_.derived.field(name).type)]
     ordered = sorted(

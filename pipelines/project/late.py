@@ -1,4 +1,4 @@
-"""Late rows: counted, reprocessed into their windows, and pruned. Only a reopening runs an engine."""
+"""Late rows: counted, reprocessed into their windows, and pruned. Only reopening runs an engine."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class LateSummary(Answer):
     Args:
         pipeline: name of the pipeline.
         rows: number of late rows.
-        open: number of those that no window holds yet.
+        open: number of those that are not in a window yet.
         groups: the counts of each group, with its values of `keys`; lateness is in milliseconds.
         keys: names of the columns by which rows are counted.
-        never_run: a sentence that says so if the pipeline never ran; else None.
+        never_run: a note if the pipeline has never run; else None.
     """
 
     pipeline: str
@@ -65,7 +65,7 @@ class LateSummary(Answer):
     def shown(self) -> Iterator[Shown]:
         columns = [*self.keys, *_MEASURES]
         yield Grid(
-            f"late rows of {self.pipeline}: {self.rows}, of which {self.rows - self.open} are reopened",
+            f"late rows of {self.pipeline}: {self.rows}, {self.rows - self.open} of them reopened",
             columns,
             [
                 [*(_of_group(group[key]) for key in self.keys), *(_shown(name, group[name]) for name in _MEASURES)]
@@ -74,7 +74,7 @@ class LateSummary(Answer):
             _MEASURES,
         )
         if self.rows:
-            yield f"why a row of a key is late: `tidegate trace {self.pipeline} KEY`"
+            yield f"`tidegate trace {self.pipeline} KEY` shows why rows of a key are late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Reopened(Answer):
     Args:
         pipeline: name of the pipeline.
         epoch: epoch that reopened the rows; None if there were none.
-        rows: number of late rows that are in their windows now.
+        rows: number of late rows that were added to their windows.
         panes: number of panes that were emitted.
         withdrawn: number of panes that were retracted.
     """
@@ -134,7 +134,7 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
     if by is not None and len(rows) and by not in rows.column_names:
         raise UsageError(f"--by: no column {by!r}; the columns are {listed(rows.column_names, 30)}")
     names = ["reason", *([by] if by not in (None, "reason") else [])]
-    # A column of the input may be named as one of the counts.
+    # A column of the input may have the name of one of the counts.
     keys = tuple(f"input_{name}" if name in _MEASURES else name for name in names)
     groups = tuple(_measured(group, part, keys) for group, part in _groups(rows, names)) if len(rows) else ()
     never_run = None if tables.exist else str(no_snapshot_yet(tables))
@@ -158,8 +158,7 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
             manifest, rows = reopen(driver, selection)
     except LeaseHeld as error:
         raise LeaseHeld(
-            f"{error}. A continuous stream reopens its late rows by itself at the times of reopen_schedule "
-            "(tidegate.toml)"
+            f"{error}. A continuous stream reopens its late rows by itself, on its reopen_schedule (tidegate.toml)"
         ) from error
     if manifest is None:
         return Reopened(pipeline, None, 0)
@@ -167,7 +166,7 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
 
 
 def late_prune(config: Config, pipeline: str, days: int) -> Pruned:
-    """Remove late and rejected rows of epochs that are older than so many days."""
+    """Remove late and rejected rows of epochs that are older than this many days."""
     tables = PipelineTables.of(config, pipeline)
     find_snapshot(tables, "latest")
     now = system_clock()
@@ -209,5 +208,5 @@ def _of_group(value: Any) -> object:
 def _shown(column: str, value: Any) -> object:
     if column not in (*_QUANTILES, "largest") or value is None:
         return value
-    # The watermark after the end of input is no moment, so a lateness behind it is no length of time.
+    # The watermark after the end of input is not a real time, so a lateness relative to it is not a duration.
     return show_duration(value) if value < _AFTER_ALL else "after the end of input"

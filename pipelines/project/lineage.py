@@ -1,4 +1,4 @@
-"""The datasets that a pipeline reads and writes, and the columns behind each column of a result. Starts no JVM."""
+"""The datasets that a pipeline reads and writes, and the source columns of each column of a result. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class Lineage(Answer):
-    """Datasets as OpenLineage names them, with their facets.
+    """Datasets by their OpenLineage names, with their facets.
 
     Args:
         pipeline: name of the pipeline.
@@ -47,10 +47,10 @@ class Lineage(Answer):
 def lineage(
     config: Config, pipeline: str, command: Literal["drive", "quality"], since: Millis | None, until: Millis | None
 ) -> Lineage:
-    """Return the datasets of a command, with counts of what epochs put out that began in a span of time."""
+    """Return the datasets of a command, counting the output of epochs that began in a span of time."""
     config.entry(pipeline)
     if until is not None and since is None:
-        raise UsageError("--until: give --since, too")
+        raise UsageError("--until: give --since too")
     if command == "quality":
         datasets = datasets_of_check(config, pipeline)
     else:

@@ -25,8 +25,8 @@ class LastCheck:
 
     Args:
         epoch: the epoch that was checked.
-        state: `passed`, `marked` (a warning does not hold) or `failed`.
-        checked_at: when.
+        state: `passed`, `marked` (a warning failed) or `failed`.
+        checked_at: time of the check.
     """
 
     epoch: int
@@ -36,12 +36,12 @@ class LastCheck:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A pipeline in a list. Before the first epoch all but its name is None.
+    """A pipeline in a list. Before the first epoch, everything but its name is None.
 
     Args:
         pipeline: its name.
         mode: `backfill`, or `stream` once a stream has taken over.
-        watermark: event time up to which its results are complete; None also after the end of its input.
+        watermark: event time up to which its results are complete; also None after the end of its input.
         lag_seconds: seconds by which its final windows are behind the clock; None without a watermark.
         last_check: its newest check; None if it was never checked.
         error: why its tables can't be read; None if they can.
@@ -76,7 +76,7 @@ class Pipelines(Answer):
 
 
 def list_pipelines(config: Config, now: datetime) -> Pipelines:
-    """Return the pipelines of a project, as they are at a moment."""
+    """Return the pipelines of a project in their current state."""
     return Pipelines(tuple(_listed(config, name, now) for name in sorted(config.pipelines)))
 
 
@@ -92,7 +92,7 @@ def _listed(config: Config, name: str, now: datetime) -> Listed:
             None if status.mode is None else _last_check(PipelineTables.of(config, name)),
         )
     except TidegateError as error:
-        # One pipeline whose tables can't be trusted must not hide the others.
+        # A pipeline whose tables can't be read must not hide the others.
         return Listed(name, error=masked(str(error)))
 
 

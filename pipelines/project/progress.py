@@ -1,4 +1,4 @@
-"""Progress of a call that runs epochs: it calls a function, which may show it in one line."""
+"""Progress of a call that runs epochs: it calls a function, which may show the progress in one line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, TextIO, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Something that a run has to say.
+    """A progress message of a run.
 
     Args:
         pipeline: name of the pipeline.
         text: the text, for people.
-        is_step: True for a step of an epoch, which the next one replaces; False for a line that stays, such as the
-            one of a whole epoch.
-        epoch: of a whole epoch, its fields by name, as in `WORK/logs/PIPELINE.epochs.jsonl`; None for other lines.
+        is_step: True for a step of an epoch, which the next one replaces; False for a line that stays, such as that of
+            a whole epoch.
+        epoch: for a whole epoch, its fields by name, as in `WORK/logs/PIPELINE.epochs.jsonl`; None for other lines.
     """
 
     pipeline: str
@@ -30,10 +30,10 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 class ProgressLine:
-    """Shows progress as tqdm does: steps replace each other in one line, and whole epochs stay.
+    """Shows progress as tqdm does: steps replace each other in one line, and lines of whole epochs stay.
 
     Args:
-        out: the stream, in a notebook the output of the cell; None for the standard error.
+        out: the stream, such as the output of a notebook cell; None for standard error.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -55,7 +55,7 @@ def silent(progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """The progress of the calls for one pipeline.
+    """Reports the progress of calls for one pipeline.
 
     Args:
         pipeline: its name.
@@ -66,7 +66,7 @@ class Teller:
     on_progress: OnProgress = silent
 
     def say(self, text: str, epoch: Mapping[str, Any] | None = None) -> None:
-        """Report a line that stays; that of a whole epoch with its fields."""
+        """Report a line that stays; for a whole epoch, with its fields."""
         self.on_progress(Progress(self.pipeline, text, epoch=epoch))
 
     def step(self, text: str) -> None:

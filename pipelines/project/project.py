@@ -1,6 +1,6 @@
 """`Project`: one object with a method for each command, for notebooks, jobs, `spark-submit` and the command line.
 
-Each method imports what it needs when it is called, so that making a project loads no library for tables.
+Each method imports what it needs when it is called, so creating a project loads no table libraries.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ if TYPE_CHECKING:
 class Project:
     r"""The pipelines of a warehouse, and what can be done with them.
 
-    A method is named like its command, with `_` for a blank: `tidegate savepoint create` is `savepoint_create`. It
-    takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value
-    with `to_dict()`, which a notebook shows as tables. It raises the errors of `tidegate.pipelines.errors`, each with
-    its `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
+    A method is named like its command, with `_` for a space: `tidegate savepoint create` is `savepoint_create`. It
+    takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value with
+    `to_dict()`, which notebooks show as tables. It raises the errors of `tidegate.pipelines.errors`, each with its
+    `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
     name, `fill_gaps`. Times without a zone are in UTC.
 
     Args:
-        config_file: tidegate.toml; None, without `warehouse`, takes the one that a command would find.
+        config_file: tidegate.toml; None, without `warehouse`, for the file that a command would find.
         warehouse: folder or URI of the tables of a project without a file.
         pipelines: the Pipeline values of a project without a file.
         settings: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml, for a project without a file.
-        work: folder of this host for logs and temporary files; None takes `.work` in the current folder.
+        work: folder of this host for logs and temporary files; None for `.work` in the current folder.
         storage_options: options of the object store.
         backups: place of the backups.
-        engine: `spark`, or `local` for processes of this machine, without Java; None takes that of the file.
-        spark: a session that runs already. Runs use another session of its process, with its settings, so that it
-            keeps its settings, current database, views and functions; it is never stopped.
-        progress: called with the progress of a run; True shows it in a line on the standard error.
+        engine: `spark`, or `local` for processes on this machine, without Java; None for that of the file.
+        spark: an existing session. Runs use another session of its process with the same settings, so this one keeps
+            its settings, current database, views and functions; it is never stopped.
+        progress: called with the progress of a run; True shows it in a line on standard error.
 
     Raises:
         UsageError: tidegate.toml is missing or faulty, or the arguments contradict each other.
@@ -113,10 +113,10 @@ class Project:
             if named := [
                 name for name, value in {**of_code, "pipelines": values, "settings": settings}.items() if value
             ]:
-                raise UsageError(f"{named[0]}: only with warehouse=; otherwise tidegate.toml says it")
+                raise UsageError(f"{named[0]}: only with warehouse=; otherwise set it in tidegate.toml")
             config = load_config(None if config_file is None else Path(config_file))
         elif config_file is not None:
-            raise UsageError("give config_file or warehouse, not both: a project with a file names its warehouse there")
+            raise UsageError("give config_file or warehouse, not both: the file of a project names its warehouse")
         else:
             config = config_of(values, settings or {}, of_code)
         self._config = _with_engine(config, engine, spark)
@@ -152,16 +152,16 @@ class Project:
             start: first event time.
             end: end of event time, exclusive.
             slice: length of each epoch's interval, such as `timedelta(days=1)` or `"1mo"`; None for one epoch.
-            and_following: True to run the later intervals again, too, after a re-run interval.
-            fill_gaps: True to run first the intervals that are missing before `start`.
+            and_following: True to also run the later intervals again after a re-run interval.
+            fill_gaps: True to first run the intervals that are missing before `start`.
             again: True to run an interval again even if its rows and the code seem unchanged.
             end_of_input: True to end event time after the last interval, so that open windows fire.
             patience: seconds to wait for another backfill that is running.
 
         Raises:
-            UsageError: the times are missing or no interval.
+            UsageError: the times are missing or are not an interval.
             Refused: rows would be lost, a source does not exist, or a stream has taken over.
-            LeaseHeld: another driver is at work on the pipeline.
+            LeaseHeld: another driver is running the pipeline.
         """
         from tidegate.pipelines.project.backfill import backfill
 
@@ -192,7 +192,7 @@ class Project:
             commits_per_epoch: number of source commits in one epoch; None for all of them.
 
         Raises:
-            Refused: the pipeline is a backfill in event order, or the log of a commit is gone.
+            Refused: the pipeline is a backfill in event order, or the log entry of a commit no longer exists.
         """
         from tidegate.pipelines.project.backfill import replay
 
@@ -246,8 +246,8 @@ class Project:
     ) -> Streamed | StreamedTogether:
         """Run a pipeline as a stream: over what is in the source now, or until it is stopped.
 
-        Several pipelines run in this process with one engine and a lease for each, one epoch after the other. One that
-        fails does not stop the others, and raises nothing: `failed` of the answer has its error.
+        Several pipelines run in this process with one engine and a lease for each, one epoch after the other. A failure
+        does not stop the others and is not raised: it is in `failed` of the result.
 
         Args:
             pipeline: name of the pipeline, or a list of names.
@@ -255,18 +255,18 @@ class Project:
             end_of_input: True to end event time at the end, so that all windows fire; only without `interval`.
             restore: the snapshot to begin from: `latest`, an epoch, `savepoint:NAME`; or `none` for the beginning of
                 the source.
-            restore_from_timeline: the timeline on which the pipeline must be for the restore.
-            parallelism: number of shards; None for the pipeline's own, or the number of cores.
-            max_files_per_epoch: most source files in one epoch.
-            max_bytes_per_epoch: most bytes of source files in one epoch, about; such as `"1g"`.
-            max_commits_per_epoch: most source commits in one epoch.
+            restore_from_timeline: restore only if the pipeline is on this timeline.
+            parallelism: number of shards; None for the pipeline's setting, or the number of cores.
+            max_files_per_epoch: limit on the source files in one epoch.
+            max_bytes_per_epoch: approximate limit on the bytes of source files in one epoch, such as `"1g"`.
+            max_commits_per_epoch: limit on the source commits in one epoch.
             patience: seconds to wait for a running stream that ends by itself.
-            stop: a request to end after the current epoch, which another thread or a signal handler makes.
+            stop: with this, another thread or a signal handler can end the stream after the current epoch.
 
         Raises:
             UsageError: `end_of_input` is given with `interval`.
             Refused: a source does not exist, or its rows changed and the pipeline does not correct them.
-            LeaseHeld: another driver is at work on the pipeline.
+            LeaseHeld: another driver is running the pipeline.
         """
         from tidegate.pipelines.project.given import length_of, size_of
         from tidegate.pipelines.project.stream import StreamOptions, stream
@@ -291,10 +291,10 @@ class Project:
         return stream(self._config, pipeline, options, stop or StopRequest(), self._teller(pipeline))
 
     def stop(self, pipeline: str, *, patience: float = 600.0) -> StoppedDriver:
-        """Ask the driver of a pipeline, on any host, to end after its current epoch, and wait until it ended.
+        """Ask the driver of a pipeline, on any host, to end after its current epoch, and wait until it has ended.
 
         Raises:
-            Refused: no driver is at work on the pipeline.
+            Refused: the pipeline has no running driver.
             LeaseHeld: it did not end within `patience` seconds.
         """
         from tidegate.pipelines.project.driver import stop
@@ -302,10 +302,10 @@ class Project:
         return stop(self._config, pipeline, patience, self._teller(pipeline))
 
     def alive(self, pipeline: str, *, within: float = 3600.0) -> Alive:
-        """Check that a stream of this host gave a heartbeat within so many seconds.
+        """Check that a stream of this host gave a heartbeat within this many seconds.
 
         Raises:
-            TidegateError: there is no such stream, or it hangs.
+            TidegateError: no such stream is running, or it hangs.
         """
         from tidegate.pipelines.project.driver import alive
 
@@ -315,13 +315,13 @@ class Project:
         """Remove the lease of a pipeline from a driver that died.
 
         Raises:
-            Refused: nobody holds the lease, or its driver is at work on this host.
+            Refused: nobody holds the lease, or its driver is running on this host.
         """
         from tidegate.pipelines.project.driver import unlock
 
         return unlock(self._config, pipeline)
 
-    # Look
+    # Inspect
 
     def list(self) -> Pipelines:
         """Return the pipelines of the project: mode, watermark, lag and last check of each. Starts no engine."""
@@ -367,7 +367,7 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             view: as for `results`.
-            dialect: the engine's spelling.
+            dialect: the engine's SQL dialect.
             schema: schema of the tables in the engine's catalog; None for paths.
         """
         from tidegate.pipelines.project.results import results_sql
@@ -375,19 +375,19 @@ class Project:
         return results_sql(self._config, pipeline, view, dialect, schema)
 
     def runs(self, pipeline: str, *, limit: int | None = 20, stale: bool = False) -> Runs:
-        """Return the newest epochs: their events, their results, and how long they took.
+        """Return the newest epochs: their events, results and durations.
 
         Args:
             pipeline: name of the pipeline.
             limit: largest number of epochs; None for all.
-            stale: True to return also epochs whose results were replaced.
+            stale: True to also return epochs whose results were replaced.
         """
         from tidegate.pipelines.project.runs import runs
 
         return runs(self._config, pipeline, limit, stale)
 
     def why(self, pipeline: str, *, key: KeyGiven | None = None, limit: int | None = 10) -> Why:
-        """Return why windows have not fired: what each waits for, and which partition holds event time back.
+        """Return why windows have not fired: what each waits for, and which source partition holds event time back.
 
         Args:
             pipeline: name of the pipeline.
@@ -411,23 +411,23 @@ class Project:
         page: bool = False,
         to: Path | None = None,
     ) -> Advice:
-        """Return what other settings of time would have done to the rows of the source, without a run.
+        """Return what other time settings would have done to the rows of the source, without a run.
 
-        Late rows are those of a stream that reads the source from the beginning. Without values to look at, the
-        method draws some from the rows.
+        Late rows are those of a stream that reads the source from the beginning. Without values, some are chosen from
+        the rows.
 
         Args:
             pipeline: name of the pipeline.
-            bound: bounds of out-of-orderness to look at; with other fields, every combination.
-            lateness: allowed lateness to look at.
-            idleness: idle timeouts of source partitions to look at.
-            gap: gaps of sessions to look at.
+            bound: bounds of out-of-orderness to evaluate; with other fields, every combination.
+            lateness: allowed lateness to evaluate.
+            idleness: idle timeouts of source partitions to evaluate.
+            gap: session gaps to evaluate.
             from_version: first version of the source to read.
-            page: True to write the curve as a page beside the run reports, which link it.
+            page: True to write the curve as a page next to the run reports, which link to it.
             to: file for the page.
 
         Raises:
-            Refused: which rows are late depends on code of the pipeline's own, or no row is ever late.
+            Refused: which rows are late depends on the user's code, or rows can't be late.
         """
         from tidegate.pipelines.project.advise import Asked, advise
         from tidegate.pipelines.project.given import lengths_of
@@ -455,11 +455,11 @@ class Project:
             pipeline: name of the pipeline.
             key: values of the key columns, in order.
             window: only the window that starts at this time.
-            page: True to write it as a page with a time line, beside the run reports.
+            page: True to write it as a page with a timeline, next to the run reports.
             to: file for the page.
 
         Raises:
-            Refused: the history can't be told from the source and the tables.
+            Refused: the history can't be derived from the source and the tables.
         """
         from tidegate.pipelines.project.given import key_text, millis_of
         from tidegate.pipelines.project.trace import trace
@@ -469,14 +469,14 @@ class Project:
     def verify(
         self, pipeline: str, *, sample: float | str = "1%", seed: int | None = None, new: bool = False
     ) -> Verified:
-        """Compute windows again from the source, and compare them with what is published.
+        """Recompute windows from the source, and compare them with what is published.
 
-        Call `require()` of the outcome to raise an error if something differs.
+        Call `require()` on the outcome to raise an error if something differs.
 
         Args:
             pipeline: name of the pipeline.
-            sample: share of the keys to draw: a number above 0 up to 1, a text such as `1%`, or `all`.
-            seed: seed of the draw; None for the newest epoch, so that each epoch draws others.
+            sample: share of the keys to sample: a number above 0 up to 1, a text such as `1%`, or `all`.
+            seed: seed of the sample; None for the newest epoch, so each epoch has another sample.
             new: True verifies only what was published since the newest such verification that found no difference.
         """
         from tidegate.pipelines.project.given import share_of
@@ -485,7 +485,7 @@ class Project:
         return verify(self._config, pipeline, share_of(sample, "--sample"), seed, new)
 
     def explain(self, pipeline: str) -> Explained:
-        """Check a pipeline, and return how it is run: the operator, why it was chosen, and the steps of an epoch.
+        """Check a pipeline, and return how it runs: the operator, why it was chosen, and the steps of an epoch.
 
         Raises:
             Refused: a column is missing or has an unsuitable type, or an expression is faulty.
@@ -502,7 +502,7 @@ class Project:
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> Lineage:
-        """Return the datasets that a pipeline reads and writes, as in OpenLineage, and the origin of each column.
+        """Return the datasets that a pipeline reads and writes, as in OpenLineage, and each column's source columns.
 
         Args:
             pipeline: name of the pipeline.
@@ -530,8 +530,8 @@ class Project:
             pipeline: name of the pipeline.
             epoch: the run of this epoch; None for the newest.
             key: key whose windows the timeline shows, its columns joined by `/`, `\N` for a null; None for the busiest.
-            window: start of a window of that key, whose picture is drawn: its rows, watermark, merges and panes.
-            to: the file; None puts it among the artifacts.
+            window: start of a window of that key to draw: its rows, watermark, merges and panes.
+            to: the file; None for one among the artifacts.
         """
         from tidegate.pipelines.project.given import millis_of
         from tidegate.pipelines.project.runs import report
@@ -554,10 +554,10 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             epoch: the epoch; None for the newest.
-            all: True to check every window that stands, and to read every file.
+            all: True to check every current window, and to read every file.
             partitions: also return the partitions of this length whose final windows changed.
-            since: JSON of `mark` of an earlier outcome; only what changed since then counts.
-            report: True to write the run report as well.
+            since: JSON of `mark` of an earlier outcome; only later changes count.
+            report: True to also write the run report.
 
         Raises:
             UsageError: the suite is faulty, or a library for checks is not installed.
@@ -577,10 +577,10 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             where: SQL condition on columns of the final windows.
-            reason: why they may pass; it is kept and shown.
+            reason: why they may pass; the reason is stored and shown.
 
         Raises:
-            UsageError: no window fulfils the condition.
+            UsageError: no window satisfies the condition.
         """
         self._config.entry(pipeline)
         require("an acknowledgement", "great_expectations", "pandas", extra="quality")
@@ -612,7 +612,7 @@ class Project:
             target: `latest`, an epoch, or `savepoint:NAME`.
             rows: largest number of windows.
             key_group: only windows of this key group.
-            checksums: True to add a checksum of each key group: equal rows have equal sums.
+            checksums: True to add a checksum of each key group: equal rows have equal checksums.
         """
         from tidegate.pipelines.project.snapshots import snapshot_show
 
@@ -627,7 +627,7 @@ class Project:
         return snapshot_diff(self._config, pipeline, str(first), str(second), rows)
 
     def snapshot_check(self, pipeline: str, target: str | int = "latest") -> SnapshotCheck:
-        """Check that the present code can continue from a snapshot, or start with `none`.
+        """Check that the current code can continue from a snapshot, or start with `none`.
 
         Raises:
             Refused: it can't; the message names each field that differs.
@@ -647,17 +647,17 @@ class Project:
         place: str | None = None,
         keep: int | None = None,
     ) -> Savepoint | BackupCreated:
-        """Copy a snapshot under a name that no clean-up removes. The pipeline may keep running.
+        """Copy a snapshot under a name that no cleanup removes. The pipeline may keep running.
 
         Args:
             pipeline: name of the pipeline.
             name: letters, digits, `_` and `-`.
             of: `latest`, or an epoch.
             if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
-            with_tables: True to take copies of all tables, which are backups.
+            with_tables: True for a copy of all tables, which is a backup.
             place: folder or URI of these copies; None for the place of the backups.
-            keep: number of the newest copies of all tables to keep; without them, of savepoints named like this one
-                up to its last dash. None deletes none.
+            keep: number of newest copies of all tables to keep; without `with_tables`, of savepoints whose names equal
+                this one up to its last dash. None keeps all.
         """
         if with_tables:
             if of != "latest" or if_missing:
@@ -675,7 +675,7 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            with_tables: True to take copies of all tables, which are backups.
+            with_tables: True for copies of all tables, which are backups.
             place: folder or URI of these copies; None for the place of the backups.
         """
         if with_tables:
@@ -688,12 +688,12 @@ class Project:
     def savepoint_delete(
         self, pipeline: str, name: str, *, with_tables: bool = False, place: str | None = None
     ) -> SavepointDeleted | BackupDeleted:
-        """Remove a savepoint for good.
+        """Delete a savepoint permanently.
 
         Args:
             pipeline: name of the pipeline.
             name: name of the savepoint.
-            with_tables: True to take copies of all tables, which are backups.
+            with_tables: True for a copy of all tables, which is a backup.
             place: folder or URI of these copies; None for the place of the backups.
         """
         if with_tables:
@@ -752,18 +752,18 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             target: `latest`, an epoch, or `savepoint:NAME`.
-            keep_stale: True to keep those results readable, marked stale.
+            keep_stale: True to keep those results, marked as stale.
             give_up_results: True to continue without published rows that are lost.
             with_tables: True to recreate lost tables from a savepoint with all tables.
             place: folder or URI of that savepoint; None for the place of the backups.
 
         Raises:
             Refused: published rows are lost, and `give_up_results` is not given.
-            LeaseHeld: a driver is at work on the pipeline.
+            LeaseHeld: a driver is running the pipeline.
         """
         if with_tables:
             if keep_stale or give_up_results:
-                raise UsageError("--with-tables is for a pipeline without tables: leave the other options out")
+                raise UsageError("--with-tables is for a pipeline without tables: leave out the other options")
             return self.backup_restore(pipeline, str(target).removeprefix("savepoint:"), place=place)
         _check_without_tables(place)
         from tidegate.pipelines.project.restore import restore
@@ -784,8 +784,8 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             keep_results: True to keep state and results; it must be given.
-            begin: of a stream, read the new table from its `beginning`, or only what comes after `now` (`--from`).
-            force: True to do so also if the table is the one that was read.
+            begin: for a stream: read the new table from its `beginning`, or only what comes after `now` (`--from`).
+            force: True to reset even if the table is still the one that was read.
             dry_run: True to return the new position and change nothing.
         """
         from tidegate.pipelines.project.source import source_reset
@@ -799,7 +799,7 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            by: count by this column of table `late`, too.
+            by: also count by this column of table `late`.
         """
         from tidegate.pipelines.project.late import late_summary
 
@@ -821,12 +821,12 @@ class Project:
             key: only late rows of this key: the values of its columns.
             start: only late rows whose window begins at this time or later.
             end: only late rows whose window begins before this time.
-            patience: seconds to wait for a running stream that ends by itself. A continuous one reopens late rows at
-                the times of `reopen_schedule`.
+            patience: seconds to wait for a running stream that ends by itself. A continuous one reopens late rows on
+                its `reopen_schedule`.
 
         Raises:
             Refused: the results of the pipeline depend on the order of arrival.
-            LeaseHeld: another driver is at work on the pipeline.
+            LeaseHeld: another driver is running the pipeline.
         """
         from tidegate.pipelines.epoch.recompute_plan import Selection
         from tidegate.pipelines.project.given import key_text, millis_of
@@ -836,13 +836,13 @@ class Project:
         return late_reopen(self._config, pipeline, selection, patience, self._teller(pipeline))
 
     def late_prune(self, pipeline: str, *, days: int) -> Pruned:
-        """Remove late and rejected rows of epochs that are older than so many days; their counts stay."""
+        """Remove late and rejected rows of epochs that are older than this many days; their counts are kept."""
         from tidegate.pipelines.project.late import late_prune
 
         return late_prune(self._config, pipeline, days)
 
     def forget(self, pipeline: str, key: KeyGiven) -> Erased:
-        """Erase a key from all tables and savepoints, without asking. Older snapshots are removed, too.
+        """Erase a key from all tables and savepoints, without confirmation. Older snapshots are removed too.
 
         Args:
             pipeline: name of the pipeline.
@@ -854,10 +854,10 @@ class Project:
         return forget(self._config, pipeline, key_text(key) or ())
 
     def rename(self, old: str, new: str) -> RenamedTables:
-        """Give the tables of a pipeline another name, after its name in the code and in tidegate.toml was changed.
+        """Rename the tables of a pipeline, after its name was changed in the code and in tidegate.toml.
 
         Raises:
-            UsageError: they still have the old name, or there are no tables of that name.
+            UsageError: code or file still have the old name, or there are no tables with it.
             LeaseHeld: the pipeline is running.
         """
         from tidegate.pipelines.project.rename import rename
@@ -872,7 +872,7 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             snapshots: number of newest snapshots to keep; None for `retain_snapshots` of the settings.
-            days: keep younger snapshots, too; None for `retain_days` of the settings.
+            days: also keep snapshots up to this age; None for `retain_days` of the settings.
             dry_run: True to change nothing.
         """
         from tidegate.pipelines.project.clean import vacuum
@@ -886,12 +886,12 @@ class Project:
         return optimize(self._config, pipeline)
 
     def windows_build(self, pipeline: str) -> WindowsBuilt:
-        """Build table `windows` again from table `results`, with the settings of `[pipelines.NAME.windows]`.
+        """Rebuild table `windows` from table `results`, with the settings of `[pipelines.NAME.windows]`.
 
         Raises:
             UsageError: the pipeline has no such table.
-            Refused: the pipeline has no snapshot yet, or a key or result has the name of the column of the partitions.
-            LeaseHeld: a driver is at work on the pipeline.
+            Refused: the pipeline has no snapshot yet, or a key or result has the name of the partition column.
+            LeaseHeld: a driver is running the pipeline.
         """
         from tidegate.pipelines.project.clean import windows_build
 
@@ -904,8 +904,8 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            name: name of the backup; None for one made of the time.
-            keep: then remove all backups but so many of the newest ones.
+            name: name of the backup; None for one made from the time.
+            keep: afterwards remove all but this many of the newest backups.
             place: folder or URI to copy to; None for the place of the backups.
         """
         from tidegate.pipelines.project.backups import backup_create
@@ -963,4 +963,4 @@ def _span(start: Moment | None, end: Moment | None, slice_: Length | relativedel
 
 def _check_without_tables(*given: object) -> None:
     if any(value is not None for value in given):
-        raise UsageError("a place of copies is for copies of all tables: add --with-tables")
+        raise UsageError("a place is only for copies of all tables: add --with-tables")

@@ -1,4 +1,4 @@
-"""Another name for a pipeline's tables. Starts no JVM."""
+"""Rename a pipeline's tables. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tidegate.pipelines.run.work_folder import FilesOfRuns
 
 @dataclass(frozen=True, slots=True)
 class RenamedTables(Answer):
-    """Tables that have another name.
+    """Tables that were renamed.
 
     Args:
         old: the old name.
         epoch: the newest epoch.
-        run_id: the run that made it.
+        run_id: the run that produced it.
         pipeline: the new name.
         copied: bytes that were copied.
         files: number of files of old runs that were removed.
@@ -49,31 +49,31 @@ class RenamedTables(Answer):
     def shown(self) -> Iterator[Shown]:
         old, new, uri = self.old, self.pipeline, self.warehouse
         yield (
-            f"{old} is now {new}, at epoch {self.epoch}; {self.copied} bytes were copied. The next run goes on "
-            "from there"
+            f"{old} is now {new}, at epoch {self.epoch}; {self.copied} bytes were copied. The next run continues from "
+            "there"
         )
-        yield "what reads it must change:"
+        yield "change its readers:"
         yield (
-            f"- paths of tables: {uri}/{new}/results in place of {uri}/{old}/results, and so the others; their ids and "
-            "versions are the same"
+            f"- paths of tables: {uri}/{new}/results instead of {uri}/{old}/results, and so on; their ids and versions "
+            "are the same"
         )
         yield (
             f"- assets in Airflow: tidegate://{new}/results and tidegate://{new}/state, named {new}__...; DAGs that "
-            f"are scheduled by those of {old} wait for nothing now"
+            f"are scheduled by those of {old} no longer run"
         )
-        yield f"- DAGs: those of {new} are new, and Airflow keeps the runs of {old}'s under their old ids"
+        yield f"- DAGs: those of {new} are new; Airflow keeps the runs of the old DAGs under their old ids"
         yield f"- metrics, alarms and lineage: their label is {new} from now on"
         for name in self.backups:
-            yield f"- backup {name} was made of {old}: it brings back only a pipeline of that name"
+            yield f"- backup {name} was made of {old}: it can only restore a pipeline of that name"
 
 
 def rename(config: Config, old: str, new: str) -> RenamedTables:
-    """Give the tables of a pipeline another name; an interrupted call is continued by the same call."""
+    """Rename the tables of a pipeline; to continue an interrupted call, repeat it."""
     _check_names(config, old, new)
     after = PipelineTables.of(config, new)
     before = PipelineTables(warehouse_of(config), old)
     if not before.exist and unfinished(after) is None:
-        done = f" There is a pipeline {new!r}: was it renamed already?" if after.exist else ""
+        done = f" Pipeline {new!r} exists: was it already renamed?" if after.exist else ""
         raise UsageError(f"there are no tables of pipeline {old!r} in warehouse {after.warehouse.uri}.{done}")
     check_no_branches(before.warehouse, old, "a branch belongs to the pipeline of its name")
     _check_ended(before)
@@ -96,10 +96,10 @@ def rename(config: Config, old: str, new: str) -> RenamedTables:
 
 
 def _check_names(config: Config, old: str, new: str) -> None:
-    """Check that code and tidegate.toml have the new name already, so that no run of the old name begins meanwhile.
+    """Check that code and tidegate.toml already have the new name, so that no run of the old name begins meanwhile.
 
     Raises:
-        UsageError: they have not, or a name is not valid.
+        UsageError: they don't, or a name is not valid.
     """
     for name in (old, new):
         try:
@@ -116,14 +116,14 @@ def _check_names(config: Config, old: str, new: str) -> None:
     value = config.values.get(new) or config.load(config.entry(new).object, f"pipelines.{new}.object")
     if isinstance(value, Pipeline) and value.name == old:
         raise UsageError(
-            f"pipelines.{new}.object = {config.entry(new).object!r}: that Pipeline is still named {old!r}. First give "
-            f"it name={new!r} in the code, then run the command again"
+            f"pipelines.{new}.object = {config.entry(new).object!r}: that Pipeline is still named {old!r}. First "
+            f"change it to name={new!r} in the code, then run the command again"
         )
     load_pipeline(config, new)
 
 
 def _check_ended(before: PipelineTables) -> None:
-    """Refuse a pipeline that is running; no command by its old name can end it, because tidegate.toml has it no more.
+    """Refuse a running pipeline; no command can end it by its old name, because tidegate.toml no longer has that name.
 
     Raises:
         LeaseHeld: it is.
@@ -132,5 +132,5 @@ def _check_ended(before: PipelineTables) -> None:
     if holder is not None and holder.is_alive(system_clock()):
         raise LeaseHeld(
             f"pipeline {before.pipeline!r} is being driven by {holder}: pause its DAGs in Airflow, and end the run by "
-            "Ctrl-C or SIGTERM to its process. The lease of a dead process ends by itself. Nothing was changed"
+            "Ctrl-C or SIGTERM to its process. The lease of a dead process expires by itself. Nothing was changed"
         )

@@ -29,7 +29,7 @@ class Restored(Answer):
     Args:
         manifest: manifest of the newest snapshot.
         given_up: descriptions of published rows that are lost.
-        set_aside: damaged entries of logs, and tables that got their files again.
+        set_aside: damaged log entries, and tables whose files were restored.
     """
 
     manifest: Manifest
@@ -53,7 +53,7 @@ class Restored(Answer):
 
 
 def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> Restored:
-    """Make a snapshot the newest one of a pipeline; see `find_snapshot` for its names."""
+    """Make a snapshot the newest one of a pipeline; see `find_snapshot` for how to name it."""
     tables = PipelineTables.of(config, pipeline)
     given_up: list[str] = []
 
@@ -64,7 +64,7 @@ def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_u
         return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
 
     if not tables.exist:
-        # Without tables the call can only fail, and it should fail before it makes a table for its lease.
+        # Without tables the call can only fail, and it should fail before it creates a table for its lease.
         find_snapshot(tables, target)
     with Lease(tables, "restore", system_clock) as lease:
         set_aside = set_aside_damaged(tables, lease.check)

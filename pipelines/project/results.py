@@ -45,7 +45,7 @@ class Results(Answer):
         pipeline: name of the pipeline.
         view: `final`, `latest`, `windows` or `all`.
         rows: the rows, in order.
-        total: number of rows of the view, of which `rows` are the first.
+        total: number of rows of the view; `rows` are the first of them.
         key: names of the key columns.
         has_panes: True for windows, False for the results of a process function or join.
         zone: the time zone of the rows' times, which then have a column with the local date; None for UTC.
@@ -71,10 +71,10 @@ class Results(Answer):
 
         Args:
             to: the file, which is replaced, or a stream of bytes.
-            format: `csv`, `jsonl` (one object a line), `parquet`, or `arrow` (an Arrow file).
+            format: `csv`, `jsonl` (one object per line), `parquet`, or `arrow` (an Arrow file).
 
         Raises:
-            UsageError: a CSV file can't have the values of a column; the file can't be written.
+            UsageError: a column can't be written as CSV, or the file can't be written.
         """
         if not isinstance(to, str | Path):
             _write(self.rows, to, format)
@@ -189,12 +189,12 @@ class _Stand:
 
 
 def _write(rows: pa.Table, to: BinaryIO, kind: Format) -> None:
-    """Write rows to a stream of bytes. The libraries of a format are imported for it alone."""
+    """Write rows to a stream of bytes. Only the libraries of the chosen format are imported."""
     if kind == "csv":
         from pyarrow import csv
 
         if nested := [field.name for field in rows.schema if pa.types.is_nested(field.type)]:
-            raise UsageError(f"--format csv: {listed(nested)} has several values a row: give jsonl or parquet")
+            raise UsageError(f"--format csv: {listed(nested)} has several values per row: give jsonl or parquet")
         csv.write_csv(rows, to)
     elif kind == "jsonl":
         for row in rows_of(rows):
@@ -248,9 +248,9 @@ def _zone(name: str) -> str:
 
 
 def _in_zone(rows: pa.Table, zone: str, begins: str, date: str) -> pa.Table:
-    """Return rows with all times in a zone, and a last column with the local date of one of them."""
+    """Return rows with all times in a zone, and a last column with the local date of one of the times."""
     if date in rows.column_names:
-        raise UsageError(f"--local: the results have a column {date!r} of their own")
+        raise UsageError(f"--local: the results already have a column {date!r}")
     for place, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type) and field.type.tz is not None:
             local = rows.column(place).cast(pa.timestamp(field.type.unit, zone))
@@ -259,11 +259,11 @@ def _in_zone(rows: pa.Table, zone: str, begins: str, date: str) -> pa.Table:
 
 
 def _table(tables: PipelineTables, name: str, dialect: Dialect, schema: str | None) -> str:
-    """Return a table in the SQL of an engine, by its path or by its name in a schema."""
+    """Return a table reference in the SQL of an engine, by its path or by its name in a schema."""
     if schema is not None:
         return ".".join(map(dialect.name, (*schema.split("."), name)))
     if dialect.table is None:
-        raise UsageError("--dialect: give --schema, because the engine reads tables of its catalog")
+        raise UsageError("--dialect: give --schema, because the engine reads tables from its catalog")
     return dialect.table(tables.path(name))
 
 

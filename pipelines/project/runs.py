@@ -34,7 +34,7 @@ class Runs(Answer):
         pipeline: name of the pipeline.
         epochs: the rows; `phases` has the seconds of each step.
         total: number of epochs in the table.
-        never_run: a sentence that says so if the pipeline never ran; else None.
+        never_run: a note if the pipeline has never run; else None.
     """
 
     pipeline: str
@@ -85,7 +85,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         cell(row.get(ROWS_OUT)),
         row["open_windows"],
         moment(row["watermark"]),
-        # The user chose the interval of a backfill, so its age says nothing about the run.
+        # The user chose the interval of a backfill, so its age says nothing about lag.
         "-" if row["kind"] == "backfill" else lag(row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
         moment(row["started_at"]),
@@ -110,10 +110,10 @@ class Report(Answer):
 def report(
     config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None, window: Millis | None = None
 ) -> Report:
-    """Write the page of an epoch's run; with a window, also the picture of that window of the key."""
+    """Write the page of an epoch's run; with a window, also the picture of that window."""
     config.entry(pipeline)
     if window is not None and key is None:
-        raise UsageError("--window: name the key whose window it is with --key")
+        raise UsageError("--window: give the key of the window with --key")
     require("the run report", "jinja2", "matplotlib")
     from tidegate.pipelines.observe.report.page import write_report
 

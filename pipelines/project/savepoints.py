@@ -29,7 +29,7 @@ _COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "creat
 
 @dataclass(frozen=True, slots=True)
 class Savepoint(Answer):
-    """A savepoint that was made.
+    """A savepoint that was created.
 
     Args:
         entry: name, place, time, size, and the manifest of the copied snapshot.
@@ -53,7 +53,7 @@ class Savepoints(Answer):
         pipeline: name of the pipeline.
         savepoints: those that can be read.
         broken: those that can't be read.
-        never_run: a sentence that says so if the pipeline never ran; else None.
+        never_run: a note if the pipeline has never run; else None.
     """
 
     pipeline: str
@@ -97,15 +97,15 @@ class SavepointDeleted(Answer):
     pipeline: str
     deleted: str
 
-    says: ClassVar[str] = "savepoint {deleted} of {pipeline} is deleted"
+    says: ClassVar[str] = "deleted savepoint {deleted} of {pipeline}"
 
 
 def savepoint_create(
     config: Config, pipeline: str, name: str, target: str, if_missing: bool, keep: int | None = None
 ) -> Savepoint:
-    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot stays as it is.
+    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot is left as it is.
 
-    With `keep`, delete all but so many of the newest savepoints whose names equal this one up to its last dash.
+    With `keep`, delete all but this many of the newest savepoints whose names equal this one up to its last dash.
     """
     family, dash, _ = name.rpartition("-")
     if keep is not None and not dash:
@@ -114,11 +114,11 @@ def savepoint_create(
     snapshot = find_snapshot(tables, target)
     entry = _copy_of(tables, name, snapshot) if if_missing else None
     if entry is None:
-        # Somebody who set table state back would get an older snapshot under the name.
+        # If somebody has set table state back, the name would refer to an older snapshot.
         trusted_head(tables)
         entry = create_savepoint(tables, snapshot, name, system_clock())
     if keep is not None:
-        # The new one counts, also if the clock of its host is behind.
+        # The new one counts even if the clock of its host is behind.
         others = [each.name for each in list_savepoints(tables) if each.name != name]
         for old in [each for each in others if each.rpartition("-")[0] == family][keep - 1 :]:
             delete_savepoint(tables, old)
@@ -133,7 +133,7 @@ def savepoint_list(config: Config, pipeline: str) -> Savepoints:
 
 
 def savepoint_delete(config: Config, pipeline: str, name: str) -> SavepointDeleted:
-    """Remove a savepoint for good."""
+    """Delete a savepoint permanently."""
     delete_savepoint(PipelineTables.of(config, pipeline), name)
     return SavepointDeleted(pipeline, name)
 

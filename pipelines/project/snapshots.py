@@ -1,4 +1,4 @@
-"""The snapshots of a pipeline: their list, their content, their differences, and what the code can continue from."""
+"""The snapshots of a pipeline: their list, content and differences, and which of them the code can continue from."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Snapshots(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        snapshots: for each, the version of table `state`, its time, the fields of its manifest, and `results`: True
-            if its results come back completely.
-        never_run: a sentence that says so if the pipeline never ran; else None.
+        snapshots: for each, the version of table `state`, its time, the fields of its manifest, and `results`: True if
+            a restore brings back all its results.
+        never_run: a note if the pipeline has never run; else None.
     """
 
     pipeline: str
@@ -94,7 +94,7 @@ class SnapshotContent(Answer):
         pipeline: name of the pipeline.
         version: version of table `state`.
         manifest: its manifest.
-        windows: the first rows of its windows and window slices, or of the keys and elements that are kept in place of
+        windows: the first rows of its windows and window slices, or of the keys and elements that it holds instead of
             windows.
         total: number of all such rows.
         key_groups: by key group, numbers of windows and timers; the checksum, if it was asked for.
@@ -168,7 +168,7 @@ def snapshot_show(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDiff(Answer):
-    """The difference of two snapshots.
+    """The differences between two snapshots.
 
     Args:
         pipeline: name of the pipeline.
@@ -247,7 +247,7 @@ class SnapshotDiff(Answer):
 
 
 def snapshot_diff(config: Config, pipeline: str, first: str, second: str, limit: int | None) -> SnapshotDiff:
-    """Return the difference from the first snapshot to the second; see `find_snapshot` for the errors."""
+    """Return the differences from the first snapshot to the second; see `find_snapshot` for the errors."""
     tables = PipelineTables.of(config, pipeline)
     before, after = find_snapshot(tables, first), find_snapshot(tables, second)
     difference = compare_snapshots(tables.warehouse, before, after)
@@ -256,14 +256,14 @@ def snapshot_diff(config: Config, pipeline: str, first: str, second: str, limit:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCheck(Answer):
-    """The outcome of a check that the present code can continue from a snapshot.
+    """The result of checking that the current code can continue from a snapshot.
 
     Args:
         pipeline: name of the pipeline.
         epoch: epoch of the snapshot; None for a start at the beginning of the source.
         compatible: True.
         same_code: True if the code computes the same results as the code of the snapshot.
-        migrations: the changes of the state that the next epoch makes.
+        migrations: the changes that the next epoch makes to the state.
         notes: further remarks.
     """
 
@@ -282,8 +282,8 @@ class SnapshotCheck(Answer):
         message = (
             "the code computes the same results"
             if self.same_code
-            else "the code computes other results from now on: open windows keep their contents, and a backfill "
-            "computes an interval again when it is run again"
+            else "the code now computes other results: open windows keep their contents, and running an interval "
+            "again recomputes it"
         )
         migrates = f"; the next epoch migrates the state: {', '.join(self.migrations)}" if self.migrations else ""
         notes = "".join(f"; {note}" for note in self.notes)
@@ -291,7 +291,7 @@ class SnapshotCheck(Answer):
 
 
 def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
-    """Check that the present code can continue from a snapshot."""
+    """Check that the current code can continue from a snapshot."""
     value = load_pipeline(config, pipeline)
     tables = PipelineTables.of(config, pipeline)
     manifest = None if target == "none" else find_snapshot(tables, target).manifest
@@ -310,7 +310,7 @@ def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
 
 
 def _position(position: Position) -> str:
-    """Return a position as text. Only a backfill in event order has read a version up to an event time."""
+    """Return a position as text. Only a backfill in event order has read a version partially, up to an event time."""
     taken = "" if position.frontier is None else f", event time before {show_millis(position.frontier)}"
     return f"version {position.version}{taken}"
 
@@ -330,7 +330,7 @@ def _shown(value: object) -> object:
 
 
 def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Grid:
-    # A key may have the name of a column that the state of another kind of pipeline has.
+    # A key may have the name of a state column of another kind of pipeline.
     of_state = [name for name in (rows[0] if rows else {}) if name not in key]
     contents = [name for name in of_state if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
     waits = [HELD] if HELD in of_state else []

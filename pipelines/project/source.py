@@ -25,7 +25,7 @@ class SourceReset(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        epoch: epoch that has them; None if nothing changed.
+        epoch: epoch that set them; None if nothing changed.
         positions: the positions.
         dry_run: True if they were only computed.
     """
@@ -46,7 +46,7 @@ class SourceReset(Answer):
         done = "would be reset" if self.dry_run else f"reset by epoch {self.epoch}"
         yield from (f"{self.pipeline}: {done}; {item}" for item in self.positions)
         if not self.positions:
-            yield f"{self.pipeline}: its source is reset already"
+            yield f"{self.pipeline}: its source has already been reset"
 
 
 def source_reset(
@@ -55,8 +55,9 @@ def source_reset(
     """Let a pipeline continue with a source table that was created again."""
     if not keep_results:
         raise UsageError(
-            f"say --keep-results: state and results of {pipeline} stay, and rows of the new table behind its watermark "
-            f"are late. To compute everything again instead, run `tidegate stream {pipeline} --restore none`, or the "
+            f"add --keep-results: state and results of {pipeline} are kept, and rows of the new table behind its "
+            "watermark "
+            f"are late. To recompute everything instead, run `tidegate stream {pipeline} --restore none`, or the "
             "first interval of a backfill with --again --and-following"
         )
     value = load_pipeline(config, pipeline)

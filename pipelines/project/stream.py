@@ -1,4 +1,4 @@
-"""Streams: the source's commits, in the order in which they came."""
+"""Streams: the source's commits, in order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Streamed(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        epochs: the lines of its epochs, as in the log of epochs; a stream with an interval leaves them to the log.
+        epochs: the lines of its epochs, as in the log of epochs; empty for a stream with an interval.
     """
 
     pipeline: str
@@ -57,13 +57,13 @@ class Streamed(Answer):
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """The way in which a stream runs.
+    """How a stream runs.
 
     Args:
-        every: time between two polls of the source; None to read what is there and end.
-        end_of_input: True to end event time after what is there, so that all windows fire.
+        every: time between two polls of the source; None to read what is available and end.
+        end_of_input: True to end event time after that, so that all windows fire.
         target: the snapshot to begin from; `none` begins at the beginning of the source.
-        from_timeline: the timeline that the pipeline must be on for a restore of `target`; None restores in any case.
+        from_timeline: restore `target` only if the pipeline is on this timeline; None restores in any case.
         parallelism: number of shards; None for the pipeline's own.
         limits: limits of an epoch.
         patience: seconds to wait for a stream that ends by itself.
@@ -79,7 +79,7 @@ class StreamOptions:
 
 
 def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequest, teller: Teller) -> Streamed:
-    """Run a pipeline as a stream until it has read what is there, or until somebody asks it to stop."""
+    """Run a pipeline as a stream until it has read what is available, or until somebody asks it to stop."""
     with entered(config, pipeline, options, stop, teller) as run:
         if not stop.is_made():
             run.to_its_end()
@@ -95,7 +95,7 @@ def entered(
     teller: Teller,
     engine: Engine | None = None,
 ) -> Iterator[StreamRun]:
-    """Enter a stream that holds the lease; one of several uses the engine of all."""
+    """Enter a stream that holds the lease; several streams share one engine."""
     value = load_pipeline(config, pipeline)
     require_engine(config, "a stream")
     note_sources(config, value)
@@ -107,19 +107,19 @@ def entered(
     with drive(config, value, command, engine, wait=wait, observe=measured) as driver:
         run = StreamRun(config, driver, options, stop, teller)
         if options.every is not None:
-            # The first commit that comes should not wait for it.
+            # The first new commit should not have to wait for it.
             driver.engine.start()
         yield run
 
 
 class StreamRun:
-    """A stream at work.
+    """A running stream.
 
     Args:
         config: the project.
         driver: the driver, which holds the lease.
-        options: the way in which it runs.
-        stop: the request to end.
+        options: how it runs.
+        stop: the request to stop.
         teller: reports epochs and steps.
     """
 
@@ -140,7 +140,7 @@ class StreamRun:
         self._beat.begin()
 
     def to_its_end(self) -> None:
-        """Restore what is to be restored, then run epochs."""
+        """Restore if requested, then run epochs."""
         options = self._options
         target = self._target()
         if target not in ("latest", "none"):
@@ -177,7 +177,7 @@ class StreamRun:
     def _target(self) -> str:
         """Return the snapshot to begin from. The newest one is read only if a timeline was named.
 
-        A restore must work also if it can't be read.
+        A restore must work even if it can't be read.
         """
         timeline = self._options.from_timeline
         if timeline is not None and has_left(read_snapshot(self._driver.tables), timeline):
@@ -198,7 +198,7 @@ class StreamRun:
         if self._options.every is None:
             self.epochs.append(line)
         else:
-            # A run that lasts can't leave it to the start of the next one.
+            # A long-running stream can't leave this to the start of the next run.
             self._cleaning.clean_if_due(system_clock())
 
     def _on_step(self, step: str) -> None:
@@ -216,15 +216,15 @@ def _done(manifest: Manifest, pipeline: Pipeline) -> str:
 
 
 def has_left(head: Snapshot | None, timeline: int | None) -> bool:
-    """Return True if the pipeline is no longer on a timeline (0: before its first), so the restore was done already.
+    """Return True if the pipeline is no longer on a timeline (0: before its first), so the restore was already done.
 
-    A timeline of None is never left: the restore is done in any case.
+    For None it returns False: the restore is done in any case.
     """
     return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
 
 
 def _restore(driver: Driver, target: str) -> None:
-    """Go back to a snapshot, after a check that this code and the present source can continue from there."""
+    """Go back to a snapshot, after checking that this code and the current source can continue from there."""
     snapshot = find_snapshot(driver.tables, target)
     for source in OpenInput.open(driver.engine, driver.tables, driver.pipeline).inputs:
         source.position_of(snapshot.manifest)
@@ -232,10 +232,10 @@ def _restore(driver: Driver, target: str) -> None:
 
 
 def _asked_to_stop(stop: StopRequest, lease: Lease, beat: Heartbeat) -> Callable[[], bool]:
-    """Return the function that tells the stream to stop: after a signal, or after `tidegate stop` from any host.
+    """Return the function that reports a request to stop: by a signal, or by `tidegate stop` from any host.
 
     `tidegate stop` writes its request into the lease, which is read every two seconds. The stream's loop calls the
-    function at each turn, so it writes the heartbeat as well.
+    function in each turn, so it also writes the heartbeat.
     """
     looked = [time.monotonic()]
 

@@ -1,4 +1,4 @@
-"""Several streams in one process: one engine, and a lease for each. Twenty small streams then cost one driver."""
+"""Several streams in one process: one engine, and a lease for each. Twenty small streams then need one driver only."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class StreamedTogether(Answer):
             yield f"{name}: failed: {error}"
 
     def require(self) -> StreamedTogether:
-        """Return this outcome, if all streams ended well.
+        """Return this outcome, provided that all streams ended well.
 
         Raises:
-            TidegateError: some failed. It has the exit code that all of them have, or else 1.
+            TidegateError: some failed. Its exit code is theirs if they agree, else 1.
         """
         if not self.failed:
             return self
@@ -72,18 +72,18 @@ def stream_together(
 ) -> StreamedTogether:
     """Run several pipelines as streams in this process, with one engine and a lease for each.
 
-    Their epochs run one after the other. One that fails does not stop the others. With an interval it is tried again
+    Their epochs run one after the other. A failure does not stop the others. With an interval, a stream is tried again
     after a minute if a retry may succeed.
 
     Raises:
-        UsageError: a name is unknown or there twice.
+        UsageError: a name is unknown or given twice.
     """
     if doubled := sorted(name for name, count in Counter(pipelines).items() if count > 1):
         raise UsageError(f"{listed(doubled)} is named twice: name each pipeline once")
     for name in pipelines:
         config.entry(name)
     require_engine(config, "a stream")
-    # A process that needs the engine for nothing starts nothing.
+    # A process that doesn't need the engine doesn't start it.
     engine = engine_of(config, f"streams {', '.join(pipelines)}")
     try:
         return _Together(config, options, stop, teller_of, engine, timer).run(pipelines)
@@ -92,7 +92,7 @@ def stream_together(
 
 
 class _Together:
-    """Several streams at work: see `stream_together`."""
+    """Several running streams: see `stream_together`."""
 
     def __init__(
         self,
@@ -139,14 +139,14 @@ class _Together:
                 self._end(name)
 
     def _attempt(self, name: str, act: Callable[[StreamRun], object]) -> bool:
-        """Let a stream act, which is entered first if it is not; return True if it goes on."""
+        """Let a stream act, entering it first if necessary; return True if it should continue."""
         try:
             if name not in self._entered:
                 stack = ExitStack()
                 arguments = (self._config, name, self._options, self._stop, self._teller_of(name), self._engine)
                 self._entered[name] = (stack, stack.enter_context(entered(*arguments)))
             goes_on = act(self._entered[name][1])
-        except Exception as error:  # Whatever is wrong with one stream, the others go on.
+        except Exception as error:  # Whatever is wrong with one stream, the others continue.
             self._fail(name, error)
             return False
         self._failed.pop(name, None)
@@ -155,7 +155,7 @@ class _Together:
     def _fail(self, name: str, error: Exception) -> None:
         if (entered := self._entered.pop(name, None)) is not None:
             try:
-                # What the driver knows of the end of an engine takes the place of the error that it caused.
+                # If the driver knows why an engine ended, that replaces the resulting error.
                 entered[0].__exit__(type(error), error, error.__traceback__)
             except Exception as better:
                 error = better

@@ -34,14 +34,14 @@ class Traced:
 
     Args:
         row: its number in the trace.
-        version: version of the source that it is read from.
+        version: version of the source that it was read from.
         file: its file.
-        place: its place in the file.
+        place: its position in the file.
         epoch: the epoch that read it.
         time: its event time.
-        watermark: the watermark against which it was judged.
-        late: True if no window took it.
-        reopened: the epoch that added it to its window after all; None if none did.
+        watermark: the watermark that it was judged by.
+        late: True if no window accepted it.
+        reopened: the epoch that later added it to its window; None if none did.
         value: the columns that the pipeline reads.
     """
 
@@ -65,13 +65,13 @@ class Happened:
         what: `in`, `late`, `no window`, `opened`, `merged`, `fired`, `fired late`, `reopened` or `cleaned`.
         epoch: the epoch.
         kind: its kind.
-        version: the version of the source that the epoch read then; None if only time moved.
+        version: the version of the source that was read at that point; None if only time advanced.
         clock: processing time.
-        watermark: event time at that moment.
+        watermark: the watermark at that point.
         start: start of the window.
         end: its end, exclusive.
         rows: numbers of the rows: the one that arrived, or those in the window.
-        merged: bounds of the windows that became this one.
+        merged: bounds of the windows that merged into this one.
         timers: times of the timers that are set: the end of the window, and its cleanup.
         why: the reason in words.
     """
@@ -96,7 +96,8 @@ class TracedPane:
 
     Args:
         pane: the row of table `results`.
-        rows: numbers of the rows behind its value; None if the plain rules do not tell this pane, such as an early one.
+        rows: numbers of the rows behind its value; None if the plain implementation does not cover this pane, such as
+            an early one.
     """
 
     pane: dict[str, Any]
@@ -116,7 +117,7 @@ class Trace(Answer):
         panes: its published panes, with their rows.
         begins: the epoch at which the history begins; None if it begins with the first row. Rows from before it are
             known, but not when they arrived, and panes that it had replaced are not explained.
-        remark: a sentence if there is nothing to tell; else None.
+        remark: a note if there is no history; else None.
         file: path or URI of the page; None if none was written.
     """
 
@@ -196,8 +197,8 @@ def trace(
         config: the project.
         pipeline: name of the pipeline.
         key: texts of the key's values.
-        window: only the window that starts at this time, and those that became it.
-        page: True to write it as a page beside the run reports.
+        window: only the window that starts at this time, and those that merged into it.
+        page: True to write it as a page next to the run reports.
         to: file for the page.
     """
     traced = _trace(config, pipeline, key, window)
@@ -228,7 +229,7 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
     panes, late_rows = _published(told, key), _late(told, key)
     forgotten = _forgotten(told, key, panes, late_rows)
     if forgotten is None:
-        remark = f"{pipeline}: the key was forgotten, and has no trace"
+        remark = f"{pipeline}: the key was forgotten, so it has no trace"
         return Trace(pipeline, named, told.manifest.epoch, (), (), (), remark)
     columns = {
         name: pa.array([part.as_py()], kind) for name, part, kind in zip(names, value, schema.types, strict=True)
@@ -266,7 +267,7 @@ def _late(told: History, key: tuple[str, ...]) -> pa.Table:
 
 
 def _forgotten(told: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
-    """Return the epoch after which a key's rows may be shown: 0, or that of its `forget`; None if nothing may be."""
+    """Return the epoch after which a key's rows may be shown: 0, or that of its `forget`; None if none may be shown."""
     schema, newest = told.source.bound.key, 0
     value = key_of_texts(schema, key)
     forgets = {step.epoch for step in told.steps if step.kind == "forget"}
@@ -283,7 +284,7 @@ def _forgotten(told: History, key: tuple[str, ...], panes: pa.Table, late_rows: 
         if head is None
         else len(rows_of_key(state_rows(told.tables.warehouse, head), told.source.bound.key.names, key))
     )
-    # A mark goes with its snapshot, but what a key has left in the tables shows that it was not forgotten.
+    # The mark is removed with its snapshot, but if tables still have rows of the key, it was not forgotten.
     return newest if len(panes) or len(late_rows) or held else None
 
 
@@ -340,17 +341,17 @@ def _reason(event: Event, kind: str, lateness: Millis, timers: tuple[Millis, ...
     if event.what == "late" and event.end is not None:
         return f"the watermark {watermark} had passed {show_millis(saturating_add(event.end - 1, lateness))}"
     if event.what == "late":
-        return "no window takes it, and the watermark had passed its time"
+        return "no window accepts it, and the watermark had passed its time"
     if event.what == "no window":
-        return "its time lies between two windows"
+        return "its time is between two windows"
     if event.what == "in":
         return "on time" if event.end is None or event.end - 1 > event.watermark else "its window was still open"
     if event.what == "merged":
-        return f"{len(event.merged)} window(s) touch it" + _set(timers)
+        return f"it touches {len(event.merged)} window(s)" + _set(timers)
     if event.what == "fired":
         return f"the watermark reached {watermark}"
     if event.what == "fired late":
-        return "rows came within the allowed lateness"
+        return "rows arrived within the allowed lateness"
     if event.what == "reopened":
         return "late rows were added"
     return "a row opened it" + _set(timers) if event.what == "opened" else "its state is no longer needed"
@@ -389,7 +390,7 @@ def _with_rows(panes: pa.Table, events: list[Event], told: History) -> tuple[Tra
 
 
 def _of_window(whole: Trace, start: Millis) -> Trace:
-    """Return the part of a trace that is about the windows that start at a time, and those that became them."""
+    """Return the part of a trace about windows that start at a time, and those that merged into them."""
     wanted = {(event.start, event.end) for event in whole.events if event.start == start and event.what != "late"}
     if not wanted:
         remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)}"

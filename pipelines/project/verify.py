@@ -1,7 +1,7 @@
-"""The verification of a pipeline: windows computed again from the source, and the tables compared with one another.
+"""Verification: windows are recomputed from the source, and the tables compared with each other.
 
-Windows of drawn keys are computed by a plain reading of the rules (`inspect.lives`), which shares no code with the
-operators. No published row is changed, and no JVM starts.
+Windows of sampled keys are recomputed by a plain implementation of the rules (`inspect.lives`), which shares no code
+with the operators. No published row is changed, and no JVM starts.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Verified(Answer):
     Args:
         pipeline: name of the pipeline.
         epoch: its newest epoch.
-        sample: share of the keys whose windows were computed again, 0 to 1.
-        seed: seed of the draw.
-        keys: number of drawn keys.
-        windows: number of windows that were computed again.
-        unverifiable: number of windows of drawn keys that can't be computed again.
+        sample: share of the keys whose windows were recomputed, 0 to 1.
+        seed: seed of the sample.
+        keys: number of sampled keys.
+        windows: number of windows that were recomputed.
+        unverifiable: number of windows of sampled keys that can't be recomputed.
         why_unverifiable: the reasons; None if there are none.
         after: only what later epochs published was verified; None for everything.
         late_rows: number of late rows that were checked.
@@ -81,7 +81,7 @@ class Verified(Answer):
         return not self.faults
 
     def require(self) -> Verified:
-        """Return this outcome, if it is good.
+        """Return this outcome, provided that there is no difference.
 
         Raises:
             QualityFailed: something differs.
@@ -92,18 +92,18 @@ class Verified(Answer):
         raise QualityFailed(f"{self.pipeline}, epoch {self.epoch}: {len(self.faults)} difference(s): {kinds}")
 
     def to_dict(self) -> dict[str, Any]:
-        # A class with __slots__ has no other way to its base's method.
+        # In a class with __slots__ this is the only way to call the method of its base.
         return {**Answer.to_dict(self), "success": self.success}
 
     def shown(self) -> Iterator[Shown]:
         since = "" if self.after is None else f" since epoch {self.after}"
         yield (
-            f"{self.pipeline}, epoch {self.epoch}{since}: {self.windows} windows of {self.keys} drawn keys computed "
-            f"again, {self.late_rows} late rows, {self.epochs} epochs and {self.manifests} manifests checked: "
+            f"{self.pipeline}, epoch {self.epoch}{since}: {self.windows} windows of {self.keys} sampled keys "
+            f"recomputed, {self.late_rows} late rows, {self.epochs} epochs and {self.manifests} manifests checked: "
             f"{len(self.faults) or 'no'} difference(s)"
         )
         if self.unverifiable:
-            yield f"{self.unverifiable} windows of drawn keys are unverifiable: {self.why_unverifiable}"
+            yield f"{self.unverifiable} windows of sampled keys are unverifiable: {self.why_unverifiable}"
         if self.faults:
             yield Grid(
                 f"differences ({min(len(self.faults), _MOST_SHOWN)} of {len(self.faults)})",
@@ -120,11 +120,11 @@ class Verified(Answer):
                     for fault in self.faults[:_MOST_SHOWN]
                 ],
             )
-            yield f"how a window came about: `tidegate trace {self.pipeline} KEY --window START`"
+            yield f"`tidegate trace {self.pipeline} KEY --window START` shows how a window came about"
         if self.sample < 1:
             yield (
-                f"each key was drawn with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys are "
-                f"found with probability 1 - (1 - {self.sample:g})^k; --sample all finds them all"
+                f"each key was sampled with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys "
+                f"are found with probability 1 - (1 - {self.sample:g})^k; --sample all finds them all"
             )
 
 
@@ -134,8 +134,8 @@ def verify(config: Config, pipeline: str, share: float, seed: int | None, new: b
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        share: share of the keys to draw, above 0 up to 1.
-        seed: seed of the draw; the same seed draws the same keys. None takes the number of the newest epoch.
+        share: share of the keys to sample, above 0 up to 1.
+        seed: seed of the sample; the same seed samples the same keys. None for the number of the newest epoch.
         new: True verifies only what was published since the newest such verification that found no difference, and
             notes in table `quality` that it was one.
     """
@@ -193,7 +193,7 @@ def _since(tables: PipelineTables, manifest: Manifest) -> Manifest | None:
 def _windows(
     config: Config, snapshot: Snapshot, tables: PipelineTables, share: float, seed: int, since: Manifest | None
 ) -> WindowFaults:
-    """Compare the windows of drawn keys with their lives: all of them, or those with a pane since an epoch."""
+    """Compare the windows of sampled keys with their lives: all of them, or those with a pane since an epoch."""
     manifest = snapshot.manifest
     windows, draw = _drawn(tables, manifest, share, seed, 0 if since is None else since.epoch)
     lower, where = FIRST_TIME, results.current(manifest.epoch)
@@ -210,7 +210,7 @@ def _windows(
 
 
 def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, after: int) -> tuple[pa.Table, Draw]:
-    """Return the windows of drawn keys that stand, those with a pane after an epoch, and the draw."""
+    """Return the windows of sampled keys that stand, those with a pane after an epoch, and the draw."""
     key = tuple(manifest.schemas.key)
     where = results.current(manifest.epoch) & (pc.field("epoch") > after)
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=where)
@@ -219,5 +219,5 @@ def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, 
 
 
 def _standing(tables: PipelineTables, manifest: Manifest, share: float, seed: int) -> int:
-    """Return the number of standing windows of drawn keys."""
+    """Return the number of standing windows of sampled keys."""
     return len(_drawn(tables, manifest, share, seed, 0)[0])

@@ -1,4 +1,4 @@
-"""Reasons for which windows have not fired. Starts no JVM."""
+"""Why windows have not fired. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Why(Answer):
     Args:
         pipeline: name of the pipeline.
         epoch: its newest epoch.
-        watermark: event time at the end of the epoch.
+        watermark: the watermark at the end of the epoch.
         processing_time: the clock of the epoch.
-        final_through: end of the windows that nothing can change any more.
+        final_through: windows up to this end can't change any more.
         watermark_lag_ms: time from the watermark to the clock; None if it is not known.
         next_timers: time of the first timer of any key, by time domain.
         unread_versions: number of versions not yet read, by source.
         partitions: event time of each partition of the source.
         open_windows: number of open windows.
         last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
-        late_rows: number of late rows of the key that no window holds; None if it is not known, or no key was given.
+        late_rows: number of late rows of the key that are in no window; None if it is not known, or no key was given.
         windows: the open windows that end first.
-        blocked: what the watermark waits for, in words; the reasons of windows end with it.
-        remarks: facts of the pipeline for people, as pairs of name and value.
+        blocked: what the watermark is waiting for, in words; the reasons of windows end with it.
+        remarks: facts about the pipeline for people, as pairs of name and value.
         key: names of the key columns.
         unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
     """
@@ -108,12 +108,12 @@ class Why(Answer):
 
     @property
     def _for_all(self) -> str:
-        """What the reasons of windows end with, which people read once."""
+        """The common end of all windows' reasons, which is shown only once."""
         return f"; {self.blocked}"
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
-    """Return what the open windows of a pipeline wait for."""
+    """Return what the open windows of a pipeline are waiting for."""
     tables = PipelineTables.of(config, pipeline)
     snapshot = require_snapshot(tables)
     manifest, now = snapshot.manifest, system_clock()
@@ -149,7 +149,7 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
 
 
 def _unit(compute: Compute) -> str:
-    """Return what waits in the state of a computation, as a noun."""
+    """Return a noun for what waits in the state of a computation."""
     if isinstance(compute, Windows | WindowJoin):
         return "windows"
     return "elements" if isinstance(compute, IntervalJoin) else "keys"
@@ -158,7 +158,7 @@ def _unit(compute: Compute) -> str:
 def _remarks(
     answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None, rejected: int
 ) -> Iterator[tuple[str, object]]:
-    """Yield the facts for people; `rejected` is the number of rejected rows of the key."""
+    """Yield facts for people; `rejected` is the number of rejected rows of the key."""
     lag = answer.watermark_lag_ms
     behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
     yield "watermark", show_watermark(answer.watermark) + behind
@@ -172,7 +172,7 @@ def _remarks(
         if versions:
             yield f"versions of {source} not yet read", versions
     if any(window.reason.endswith(answer._for_all) for window in answer.windows):
-        yield "what moves the watermark", answer.blocked
+        yield "what advances the watermark", answer.blocked
     yield f"open {answer.unit}", answer.open_windows
     for input_ in pipeline.inputs:
         if input_.where is not None and input_.watermark_from == "kept":
@@ -186,15 +186,15 @@ def _remarks(
         yield "last fired", answer.last_fired or "never"
     if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
         named = " ".join(map(quote, key))
-        yield "what happened to the key", f"`tidegate trace {answer.pipeline} {named}` tells it"
+        yield "what happened to the key", f"see `tidegate trace {answer.pipeline} {named}`"
     if rejected:
         yield "rejected rows of the key", f"{rejected}, in table {rejects.NAME} with their reasons"
     if answer.late_rows:
-        yield "late rows that no window holds", f"{answer.late_rows}{_remedy(pipeline)}"
+        yield "late rows that are in no window", f"{answer.late_rows}{_remedy(pipeline)}"
 
 
 def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
-    """Return the interval that a backfill runs next, as long as the last one; None if none comes before `end`."""
+    """Return the interval that a backfill runs next, as long as the last one; None if there is none before `end`."""
     frontier = next(iter(manifest.positions.values())).frontier
     if frontier is None or (end is not None and frontier >= to_millis(end)):
         return None
@@ -204,10 +204,10 @@ def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
 
 
 def _unseen(compute: Compute) -> str:
-    """Return what it means that no table has a trace of a key."""
+    """Return what it means that no table has any row of a key."""
     if isinstance(compute, Windows) and not compute.may_lose_data:
         return "no event with this key was read"
-    return "no event with this key was read, or all that were read have left neither state nor a result"
+    return "no event with this key was read, or none that was read has left any state or result"
 
 
 def _remedy(pipeline: Pipeline) -> str:
@@ -236,7 +236,7 @@ def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
 
 
 def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int | None:
-    """Count the late rows of a key that are in no window; None if table `late` lacks the columns to tell."""
+    """Count the late rows of a key that are in no window; None if table `late` lacks the columns for that."""
     handle = tables.open(late.NAME)
     columns = key_columns(late.NAME, arrow_schema(handle), names)
     if not columns or late.REOPENED not in arrow_schema(handle).names:
@@ -247,7 +247,7 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
 
 
 def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int:
-    """Count the rejected rows of a key; 0 if table `rejects` lacks the columns to tell."""
+    """Count the rejected rows of a key; 0 if table `rejects` lacks the columns for that."""
     handle = tables.open(rejects.NAME)
     if not (columns := key_columns(rejects.NAME, arrow_schema(handle), names)):
         return 0
@@ -256,7 +256,7 @@ def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[st
 
 
 def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> dict[str, int]:
-    """Count the versions of each source that are not yet read; a source that is gone has no count."""
+    """Count the versions of each source that have not been read; a source that no longer exists has no count."""
     counts = {}
     for part in pipeline.inputs:
         if (position := manifest.positions.get(part.source.table)) is not None:
@@ -295,7 +295,7 @@ def _role(status: PartitionStatus) -> str:
     if not status.holds:
         return ""
     behind = f" by {show_duration(status.behind)}" if status.behind else ""
-    until = "its next event; no idleness is declared" if status.idle_from is None else show_millis(status.idle_from)
+    until = "its next event; no idle timeout is set" if status.idle_from is None else show_millis(status.idle_from)
     return f"holds the watermark back{behind}, until {until}"
 
 

@@ -1,1 +1,1 @@
-"""Sources: the Delta log that says what was committed when, and the slices that an epoch reads."""
+"""Sources: the Delta log, which says what was committed when, and the slices that an epoch reads."""

@@ -1,12 +1,12 @@
-"""The protocol of sources: all that a pipeline asks of a source of events, and that a new kind of source implements.
+"""The protocol of sources: what a pipeline needs from a source of events, and what a new kind of source implements.
 
 A user describes a source (`definition.source.SourceDescription`), and the description opens into a `Source`. The source
-numbers its commits by versions, and names the files that each added. Its `PartReader` travels to the tasks, and opens
-these files as columns of Arrow.
+numbers its commits by versions, and names the files that each added. Its `PartReader` is sent to the tasks, and opens
+these files as Arrow columns.
 
-    description.open(warehouse) -> Source      the driver: versions, commits, positions, columns
-    source.reader(columns) -> PartReader       travels to the tasks
-    reader.open(part) -> OpenPart              a task: row groups as Arrow tables
+    description.open(warehouse) -> Source      the driver: versions, commits, positions, columns source.reader(columns)
+    -> PartReader       is sent to the tasks reader.open(part) -> OpenPart              a task: row groups as Arrow
+    tables
 
 `sources/delta` implements it for Delta tables. A source of Parquet files needs no reader of its own (`ParquetReader`).
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class MissingSource(Refused):
-    """A source does not exist yet. A source raises it when it is opened; `tidegate explain` continues without it."""
+    """A source does not exist yet. It is raised when the source is opened; `tidegate explain` continues without it."""
 
 
 class ReplacedSource(Refused):
@@ -45,11 +45,11 @@ class FileGone(Refused):
 
 
 class ChangeGone(Refused):
-    """Files that a version removed are gone: its changed rows are unknown. `ChangingSource.changed` raises it."""
+    """Files that a version removed no longer exist: its changes are unknown. `ChangingSource.changed` raises it."""
 
 
 class OpenPart(Protocol):
-    """A file of a source that is open: its rows in groups, each read as a whole.
+    """An open file of a source: its rows in groups, each of which is read as a whole.
 
     The bounds let a run skip groups, and count rows without reading them. A file without statistics returns None for
     bounds and True for `may_be_null`.
@@ -58,16 +58,16 @@ class OpenPart(Protocol):
     def groups(
         self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
     ) -> Iterator[tuple[int, int]]:
-        """Yield the groups that may hold rows of an interval, each as the place of its first row and its number.
+        """Yield the groups that may hold rows of an interval, each as the position of its first row and its number.
 
         Args:
-            timestamp: column of the event time; None if no column of the file is.
+            timestamp: column of the event time; None if the file has no such column.
             since: int64 epoch milliseconds.
             until: int64 epoch milliseconds, exclusive.
         """
 
     def rows_of(self, group: int) -> int:
-        """Return the number of rows in a group, with deleted rows."""
+        """Return the number of rows in a group, including deleted rows."""
 
     def size_of(self, group: int, names: Sequence[str]) -> int:
         """Return the uncompressed bytes of columns of a group; 0 if they are not known."""
@@ -76,7 +76,7 @@ class OpenPart(Protocol):
         """Return True for each row of a group that was not deleted; None if none was.
 
         Args:
-            first: place of the group's first row in the file.
+            first: position of the group's first row in the file.
             group: number of the group.
         """
 
@@ -90,18 +90,18 @@ class OpenPart(Protocol):
         """Return False if it is recorded that a column of a group has no nulls."""
 
     def read(self, group: int, names: Sequence[str]) -> pa.Table:
-        """Return columns of all rows of a group, in the types that the reader was made with."""
+        """Read columns of all rows of a group, in the types that the reader was created with."""
 
 
 class PartReader(Protocol):
-    """Reader of a source's files. It is pickled and sent to the tasks, so it holds no open file and no session."""
+    """Reader of a source's files. It is pickled and sent to the tasks, so it holds no open files and no session."""
 
     def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
         """Open a file for the rows of a part.
 
         Raises:
-            Refused: the file is missing, damaged or another one than was committed; the message names it, and the way
-                out.
+            Refused: the file is missing, damaged or not the one that was committed; the message names it and the
+                remedy.
         """
 
 
@@ -112,7 +112,7 @@ class SparkTable:
     Args:
         warehouse: the warehouse of the table.
         table: path of the table.
-        timestamp: TIMESTAMP column of the table that has the event time; None if another column has it. Delta skips
+        timestamp: TIMESTAMP column of the table that holds the event time; None if another column does. Delta skips
             files by its bounds.
     """
 
@@ -125,17 +125,17 @@ class SparkTable:
 class Source(Protocol):
     """A source of events, as it was when it was opened: its versions up to the head.
 
-    Versions are whole numbers from 0 on. A version may add files, or be maintenance that changes no row. What was
-    committed stays: a source whose rows were changed or removed refuses to be read past that version, unless it is a
-    `ChangingSource`.
+    Versions are whole numbers from 0 on. A version may add files, or be maintenance that changes no rows. Committed
+    rows must not change: a source whose rows were changed or removed refuses to be read past that version, unless it is
+    a `ChangingSource`.
 
-    A position is `version` (read completely), `files` (so many files of the next commit are read already), `frontier`
-    (event time up to which a backfill has come), and fields of the source's own.
+    A position is `version` (read completely), `files` (how many files of the next commit have been read), `frontier`
+    (event time that a backfill has reached), and the source's own fields.
     """
 
     @property
     def path(self) -> str:
-        """Place of the source, as messages name it."""
+        """Path of the source, as shown in messages."""
 
     @property
     def head(self) -> int:
@@ -151,7 +151,7 @@ class Source(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns in Arrow's types, in those that Delta can store."""
+        """Columns in Arrow types, converted to those that Delta can store."""
 
     def now(self) -> Source:
         """Return the source at its newest version. A stream calls it at every poll, so it must be cheap."""
@@ -160,21 +160,22 @@ class Source(Protocol):
         """Return the source's own fields of a position at a version: plain JSON, written into the manifest."""
 
     def check(self, position: Position) -> None:
-        """Check that a position belongs to this source, and that what was read up to it is still the same.
+        """Check that a position belongs to this source, and that what was read up to it is unchanged.
 
         Raises:
-            Refused: the source was replaced or set back, or the position has a field that it does not know.
+            Refused: the source was replaced or set back to an older version, or the position has an unknown field.
         """
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         """Yield the versions after `after` up to `until` (None: the head) that added files, in order.
 
         Raises:
-            Refused: a version removed or changed rows, or it or one of its files is gone; raised when it is reached.
+            Refused: a version removed or changed rows, or it or one of its files no longer exists; raised when it is
+                reached.
         """
 
     def settled(self, version: int) -> int:
-        """Return the newest version with the same rows as a version: only maintenance came between."""
+        """Return the newest version with the same rows as a version, followed only by maintenance."""
 
     def time_of(self, version: int) -> Millis:
         """Return the commit time of a version, int64 epoch milliseconds."""
@@ -183,12 +184,12 @@ class Source(Protocol):
         """Return all files of a version (None: the head), with bounds of the event time if they are recorded.
 
         Args:
-            timestamp: column of the event time; empty if no column of the files is.
+            timestamp: column of the event time; empty if the files have no such column.
             version: the version.
-            to_read: True adds the details that the reader needs, if they cost time.
+            to_read: True adds the details that the reader needs, if they are expensive.
 
         Raises:
-            Refused: the version can't be read any more.
+            Refused: the version can no longer be read.
         """
 
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
@@ -197,20 +198,20 @@ class Source(Protocol):
         Args:
             files: files of a version.
             until: that version.
-            after: a version that is returned for all files that are not younger.
+            after: this version is returned for all files that are not newer.
         """
 
     def reader(self, columns: pa.Schema) -> PartReader:
         """Return the reader for the tasks.
 
         Args:
-            columns: all columns in the types to read them in; texts and bytes of a key are dictionaries.
+            columns: all columns in the types to read them in; text and binary key columns are dictionaries.
         """
 
 
 @runtime_checkable
 class SparkSource(Protocol):
-    """A source that Spark can also read. Optional: of other sources, files that the tasks can't read are refused."""
+    """A source that Spark can also read (optional). For other sources, files that the tasks can't read are refused."""
 
     @property
     def unusual(self) -> Mapping[str, str]:
@@ -223,14 +224,14 @@ class SparkSource(Protocol):
         """Check that an input compares as Spark does.
 
         Raises:
-            Refused: a column of the key, or of source partitions, is compared in another way than by its bytes.
+            Refused: a column of the key, or of source partitions, is not compared by its bytes.
         """
 
     def spark_reader(self, timestamp: str | None) -> SparkTable:
         """Return the table for Spark to read.
 
         Args:
-            timestamp: TIMESTAMP column of the source that has the event time; None if another column has it.
+            timestamp: TIMESTAMP column of the source that holds the event time; None if another column does.
         """
 
 
@@ -238,35 +239,35 @@ class SparkSource(Protocol):
 class ChangingSource(Protocol):
     """A source that reports what changed between two versions. This is optional: changes of other sources are refused.
 
-    `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` that says `changes`, or
-    passes over it if the source says so.
+    `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` with `changes`, or skips
+    it if the source is configured so.
     """
 
     def skipped(self, after: int, until: int) -> int:
         """Return the number of versions after `after` up to `until` that were skipped; usually 0."""
 
     def changing(self, after: int) -> Iterator[int]:
-        """Yield the versions after `after` that removed or changed rows. Their files may be gone.
+        """Yield the versions after `after` that removed or changed rows. Their files may no longer exist.
 
         Raises:
-            Refused: a version is not recorded any more.
+            Refused: a version is no longer recorded.
         """
 
     def changed(self, after: int, until: int) -> ChangedFiles:
         """Return the files in which two versions differ.
 
         Raises:
-            Refused: a version between them is not recorded any more.
-            ChangeGone: one of the files is gone.
+            Refused: a version between them is no longer recorded.
+            ChangeGone: one of the files no longer exists.
         """
 
     def differing(self, after: int, timestamp: str) -> ChangedFiles:
         """Return the files in which a version and the head differ, with the bounds of their event times.
 
-        Files of the older version may be gone: the bounds are those that the source records.
+        Files of the older version may no longer exist: the bounds are those that the source recorded.
 
         Raises:
-            Refused: a version between them is not recorded any more.
+            Refused: a version between them is no longer recorded.
         """
 
 

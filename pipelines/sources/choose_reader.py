@@ -1,9 +1,9 @@
-"""Choice of the reader of an input: who reads its files, and who evaluates its SQL.
+"""Chooses the reader of an input: whether Arrow or Spark reads its files, and whether Arrow or Spark evaluates its SQL.
 
 Tasks read files with Arrow, and evaluate SQL that is proven to mean the same in Arrow. Spark evaluates other SQL over
-the rows that the tasks read. Spark reads the files itself if the user asks for it, if a source has what our reader does
-not know, and if SQL that is not proven uses a column that Spark compares in a way of its own. A table is never read in
-part: one unknown feature sends it to Spark. `explain` shows the reasons.
+the rows that the tasks read. Spark reads the files itself if the user asks for it, if a source has features that our
+reader does not know, or if unproven SQL uses a column that Spark compares differently. A table is never read partially:
+a single unknown feature leaves it to Spark. `explain` shows the reasons.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _OF_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 
 
 def unset(name: str) -> str | None:
-    """Return None: a setting has its default."""
+    """Return None: every setting has its default."""
     return None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Readers of an input: of its files, and of its SQL.
+    """The readers of an input: of its files, and of its SQL.
 
     Args:
         files_by_spark: the reason why Spark reads the files; None if the tasks read them.
         sql_by_spark: the reason why Spark evaluates the SQL; None if the tasks do, or if there is none.
         sql: programs of the SQL for the tasks; None if there is none, or if Spark evaluates it.
-        partition: program of the text that names a row's source partition; None if it needs none.
+        partition: program of the text that names a row's source partition; None if none is needed.
         expressions: each expression of `columns` and `where`, with the reason if no program is proven for it.
         derived: columns after `columns=`; None if only Spark knows their types.
     """
@@ -65,18 +65,18 @@ class Choice:
 
     @property
     def needs_spark(self) -> bool:
-        """True if rows go through Spark before they are judged."""
+        """True if rows go through Spark before they are checked."""
         return self.files_by_spark is not None or self.sql_by_spark is not None
 
 
 def asks_for_spark(input_: Input) -> str | None:
     """Return the reason in an input's description why Spark must read its files; None if there is none."""
-    # A field of DeltaSource: other sources need not be readable by Spark.
+    # This is a field of DeltaSource: other sources need not be readable by Spark.
     return "the source says reader='spark'" if getattr(input_.source, "reader", "auto") == "spark" else None
 
 
 def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Setting = unset) -> Choice:
-    """Return who reads an input, without Spark.
+    """Return what reads an input, without starting Spark.
 
     Args:
         pipeline: the pipeline.
@@ -85,7 +85,7 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
         setting: returns the value of a setting of Spark; None if it is not set.
 
     Raises:
-        Refused: an expression reads the clock of the run, draws a value, or has types that don't fit.
+        Refused: an expression reads the clock, uses random values, or has types that don't fit.
     """
     left = source.left_to_spark() if isinstance(source, SparkSource) else None
     files_by_spark = asks_for_spark(input_) or left or _unknown_type(source.schema)
@@ -109,13 +109,14 @@ def check_correctable(pipeline: Pipeline, input_: Input, choice: Choice) -> None
     """Refuse a source whose changes are to be corrected while its rows go through Spark.
 
     Raises:
-        Refused: so it is.
+        Refused: they do.
     """
     if not (choice.needs_spark and input_.corrects):
         return
     raise Refused(
         f"pipeline {pipeline.name!r} can't correct changes of source {input_.source.table}: "
-        f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read are compared. Change that "
+        f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read can be compared. Change "
+        "that "
         "(docs/guide/pipelines.md lists the SQL that the tasks evaluate), or give the source changes='refuse' or "
         "changes='ignore'"
     )
@@ -151,13 +152,13 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
     try:
         partition = compile_expression(f"cast({quoted(by)} as string)", derived)
     except Unproven as error:
-        why = f"watermark_by = {by!r} is of type {name_of(kind)}, whose text Spark makes: {error}"
+        why = f"watermark_by = {by!r} is of type {name_of(kind)}, whose text only Spark produces: {error}"
         return Choice(sql_by_spark=why, expressions=expressions, derived=derived)
     return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
 
 
 def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expressions: Sequence[Expression]) -> None:
-    """Refuse an expression that is known to have another value in a repeated run, before Spark is started for it."""
+    """Refuse an expression that is known to have another value when a run is repeated, before starting Spark for it."""
     from tidegate.pipelines.sources.sql.words import changing_call, changing_value
 
     side = "" if input_ == pipeline.inputs[0] else "right."
@@ -167,7 +168,7 @@ def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expre
 
 
 def _check_types(pipeline: Pipeline, input_: Input, expressions: Sequence[Expression]) -> None:
-    """Refuse an expression whose types don't fit, before Spark is started for it."""
+    """Refuse an expression whose types don't fit, before starting Spark for it."""
     side = "" if input_ == pipeline.inputs[0] else "right."
     for each in expressions:
         if each.is_misfit:
@@ -227,11 +228,11 @@ def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice
         pipeline: the pipeline.
         input_: the input.
         source: its source.
-        choice: who reads the input.
-        of_spark: called only if rows go through Spark, which tells the types of what it evaluates.
+        choice: what reads the input.
+        of_spark: called only if rows go through Spark, which knows the types of what it evaluates.
 
     Raises:
-        Refused: an expression can't be evaluated, or only Spark could read the source and it can't.
+        Refused: an expression can't be evaluated, or only Spark could read the source but can't.
     """
     if choice.needs_spark:
         return of_spark(pipeline, input_, source, choice)

@@ -1,4 +1,4 @@
-"""Commits of a source, the files that they added, and the parts of a slice: the rows that are read of each file."""
+"""Commits of a source, the files that they added, and the parts of a slice: the rows that are read from each file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class SourceFile:
 
     Args:
         path: name of the file in its source; in Delta, the path relative to the table. Base names may repeat.
-        written: time of writing, int64 epoch milliseconds; it stays the same in every later listing. Rows are compared
-            with it where no commit is known that added them.
+        written: time of writing, int64 epoch milliseconds; the same in every later listing. Rows are compared with it
+            if the commit that added them is not known.
         newest: largest event time in the file, int64 epoch milliseconds; None if it is not recorded.
         oldest: smallest event time; None if it is not recorded.
-        rows: number of rows without those that were deleted since it was written; None if it is not recorded.
-        stored: number of rows in the file, with deleted rows; None if it is not recorded.
-        details: facts that only the source's own reader needs, such as partition values. They travel to the tasks.
+        rows: number of rows, without those deleted since it was written; None if it is not recorded.
+        stored: number of rows in the file, including deleted rows; None if it is not recorded.
+        details: facts that only the source's own reader needs, such as partition values. They are sent to the tasks.
         size: bytes of the file; None if it is not recorded.
     """
 
@@ -43,10 +43,10 @@ class SourceCommit:
     """A version of the source that added data.
 
     Args:
-        version: number of the version; numbers grow, and versions without data leave gaps.
+        version: number of the version; numbers increase, and versions without data leave gaps.
         time: commit time, int64 epoch milliseconds; it may go back between versions.
         files: the files that it added.
-        changes: True if it removed or changed rows, so that it is read as a whole by a comparison (`ChangedFiles`).
+        changes: True if it removed or changed rows, so that it is read as a comparison of versions (`ChangedFiles`).
     """
 
     version: int
@@ -60,8 +60,8 @@ class ChangedFiles:
     """The files in which two versions of a source differ. Their rows may still be the same.
 
     Args:
-        gone: files of the older version alone, or of a change feed.
-        came: files of the newer version alone, or of a change feed.
+        gone: files only in the older version, or files of a change feed.
+        came: files only in the newer version, or files of a change feed.
         by_feed: True if files of a change feed are among them.
     """
 
@@ -81,16 +81,16 @@ class FilePart:
 
     Args:
         path: path of the file, as its source names it.
-        rows: number of rows in the whole file, with deleted rows; None if the source does not record it.
+        rows: number of rows in the whole file, including deleted rows; None if the source does not record it.
         commit: index of the source commit within the epoch.
-        committed: time against which the rows' times are checked, int64 epoch milliseconds.
+        committed: time that the rows' times are checked against, int64 epoch milliseconds.
         since: int64 epoch milliseconds.
         until: int64 epoch milliseconds, exclusive.
-        details: as of `SourceFile`.
+        details: as in `SourceFile`.
         input: number of the input that has the file.
         version: a version of the source in which the file has these rows.
         live: number of rows without deleted rows; None if the source does not record it.
-        again: places of rows that are rejected again because their time was ahead of their commit, ascending.
+        again: positions of rows that are rejected again because their time was ahead of their commit, ascending.
     """
 
     path: str
@@ -133,10 +133,10 @@ Commit = TypeVar("Commit", bound=Timed)
 
 
 def interleaved(logs: Sequence[Iterable[Commit]]) -> list[tuple[int, Commit]]:
-    """Return commits with the numbers of their inputs, in the order of reading: by commit time, then by input number.
+    """Return commits with the numbers of their inputs, in reading order: by commit time, then by input number.
 
-    Within a source, the order is that of the versions. If a commit time goes back, the newest earlier time counts
-    instead. So the order depends on the logs alone, not on their cut into epochs.
+    Within a source, the order is that of the versions. If a commit time goes back, the latest earlier time is used
+    instead. So the order depends only on the logs, not on where epochs end.
 
         left     1 @ 10:00            2 @ 10:02   3 @ 10:01
         right             1 @ 10:01   2 @ 10:02
@@ -146,7 +146,7 @@ def interleaved(logs: Sequence[Iterable[Commit]]) -> list[tuple[int, Commit]]:
 
 
 def in_order(logs: Sequence[Iterable[Commit]]) -> Iterator[tuple[int, Commit]]:
-    """Yield what `interleaved` returns; of each input, at most one commit is taken ahead."""
+    """Yield what `interleaved` returns, reading at most one commit ahead in each input."""
     streams = [_placed(number, commits) for number, commits in enumerate(logs)]
     for _, number, commit in heapq.merge(*streams, key=lambda placed: placed[:2]):
         yield number, commit

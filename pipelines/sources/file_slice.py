@@ -1,7 +1,7 @@
 """The rows of a slice: parts of the files of one table, or of the tables of two inputs, and their form as events.
 
-Each event has the number of its part and its place in the file, so columns that only late rows need are read later, for
-these rows alone. Rows that Spark reads carry these columns instead.
+Each event has the number of its part and its position in the file, so columns that only late rows need are read later,
+and only for these rows. Rows that Spark reads carry these columns instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EventShape:
     Args:
         key: names of the key columns.
         values: columns that the computation reads.
-        rows: columns of a source row, as tables late and rejects keep it.
+        rows: columns of a source row, as tables late and rejects store it.
     """
 
     key: tuple[str, ...]
@@ -50,7 +50,7 @@ class EventShape:
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The rows of a slice; this value travels to the tasks.
+    """The rows of a slice; this value is sent to the tasks.
 
     Args:
         tables: the table of each input, in order.
@@ -74,13 +74,13 @@ class FileSlice:
 
     @property
     def needs_spark(self) -> bool:
-        """True if rows of a part go through Spark before they are judged."""
+        """True if rows of a part go through Spark before they are checked."""
         return any(self.table_of(number).needs_spark for number in range(len(self.parts)))
 
     def judged(
         self, numbers: Iterable[int] | None = None, names: Sequence[Sequence[str]] | None = None
     ) -> Iterator[JudgedRows]:
-        """Yield the rows of parts that the tasks read and evaluate.
+        """Yield the checked rows of parts that the tasks read and evaluate.
 
         Raises:
             Refused: a file is missing or can't be read as Spark would read it; the message names the file.
@@ -132,7 +132,7 @@ class FileSlice:
 
     @property
     def expected_rows(self) -> int:
-        """Number of rows of all parts, for the choice of tasks; a part whose number is not recorded counts as many."""
+        """Number of rows of all parts, for choosing the number of tasks; a part of unknown size counts as large."""
         return sum(_MANY if part.rows is None else part.rows for part in self.parts)
 
     def as_rows(self, judged: JudgedRows, wanted: Bools) -> pa.Table:
@@ -146,8 +146,8 @@ class FileSlice:
 
         Args:
             numbers: number of each row's part.
-            places: place of each row in its file.
-            keys: the key columns of the rows; only two inputs need them.
+            places: position of each row in its file.
+            keys: the key columns of the rows; needed only for two inputs.
         """
         tables, order = [self.shape.rows.empty_table()], []
         for number in np.unique(numbers).tolist():

@@ -1,4 +1,4 @@
-"""Opens the sources that a pipeline describes, and checks that each is a source in a folder of its own."""
+"""Opens the sources that a pipeline describes, and checks that each is a source in its own folder."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:
 
     Raises:
         MissingSource: there is no such source yet.
-        Refused: it can't be opened, or what opens is no source.
+        Refused: it can't be opened, or what opens is not a source.
     """
     source = description.open(warehouse)
     if not isinstance(source, Source):
         missing = [name for name in MEMBERS if not hasattr(source, name)]
         raise Refused(
-            f"{type(description).__name__}({description.table!r}).open returned a {type(source).__name__}, which is no "
-            f"source: it lacks {', '.join(missing)}. tidegate.pipelines.sources.base.Source says what each is for"
+            f"{type(description).__name__}({description.table!r}).open returned a {type(source).__name__}, which is "
+            f"not a source: it lacks {', '.join(missing)}. tidegate.pipelines.sources.base.Source says what each is for"
         )
     return source
 
 
 def check_sources_exist(pipeline: Pipeline, warehouse: Warehouse) -> None:
-    """Refuse a pipeline whose sources do not exist, before Spark is started.
+    """Refuse a pipeline whose sources do not exist, before starting Spark.
 
     Raises:
         MissingSource: the message names the first source that is missing.
@@ -44,7 +44,7 @@ def check_sources_exist(pipeline: Pipeline, warehouse: Warehouse) -> None:
 
 
 def missing_sources(pipeline: Pipeline, warehouse: Warehouse) -> dict[str, str]:
-    """Return the places of those sources that do not exist yet, each with the message of the source."""
+    """Return the paths of those sources that do not exist yet, each with the message of the source."""
     missing = {}
     for part in pipeline.inputs:
         try:
@@ -55,7 +55,7 @@ def missing_sources(pipeline: Pipeline, warehouse: Warehouse) -> dict[str, str]:
 
 
 def sources_of_panes(pipeline: Pipeline, warehouse: Warehouse) -> list[str]:
-    """Return the sources that are table results of a pipeline of windows, in which a window may have several rows."""
+    """Return the sources that are results tables of windowed pipelines, where a window may have several rows."""
     panes = []
     for part in pipeline.inputs:
         if part.source.table.rstrip("/").rpartition("/")[2] != results.NAME:
@@ -67,9 +67,9 @@ def sources_of_panes(pipeline: Pipeline, warehouse: Warehouse) -> list[str]:
 
 
 def check_places(warehouse: Warehouse, pipeline: Pipeline) -> None:
-    """Refuse a pipeline whose folder is, contains or lies in a source, and two inputs that are the same table.
+    """Refuse a pipeline whose folder is, contains or is inside a source, and two inputs that are the same table.
 
-    A VACUUM of a source removes every file in its folder that its log does not list, so also the pipeline's tables.
+    A VACUUM of a source removes every file in its folder that its log does not list, including the pipeline's tables.
 
     Args:
         warehouse: the warehouse of the pipeline's tables, and of sources that are named relative to it.
@@ -92,8 +92,8 @@ def check_places(warehouse: Warehouse, pipeline: Pipeline) -> None:
         if table in places:
             raise Refused(
                 f"right.source.table = {part.source.table!r} of pipeline {pipeline.name!r} is the first input's table "
-                f"({table}), in which a pipeline has one position: a KeyedProcess over it sees all its rows, or give "
-                "the second input a table of its own"
+                f"({table}), and a pipeline has only one position in a table: use a KeyedProcess, which sees all of "
+                "its rows, or give the second input another table"
             )
         places.append(table)
 

@@ -1,4 +1,4 @@
-"""Reader of a source's Parquet files: it opens a file, checks it against its source, and hands on its row groups."""
+"""Reader of a source's Parquet files: it opens a file, checks it against its source, and returns its row groups."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 
 @dataclass(frozen=True, slots=True)
 class WaysOut:
-    """Endings of messages about a file.
+    """Remedies at the end of messages about a file.
 
     Args:
-        source: name of the source, which messages open with.
-        gone: the ending for a file that is gone.
-        unreadable: the ending for a file that can't be read.
+        source: name of the source, with which messages begin.
+        gone: the remedy for a missing file.
+        unreadable: the remedy for an unreadable file.
     """
 
     source: str
@@ -45,7 +45,7 @@ class ParquetReader:
         warehouse: the warehouse of the source.
         folder: folder of the files; their paths are relative to it.
         columns: all columns in the types to read them in.
-        ways_out: endings of messages.
+        ways_out: remedies at the end of messages.
     """
 
     warehouse: Warehouse
@@ -72,12 +72,12 @@ def open_parquet(
         folder: folder that the file's path is relative to.
         part: the file, with the number of its rows if the source records it.
         columns_of: returns the columns of the file by the number of its rows.
-        ways_out: endings of messages.
+        ways_out: remedies at the end of messages.
 
     Raises:
-        Refused: the file is missing or damaged, has another number of rows, or was written with another calendar.
+        Refused: the file is missing or damaged, has a different number of rows, or was written with another calendar.
     """
-    # Commands that only look at the log should not wait for this import.
+    # Commands that only read the log should not wait for this import.
     import pyarrow.parquet as pq
 
     filesystem, root = warehouse.filesystem(folder)
@@ -87,8 +87,8 @@ def open_parquet(
             metadata = pq.read_metadata(stream)
             if part.rows is not None and metadata.num_rows != part.rows:
                 raise Refused(
-                    f"{file} has {metadata.num_rows} rows, and the log says {part.rows}: it was replaced. Put the file "
-                    "back that was committed"
+                    f"{file} has {metadata.num_rows} rows, but the log says {part.rows}: it was replaced. Restore the "
+                    "committed file"
                 )
             columns = columns_of(metadata.num_rows)
             yield SourceParquet(
@@ -103,6 +103,6 @@ def open_parquet(
                 columns,
             )
     except FileNotFoundError as error:
-        raise FileGone(f"{file} is gone: {ways_out.gone}") from error
+        raise FileGone(f"{file} is missing: {ways_out.gone}") from error
     except (OSError, pa.ArrowException) as error:
         raise Refused(f"{file} can't be read: {in_words(error)}. {ways_out.unreadable}") from error

@@ -30,9 +30,9 @@ class RuleSettings:
 
     Args:
         key: columns in which a null makes a row unusable.
-        max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
-        gap: column of the gaps of sessions; None if there is none.
-        times: columns, with their types, that the computation reads and that have timestamps or dates at any depth.
+        max_ahead: how far an event time may be after its commit, milliseconds.
+        gap: column of session gaps; None if there is none.
+        times: columns with their types that the computation reads and that contain timestamps or dates at any depth.
     """
 
     key: tuple[str, ...]
@@ -43,7 +43,7 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """Rows that the rules judge.
+    """Rows that the rules check.
 
     Args:
         times: event times, int64 epoch milliseconds.
@@ -151,7 +151,7 @@ def rejected(settings: RuleSettings, rows: ArrowRows, rules: Sequence[Rule] = RU
 
 
 def are_times_usable(settings: RuleSettings, smallest: Millis, largest: Millis, committed: Millis) -> bool:
-    """Return True if no event time from `smallest` to `largest`, both included, breaks a rule about event time."""
+    """Return True if no event time from `smallest` to `largest`, both inclusive, breaks a rule about event time."""
     bounds = ArrowRows(np.array([smallest, largest]), None, pa.table({}), committed)
     return not rejected(settings, bounds, OF_TIME)
 
@@ -169,6 +169,6 @@ LONGEST_GAP = 2**60
 
 
 def gap_column(pipeline: Pipeline) -> str | None:
-    """Return the name of the column with the gaps of sessions; None if there is none."""
+    """Return the name of the column with session gaps; None if there is none."""
     windows: object = pipeline.compute
     return windows.assigner.column_of_gaps if isinstance(windows, Windows) else None

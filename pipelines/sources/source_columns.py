@@ -1,4 +1,4 @@
-"""Columns of a source: their types, their event time by Arrow, and the settings of the rules that reject rows."""
+"""Columns of a source: their types, their event time in Arrow, and the settings of the rules that reject rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """Columns to read from a source, with the settings of the rules that judge its rows.
+    """Columns to read from a source, with the settings of the rules that check its rows.
 
     Args:
         schema: all columns of the source.
@@ -35,8 +35,8 @@ class SourceColumns:
         key: key columns.
         used: columns that the computation reads.
         reject_null_keys: True if a null in a key makes a row unusable.
-        max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
-        gap: column of the gaps of sessions; None if there is none.
+        max_ahead: how far an event time may be after its commit, milliseconds.
+        gap: column of session gaps; None if there is none.
         zone: time zone of a wall-clock event time; None for other event times.
         sql: programs of `where` and `columns`; None if there is neither, or if Spark evaluates them.
         by_spark: `where` and `columns` for Spark; None if Spark evaluates none of them.
@@ -66,7 +66,7 @@ class SourceColumns:
 
     @property
     def all_move(self) -> bool:
-        """True if the times of rows that `where` drops move the watermark, too."""
+        """True if the times of rows that `where` drops also move the watermark."""
         evaluated = self.sql or self.by_spark
         return evaluated is not None and evaluated.all_move
 
@@ -78,21 +78,21 @@ class SourceColumns:
 
     @property
     def places_dropped(self) -> bool:
-        """True if a row that `where` drops has an event time: `columns` are evaluated for the kept rows alone."""
+        """True if a row that `where` drops has an event time: `columns` are evaluated only for the kept rows."""
         return self.all_move or self.time_in_files is not None
 
     def is_derived(self, name: str) -> bool:
-        """Return True if a column is one of `columns`, so that a column of that name in the files is another one."""
+        """Return True if a column is one of `columns`; a column with that name in the files is then a different one."""
         evaluated = self.sql or self.by_spark
         return evaluated is not None and name in evaluated.programs
 
     @property
     def time_in_files(self) -> str | None:
-        """Column of the event time in the files, so that statistics bound it; None if it is derived."""
+        """Column of the event time in the files, which statistics bound; None if it is derived."""
         return None if self.is_derived(self.timestamp) else self.timestamp
 
     def reads(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of the source that columns of events, and `where`, are made from."""
+        """Return the columns of the source from which columns of events, and `where`, are computed."""
         return list(names) if self.sql is None else self.sql.reads(names) or self.schema.names[:1]
 
     def partitions(self, events: pa.Table) -> pa.ChunkedArray:
@@ -128,7 +128,7 @@ class SourceColumns:
         return list(dict.fromkeys((self.timestamp, *self.key, *self.used)))
 
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
-        """Return event times as int64 epoch milliseconds, and flags of those that are not null (None: none is null)."""
+        """Return event times as int64 epoch milliseconds, and flags of the non-null ones (None if none is null)."""
         valid = None if column.null_count == 0 else _flags(column.is_valid())
         if self.unit is None:
             millis = floored_millis(column)
@@ -204,10 +204,11 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def instants(wall: Int64s, zone: str) -> Int64s:
-    """Return wall-clock times as instants, as Spark's `to_utc_timestamp` decides.
+    """Return wall-clock times as instants, by the rules of Spark's `to_utc_timestamp`.
 
-    A time that the clocks skip counts from before the change, so it becomes an hour later in most zones. A time that
-    occurs twice is the first of both. Both follow from the offset before the change, which Python gives for `fold=0`.
+    A time that the clocks skip uses the offset before the change, so it becomes an hour later in most zones. A time
+    that occurs twice is the first of the two. Both follow from the offset before the change, which Python gives for
+    `fold=0`.
 
     Args:
         wall: wall-clock times, int64 milliseconds since the midnight that began 1970 in the zone.
@@ -226,7 +227,7 @@ def instants(wall: Int64s, zone: str) -> Int64s:
 
 @lru_cache(maxsize=100_000)
 def _offsets_of(zone: str, day: int) -> tuple[tuple[int, int], ...]:
-    """Return the offsets from UTC of a day, each after the second of the wall clock from which it holds."""
+    """Return the offsets from UTC during a day, each with the second of the wall clock from which it applies."""
     begin, end = day * _DAY, (day + 1) * _DAY
     before, after = _offset(zone, begin), _offset(zone, end)
     if before == after:

@@ -1,4 +1,4 @@
-"""A Parquet file of a source: its row groups, their statistics, and the columns of its rows as the table has them."""
+"""A Parquet file of a source: its row groups, their statistics, and its columns in the form of the table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FileColumns:
         schema: columns with the types in which they are read.
         stored: each column as files store it.
         constants: values of the partition columns, which the file lacks.
-        deleted: places of the rows that a deletion vector removes, ascending.
+        deleted: positions of the rows that a deletion vector removes, ascending.
     """
 
     schema: pa.Schema
@@ -47,10 +47,10 @@ class FileColumns:
 
 
 class SourceParquet:
-    """A Parquet file of the source. Row groups hold all rows, with those that a deletion vector removes.
+    """A Parquet file of the source. Row groups include the rows that a deletion vector removes.
 
     Raises:
-        pa.ArrowInvalid: its times are in another calendar, or its columns can't be told.
+        pa.ArrowInvalid: its times are in another calendar, or its columns can't be identified.
     """
 
     def __init__(self, file: pq.ParquetFile, columns: FileColumns) -> None:
@@ -61,7 +61,7 @@ class SourceParquet:
             raise pa.ArrowInvalid("its dates and times are in the calendar of Spark 2")
         by_number = any(field.number is not None for field in columns.stored.values())
         if by_number and not has_numbers(file.schema_arrow):
-            raise pa.ArrowInvalid("its columns have no ids, and the table is mapped by id")
+            raise pa.ArrowInvalid("its columns have no ids, but the table is mapped by id")
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -91,7 +91,7 @@ class SourceParquet:
     def groups(
         self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
     ) -> Iterator[tuple[int, int]]:
-        """Yield the row groups that may hold rows of an interval, each after the place of its first row."""
+        """Yield the row groups that may hold rows of an interval, each with the position of its first row."""
         first = 0
         for group in range(self._file.metadata.num_row_groups):
             may_hold = timestamp is None or self._may_hold(group, timestamp, since, until)
@@ -117,7 +117,7 @@ class SourceParquet:
         """Return True for each row of a row group that no deletion vector removes; None if it removes none.
 
         Args:
-            first: place of the group's first row in the file.
+            first: position of the group's first row in the file.
             group: number of the row group.
         """
         rows = self.rows_of(group)
@@ -179,7 +179,7 @@ class SourceParquet:
 
     @cached_property
     def _places(self) -> dict[str, range]:
-        """Places of each column's parts in the file. Paths are ambiguous: a column may be named like a field's path."""
+        """Positions of each column's parts in the file. Paths are ambiguous: a column may have the name of a path."""
         places, first = {}, 0
         for field in self._file.schema_arrow:
             end = first + sum(1 for _ in parts_of(field.type))
@@ -209,7 +209,7 @@ def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArr
     Args:
         value: the value.
         rows: number of rows.
-        as_key: True makes texts and bytes a dictionary of one value, as keys are.
+        as_key: True returns text and bytes as a dictionary of one value, like keys.
     """
     kind = value.type
     if not as_key or key_type(kind) == kind:
@@ -221,7 +221,7 @@ def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArr
 
 
 def _width(value: pa.Scalar) -> int:
-    """Return the bytes of a constant in a row; a text may be written out in each row."""
+    """Return the bytes per row of a constant; a text may be written out in each row."""
     if pa.types.is_string(value.type) or pa.types.is_binary(value.type):
         return 4 + (value.as_buffer().size if value.is_valid else 0)
     return max(1, int(value.type.bit_width) // 8)

@@ -1,4 +1,4 @@
-"""A table of a slice: how a task reads the rows of its files, and judges them."""
+"""A table of a slice: how a task reads the rows of its files, and checks them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class JudgedRows:
     Args:
         number: number of the part in its slice.
         table: columns of events.
-        places: place of each row in its file.
+        places: position of each row in its file.
         times: event times, int64 epoch milliseconds; 0 for null.
         rejected: flags of the rejected rows, by reason.
         dropped: rows that `where` drops, which are not among the others; None if it drops none. They have the columns
-            of the source, or columns of events if Spark made them.
+            of the source, or columns of events if Spark computed them.
         rows: the same rows with all columns of the source if Spark read them, else None.
     """
 
@@ -63,7 +63,7 @@ class JudgedRows:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table of a slice; this value travels to the tasks.
+    """A table of a slice; this value is sent to the tasks.
 
     Args:
         files: opens the files; None if Spark reads them.
@@ -81,7 +81,7 @@ class SourceTable:
 
     @property
     def needs_spark(self) -> bool:
-        """True if rows go through Spark before they are judged."""
+        """True if rows go through Spark before they are checked."""
         return self.for_spark is not None or self.columns.by_spark is not None
 
     def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
@@ -89,7 +89,7 @@ class SourceTable:
         return self.files.open(part)
 
     def judged(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[JudgedRows]:
-        """Yield the rows of a file that tasks read and evaluate, a row group at a time."""
+        """Yield the rows of a file that tasks read and evaluate, one row group at a time."""
         with self.open(part) as file:
             for first, group in file.groups(self.columns.time_in_files, part.since, part.until):
                 yield self.judged_group(number, part, file, (first, group), names)
@@ -97,7 +97,7 @@ class SourceTable:
     def judged_group(
         self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]
     ) -> JudgedRows:
-        """Read columns of a row group and judge its rows."""
+        """Read columns of a row group and check its rows."""
         columns = self.columns
         table, places = self._read(file, place, columns.reads(names))
         passed = None if columns.sql is None else columns.sql.kept(table)
@@ -119,7 +119,7 @@ class SourceTable:
         return rows, len(table) - rows
 
     def stored(self, part: FilePart, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield columns of a file as the source has them, with the places of the rows, for Spark to evaluate SQL."""
+        """Yield columns of a file in the source's form, with the positions of the rows, for Spark to evaluate SQL."""
         with self.open(part) as file:
             for place in file.groups(self.columns.time_in_files, part.since, part.until):
                 table, places = self._read(file, place, names)
@@ -128,13 +128,13 @@ class SourceTable:
     def judged_by_spark(
         self, number: int, part: FilePart, events: pa.Table, places: Int64s, rows: pa.Table | None
     ) -> JudgedRows:
-        """Judge rows whose columns of events Spark made.
+        """Check rows whose columns of events Spark computed.
 
         Args:
             number: number of the part.
             part: the part.
             events: columns of events, and the flags of the rows that `where` keeps.
-            places: place of each row in its file.
+            places: position of each row in its file.
             rows: the rows with all columns of the source if Spark read them.
         """
         kept = np.asarray(events[KEPT].to_numpy()).astype(np.bool_)
@@ -160,7 +160,7 @@ class SourceTable:
         dropped: pa.Table | None,
         rows: pa.Table | None = None,
     ) -> JudgedRows:
-        """Judge rows of a part. Every row that is an event or is counted comes through here."""
+        """Check the rows of a part. Every row that is an event or is counted passes through here."""
         times, valid = self.columns.millis(events[self.columns.timestamp])
         broken = rejected(self.columns.rules, ArrowRows(times, valid, events, part.committed))
         if part.again and (ahead := np.isin(places, part.again)).any():

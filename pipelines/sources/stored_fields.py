@@ -1,7 +1,7 @@
-"""Columns as data files store them: other names, narrower types, fields in another order or missing.
+"""Columns as data files store them: different names, narrower types, fields in a different order or missing.
 
-With column mapping, a file has a column under its physical name or its id, so a table renames and drops columns without
-writing files anew. After a column got a wider type, older files still have the narrower type.
+With column mapping, a file has a column under its physical name or its id, so a table can rename and drop columns
+without rewriting files. After a column gets a wider type, older files still have the narrower type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StoredField:
         stored: name in data files and in the log.
         number: id of the field in data files if the table is mapped by id, else None.
         parts: fields of a struct, the element of a list, or key and value of a map.
-        length: characters of a CHAR column, whose texts Spark fills up with spaces; None for other columns.
+        length: characters of a CHAR column, whose texts Spark pads with spaces; None for other columns.
     """
 
     name: str
@@ -34,7 +34,7 @@ class StoredField:
     length: int | None = None
 
     def part(self, place: int, name: str | None = None) -> StoredField:
-        """Return the field of a struct by its name, or a part of a list or map by its place."""
+        """Return the field of a struct by its name, or a part of a list or map by its position."""
         if name is None:
             return self.parts[place]
         return next(part for part in self.parts if part.name == name)
@@ -58,9 +58,9 @@ def _field_of(name: str, kind: pa.DataType) -> StoredField:
 
 
 def place_of(field: StoredField, in_file: Sequence[pa.Field]) -> int | None:
-    """Return the place of a column among the fields of a file or of a struct in it; None if it is missing there.
+    """Return the position of a column among the fields of a file or of a struct in it; None if it is missing there.
 
-    Names may differ in case, as Delta's names do.
+    Names may differ in case, as in Delta.
     """
     if field.number is not None:
         numbers = [(candidate.metadata or {}).get(_FIELD_ID) for candidate in in_file]
@@ -93,7 +93,7 @@ def converted(column: pa.ChunkedArray, kind: pa.DataType, field: StoredField) ->
 
 
 def filled(texts: pa.Array, length: int) -> pa.Array:
-    """Return texts, or a dictionary of texts, filled up with spaces to a number of characters, as Spark reads CHAR."""
+    """Return texts, or a dictionary of texts, padded with spaces to a number of characters, as Spark reads CHAR."""
     if pa.types.is_dictionary(texts.type):
         return pa.DictionaryArray.from_arrays(texts.indices, filled(texts.dictionary, length))
     return pc.utf8_rpad(texts, length)
@@ -104,18 +104,18 @@ def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Ar
         return values if values.type == kind else values.cast(kind)
     if pa.types.is_struct(kind):
         if not pa.types.is_struct(values.type):
-            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, and the table says {kind}")
+            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
         return _struct(values, kind, field)
     if pa.types.is_map(kind):
         if not pa.types.is_map(values.type):
-            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, and the table says {kind}")
+            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
         entries = _from_start(values)
         keys = _converted(entries.keys, kind.key_type, field.part(0))
         items = _converted(entries.items, kind.item_type, field.part(1))
         return pa.MapArray.from_arrays(entries.offsets, keys, items, type=kind, mask=_mask(entries))
     is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_kind(values.type) for is_kind in is_list):
-        raise pa.ArrowInvalid(f"{field.stored} is {values.type}, and the table says {kind}")
+        raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
     if not pa.types.is_list(values.type):
         values = values.cast(pa.list_(values.type.value_field))
     lists = _from_start(values)
@@ -135,7 +135,7 @@ def _struct(values: pa.StructArray, kind: pa.StructType, field: StoredField) -> 
 
 
 def _from_start(values: pa.Array) -> pa.Array:
-    """Return an array that begins at the start of its buffers: offsets of a slice can't have a mask."""
+    """Return an array that begins at the start of its buffers: a slice with offsets can't have a mask."""
     return values if values.offset == 0 else pa.concat_arrays([values])
 
 

@@ -1,7 +1,7 @@
-"""The sources of a pipeline as plain values, noted for watchers, which must not import code of the project.
+"""The sources of a pipeline as plain values, recorded for watchers, which must not import the project's code.
 
-Airflow's triggerer watches them. Code of the project must not run beside Airflow's secrets, and may not even be
-installed there, so the runs of the stream, which have it, note what it says.
+Airflow's triggerer watches them. The project's code must not run in a process with Airflow's secrets, and may not even
+be installed there, so the runs of the stream, which have the code, record the sources.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OURS = "tidegate.pipelines.sources."
 
 
 class News(Protocol):
-    """The news of a source for one pipeline."""
+    """The new versions of a source for one pipeline."""
 
     def first_after(self, version: int) -> int | None:
         """Return the first version after `version` that a stream would read; None if there is none."""
@@ -31,11 +31,11 @@ class News(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchedSource:
-    """A source whose commits can be seen without code of the project.
+    """A source whose commits can be seen without the project's code.
 
     Args:
-        module: module of ours with a function `open_news(warehouse, path, **options)`.
-        table: name below the warehouse, or an absolute path or URI; manifests keep the position under this name.
+        module: one of our modules, with a function `open_news(warehouse, path, **options)`.
+        table: name below the warehouse, or an absolute path or URI; manifests store the position under this name.
         options: fields of the description that decide what is read, plain JSON.
     """
 
@@ -44,7 +44,7 @@ class WatchedSource:
     options: Mapping[str, Any]
 
     def news(self, warehouse: Warehouse) -> News:
-        """Return the news of the source in a warehouse.
+        """Return the new versions of the source in a warehouse.
 
         Raises:
             UsageError: the module is not one of ours.
@@ -64,7 +64,7 @@ class WatchableDescription(Protocol):
 
 
 def note_sources(config: Config, pipeline: Pipeline) -> None:
-    """Note the sources of a pipeline among the artifacts, for watchers; a run of its stream does it when it begins."""
+    """Record the sources of a pipeline among the artifacts, for watchers; a stream does so at the start of a run."""
     described = [pipeline.source, *([] if pipeline.right is None else [pipeline.right.source])]
     watched = [asdict(source.watched()) for source in described if isinstance(source, WatchableDescription)]
     unwatched = [source.table for source in described if not isinstance(source, WatchableDescription)]
@@ -75,7 +75,7 @@ def note_sources(config: Config, pipeline: Pipeline) -> None:
 
 
 def noted_sources(config: Config, pipeline: str) -> list[WatchedSource] | None:
-    """Return the sources of a pipeline as its last run noted them; None if no run did.
+    """Return the sources of a pipeline as recorded by its last run; None if there was none.
 
     Raises:
         UsageError: a source can't be watched.

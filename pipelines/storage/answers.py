@@ -16,8 +16,8 @@ def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
 
     Args:
         doing: the request, such as `list`.
-        place: URI of what it was about.
-        error: the failure as a library of the store raised it.
+        place: URI that the request was about.
+        error: the failure as the store's library raised it.
     """
     if is_without_bucket(error):
         return no_bucket(place)
@@ -35,9 +35,10 @@ def is_without_bucket(error: BaseException) -> bool:
 
 
 def no_bucket(place: str) -> BucketMissing:
-    """Return the error of a request to a bucket that does not exist; `place` is a URI in it."""
+    """Return the error for a request to a bucket that does not exist; `place` is a URI in it."""
     bucket = place.partition("://")[2].partition("/")[0]
     return BucketMissing(
-        f"there is no bucket {bucket!r}, which {place} is in: make it in the store, or correct the name (`warehouse`, "
+        f"there is no bucket {bucket!r}, which {place} is in: create it in the store, or correct the name "
+        "(`warehouse`, "
         f"`artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the store"
     )

@@ -1,7 +1,7 @@
-"""Artifacts: files of runs that all hosts must see besides the tables: reports, Data Docs, alarms, runs of commands.
+"""Artifacts: files of runs, besides the tables, that all hosts must see: reports, Data Docs, alarms, command runs.
 
-They lie in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
-Importing this module loads no library of a store.
+They are in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
+Importing this module loads no store library.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Artifacts(Protocol):
         """Change a file that several hosts may change concurrently: each change is applied to the newest content."""
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
-        """Add a line to a journal, and return the address of the file that has it."""
+        """Add a line to a journal, and return the address of the file that contains it."""
 
     def journal_files(self, journal: str) -> dict[str, float]:
         """Return the names of the files of a journal, with the times of their last write."""
@@ -124,7 +124,7 @@ class ArtifactsInFolder:
 
     @contextmanager
     def _locked(self, folder: Path) -> Iterator[None]:
-        """Keep other processes out of a folder; the lock is released with its file, also if this one is killed."""
+        """Keep other processes out of a folder; the lock is released with its file, even if this process is killed."""
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -160,7 +160,7 @@ class ArtifactsInStore:
 
     Args:
         uri: such as `s3://bucket/folder`.
-        options: storage options in deltalake's spelling, with the credentials.
+        options: storage options as in deltalake, with the credentials.
     """
 
     uri: str
@@ -200,7 +200,7 @@ class ArtifactsInStore:
         raise StoreFailed(f"can't change {self.address(name)}: {_TRIES} times another host changed it first")
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
-        # An object can't grow, so each line is an object; by their names they are in the order of time.
+        # An object can't be appended to, so each line is an object; by name they are in time order.
         moment = at.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
         name = f"{journal}/{moment}-{uuid.uuid4().hex[:8]}.json"
         self.write(name, f"{line}\n".encode())
@@ -230,7 +230,7 @@ def report_name(pipeline: str, epoch: int) -> str:
 
 
 def page_name(pipeline: str, page: str) -> str:
-    """Return the name of a page beside the run reports of a pipeline, such as `advice.html`."""
+    """Return the name of a page next to the run reports of a pipeline, such as `advice.html`."""
     return f"reports/{pipeline}/{page}"
 
 

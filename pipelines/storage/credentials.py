@@ -1,10 +1,10 @@
 """Credentials of an object store: where they come from, and how they are kept out of all output.
 
-The first of these that has a key gives it: `storage_options` of tidegate.toml, also by `aws_profile`, the Airflow
-connection that the file names, the environment (`AWS_*`), the profile in `AWS_PROFILE` or, for a bucket of S3, the
-profile `default`. Without any, the store's libraries ask the platform: the role of an instance, a container or a
-web identity. A connection of type `tidegate` may have further options of the store, which reach a command as JSON in
-`TIDEGATE_STORAGE_OPTIONS`.
+Credentials are looked up in this order, and the first match is used: `storage_options` of tidegate.toml, including
+`aws_profile`; the Airflow connection that the file names; the environment (`AWS_*`); the profile in `AWS_PROFILE` or,
+for an S3 bucket, the profile `default`. If there are none, the store's libraries ask the platform: the role of an
+instance, a container or a web identity. A connection of type `tidegate` may have further options of the store, which
+are passed to a command as JSON in `TIDEGATE_STORAGE_OPTIONS`.
 """
 
 from __future__ import annotations
@@ -61,28 +61,27 @@ _connections: list[Callable[[str], Mapping[str, str]]] = []
 
 
 def read_connections_by(options_of: Callable[[str], Mapping[str, str]]) -> None:
-    """Register a function that returns the storage options of an Airflow connection; processes of Airflow call this."""
+    """Register a function that returns the storage options of an Airflow connection; Airflow's processes call this."""
     _connections[:] = [options_of]
 
 
 def mask_secrets_by(mask: Callable[[str], None]) -> None:
-    """Register a function that masks each secret that this process learns; processes of Airflow call this."""
+    """Register a function that masks each secret that this process learns; Airflow's processes call this."""
     _maskers[:] = [mask]
 
 
 def complete(given: Mapping[str, str], connection: str | None = None, uri: str = "") -> dict[str, str]:
     """Return storage options completed with credentials and the location of the store from the environment.
 
-    Options come back as they were given, so that tasks on other machines get the driver's credentials with them.
+    Given options are returned unchanged, so that tasks on other machines get the driver's credentials with them.
 
     Args:
         given: storage options of tidegate.toml.
-        connection: name of an Airflow connection; outside of Airflow it is passed over.
-        uri: the place that is opened with them; in a bucket of S3 the profile `default` counts.
+        connection: name of an Airflow connection; ignored outside Airflow.
+        uri: the URI that is opened with them; for an S3 bucket the profile `default` is used.
 
     Raises:
-        UsageError: a named profile has no key of its own, or TIDEGATE_STORAGE_OPTIONS is no JSON
-            object of texts.
+        UsageError: a named profile has no key, or TIDEGATE_STORAGE_OPTIONS is not a JSON object of strings.
     """
     written = _by_usual_name(given)
     connected = _connections[-1](connection) if connection is not None and _connections else {}
@@ -99,7 +98,7 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
         sources.append(_of_profile(_DEFAULT_PROFILE, _PROFILE, is_optional=True))
     places = ChainMap(*sources)
     more = {name: places[name] for name in _PLACES if name in places} | further(connected) | further(_in_variable())
-    # Tasks on other machines get the profile's key, and do not look for the profile.
+    # Tasks on other machines get the profile's key, and do not look up the profile.
     options = {name: value for name, value in given.items() if _usual(name) != _PROFILE_OPTION}
     options |= {name: value for name, value in more.items() if _usual(name) not in written}
     if _ACCESS not in written:
@@ -111,9 +110,9 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
 
 
 def other_variables(options: Mapping[str, str]) -> list[str]:
-    """Return the variables of the environment that are not of the store which these options name.
+    """Return the variables of the environment that don't belong to the store that these options name.
 
-    The libraries send the environment's token with any key, and prefer its endpoint for S3 to any other.
+    The libraries send the environment's token with any key, and prefer its S3 endpoint to any other.
     """
     usual = _by_usual_name(options)
     others = []
@@ -125,38 +124,38 @@ def other_variables(options: Mapping[str, str]) -> list[str]:
 
 
 def _alone(options: dict[str, str]) -> dict[str, str]:
-    """Keep the environment's variables of another store out of what deltalake opens."""
+    """Hide the environment's variables of another store from what deltalake opens."""
     for name in other_variables(options):
         if name == _ENDPOINT_OF_S3:
             options[_ENDPOINT_OF_S3] = _by_usual_name(options)["aws_endpoint_url"]
         elif not _connections:
-            # deltalake has no option that says "no token". Processes of Airflow need theirs, for example for logs.
+            # deltalake has no option that says "no token". Airflow's processes need theirs, for example for logs.
             del os.environ[name]
     return options
 
 
 def further(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the storage options that are neither a part of the credentials nor the place of the store."""
+    """Return the storage options that are neither part of the credentials nor of the store's location."""
     return {name: value for name, value in options.items() if _usual(name) not in (*_KEYS, *_PLACES)}
 
 
 def options_in(given: object, place: str) -> dict[str, str]:
-    """Return storage options that are given as JSON, as a text or parsed.
+    """Return storage options that are given as JSON, as text or parsed.
 
     Args:
-        given: the JSON; None or an empty text for none.
-        place: the place that has it, for the message.
+        given: the JSON; None or an empty string for none.
+        place: where it comes from, for the message.
 
     Raises:
-        UsageError: it is no JSON object of texts.
+        UsageError: it is not a JSON object of strings.
     """
     try:
         options = json.loads(given) if isinstance(given, str) and given else given or {}
     except ValueError:
         options = None
     if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
-        # Raised outside of the handler: the parser's error holds the text, which has secrets.
-        raise UsageError(f'{place} is no JSON object of texts, such as {{"account_key": "..."}}')
+        # Raised outside the handler: the parser's error contains the text, which has secrets.
+        raise UsageError(f'{place} is not a JSON object of strings, such as {{"account_key": "..."}}')
     return dict(options)
 
 
@@ -165,7 +164,7 @@ def _in_variable() -> dict[str, str]:
 
 
 def remember(options: Mapping[str, object]) -> None:
-    """Mask the secrets among these storage options or Spark settings from now on."""
+    """From now on, mask the secrets among these storage options or Spark settings."""
     for name, value in options.items():
         for secret in _secrets_of(name.lower(), str(value)):
             if len(secret) >= _SHORTEST and secret not in _secrets:
@@ -175,7 +174,7 @@ def remember(options: Mapping[str, object]) -> None:
 
 
 def _secrets_of(name: str, value: str) -> Iterator[str]:
-    """Yield the secrets in an option or setting, in each spelling in which messages may have them."""
+    """Yield the secrets in an option or setting, in each form that messages may contain."""
     plain = name.replace(".", "_").replace("-", "_")
     secrets = [value] if _SECRET_NAME.search(plain) and not _FILE_NAME.search(plain) else []
     secrets += [match[1] for pattern in _SECRETS_WITHIN for match in pattern.finditer(value)]
@@ -214,8 +213,8 @@ def _of_profile(profile: str, given_as: str, *, is_optional: bool) -> dict[str, 
     values = {name: value for section in found_in for name, value in parser[section].items()}
     if _ACCESS not in values and not is_optional:
         raise UsageError(
-            f"{given_as} = {profile!r}: {' and '.join(files)} have no aws_access_key_id of this profile. For a profile "
-            "that takes its keys from a role or a sign-on, put them into the environment first: "
+            f"{given_as} = {profile!r}: {' and '.join(files)} have no aws_access_key_id for this profile. For a "
+            "profile that gets its keys from a role or a sign-on, put them into the environment first: "
             f"`eval $(aws configure export-credentials --profile {profile} --format env)`, and leave {given_as} out"
         )
     options = {name: values[name] for name in _KEYS if name in values}

@@ -1,6 +1,6 @@
 """The log of a Delta table as files: their names, and the one reader of entries and checkpoints.
 
-The functions raise plain errors for missing or damaged entries; each caller decides what such an entry means.
+The functions raise plain errors for missing or damaged entries; each caller decides what they mean.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def entry_versions(names: Iterable[str]) -> list[int]:
 
 
 def checkpoint_versions(names: Iterable[str]) -> list[int]:
-    """Return the versions with a checkpoint of any form, ascending."""
+    """Return the versions with a checkpoint in any format, ascending."""
     return sorted({version for name in names if (version := version_of(name)) is not None and _CHECKPOINT in name})
 
 
 def checkpoint_files(names: Iterable[str], version: int) -> list[str]:
-    """Return the files of one complete checkpoint of a version, of any form; an empty list if there is none."""
+    """Return the files of one complete checkpoint of a version, in any format; an empty list if there is none."""
     of_version = sorted(name for name in names if version_of(name) == version and _CHECKPOINT in name)
     if checkpoint_name(version) in of_version:
         return [checkpoint_name(version)]
@@ -106,7 +106,7 @@ class DeltaLog:
 
     Args:
         filesystem: file system of the log.
-        root: path of the log's folder within it; empty if the file system is that folder.
+        root: path of the log's folder within it; empty if the file system starts at that folder.
     """
 
     filesystem: fs.FileSystem
@@ -118,10 +118,10 @@ class DeltaLog:
         return (int(info.size), int(info.mtime_ns or 0)) if info.type == fs.FileType.File else None
 
     def read(self, name: str) -> bytes:
-        """Return what a file of the log holds.
+        """Return the content of a file of the log.
 
         Raises:
-            FileNotFoundError: there is none of this name.
+            FileNotFoundError: there is no such file.
         """
         with self.filesystem.open_input_stream(self.path(name)) as stream:
             content: bytes = stream.read()
@@ -131,34 +131,34 @@ class DeltaLog:
         """Return the actions of a version.
 
         Raises:
-            FileNotFoundError: its entry is gone.
+            FileNotFoundError: its entry is missing.
             ValueError: its entry is damaged.
         """
         return actions_in(self.read(entry_name(version)))
 
     def checkpoint(self, version: int, columns: list[str] | None = None) -> pa.Table:
-        """Return the rows of a checkpoint in one file.
+        """Return the rows of a single-file checkpoint.
 
         Args:
-            version: of the checkpoint.
+            version: version of the checkpoint.
             columns: kinds of actions; None for all.
         """
-        # Commands that read entries alone should not wait for this import.
+        # Commands that read only entries should not wait for this import.
         import pyarrow.parquet as pq
 
         with self.filesystem.open_input_file(self.path(checkpoint_name(version))) as file:
             return pq.ParquetFile(file).read(columns)
 
     def added(self, version: int, names: Sequence[str], fields: Sequence[str]) -> dict[str, Action]:
-        """Return the newest add action of each path up to a version, also of files that were removed since.
+        """Return the newest add action of each path up to a version, including files that were removed since.
 
         Args:
             version: the version.
             names: files of the log.
-            fields: fields of add actions that are read from a checkpoint, beside the path.
+            fields: fields of add actions to read from a checkpoint, in addition to the path.
 
         Raises:
-            FileNotFoundError: an entry is gone that is younger than the newest checkpoint.
+            FileNotFoundError: an entry after the newest checkpoint is missing.
             ValueError: an entry or a checkpoint is damaged.
         """
         complete = (older for older in reversed(checkpoint_versions(names)) if older <= version)

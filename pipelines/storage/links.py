@@ -10,11 +10,11 @@ from tidegate.pipelines.errors import Refused
 
 
 def check_no_link(root: str, path: str) -> None:
-    """Refuse a path that a symbolic link below a warehouse leads out of it.
+    """Refuse a path that leaves a warehouse through a symbolic link below it.
 
     Args:
         root: folder of the warehouse; links above it are the user's own choice.
-        path: path of a folder or a file; one outside of the warehouse is not checked.
+        path: path of a folder or a file; paths outside the warehouse are not checked.
 
     Raises:
         Refused: a folder of the path, or the file, is a link.
@@ -27,12 +27,12 @@ def check_no_link(root: str, path: str) -> None:
         if above.is_symlink():
             raise Refused(
                 f"{above} is a symbolic link to {os.readlink(above)}: tidegate deletes and copies nothing through "
-                "links below its warehouse. Remove the link, or put the folder or file itself there"
+                "links below its warehouse. Remove the link, or replace it with the folder or file itself"
             )
 
 
 def delete_below(folder: str, last: str) -> None:
-    """Remove a folder with its content; only the link is removed for a symbolic link. A missing folder is not an error.
+    """Remove a folder with its content; of a symbolic link, only the link. A missing folder is not an error.
 
     Args:
         folder: the folder, or a link in its place.
@@ -43,7 +43,7 @@ def delete_below(folder: str, last: str) -> None:
         return
     files, folders = [], [folder] if os.path.isdir(folder) else []
     for parent, below, names in os.walk(folder):
-        # The walk names links to folders among the folders, and does not follow them.
+        # The walk lists links to folders among the folders, and does not follow them.
         links = [name for name in below if os.path.islink(os.path.join(parent, name))]
         files += [os.path.join(parent, name) for name in (*names, *links)]
         folders += [os.path.join(parent, name) for name in below if name not in links]
@@ -51,6 +51,6 @@ def delete_below(folder: str, last: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(file)
     for emptied in reversed(folders):
-        # Another command may have removed it, or written into it, meanwhile.
+        # Another command may have removed it, or written into it, in the meantime.
         with suppress(OSError):
             os.rmdir(emptied)

@@ -1,8 +1,8 @@
-"""The files of an object store as a file system of Arrow, with as few requests as the work needs.
+"""The files of an object store as an Arrow file system, with as few requests as possible.
 
-A small file is read by one request, a file is written by one, and none of them keeps other threads of Python waiting:
-the lease has to be renewed while a store is slow. docs/decisions/stores.md has the reason for not using deltalake's own
-file system.
+A small file is read with one request, a file is written with one, and requests never block other Python threads: the
+lease has to be renewed while a store is slow. docs/decisions/stores.md says why deltalake's own file system is not
+used.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _opening = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The content of an object at one time.
+    """The content of an object at one point in time.
 
     Args:
         content: its bytes.
         written_at: time of the write, in seconds since 1970.
-        mark: names this version to the store.
+        mark: identifies this version to the store.
     """
 
     content: bytes
@@ -63,7 +63,7 @@ class Version:
 
 
 class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
-    """The files of one bucket, by their keys. It writes whole files only, by `put`.
+    """The files of one bucket, by their keys. It only writes whole files, with `put`.
 
     Args:
         store: the bucket.
@@ -86,7 +86,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             self.store.put(path, bytes(content), chunk_size=_CHUNK)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Write a file unless there is one; return False if the store refused it. deltalake commits in this way."""
+        """Write a file unless it exists; return False if the store refused it. deltalake commits in this way."""
         from obstore.exceptions import AlreadyExistsError
 
         with self._told(_WRITE, path):
@@ -97,7 +97,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return True
 
     def version(self, path: str) -> Version | None:
-        """Return the content of a file, with the mark by which `replace` knows it; None if there is no file."""
+        """Return the content of a file, with the mark that `replace` needs; None if there is no file."""
         with self._told("read", path):
             try:
                 answer = self.store.get(path)
@@ -109,7 +109,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return Version(content, meta["last_modified"].timestamp(), mark)
 
     def replace(self, path: str, content: bytes, version: Version) -> bool:
-        """Replace a version of a file; return False if the file is no longer this version."""
+        """Replace a version of a file; return False if the file no longer has this version."""
         from obstore.exceptions import PreconditionError
 
         with self._told(_WRITE, path):
@@ -130,9 +130,9 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             return _repeated(listed)
 
     def listed_after(self, folder: str, name: str) -> dict[str, tuple[object, ...]]:
-        """Return the files of a folder whose names come after a name, and the identity of the content of each.
+        """Return the files of a folder whose names come after a name, and the identity of each one's content.
 
-        Names below further folders are left out. The store sends a thousand names with each request.
+        Names in subfolders are left out. The store returns a thousand names per request.
         """
 
         def listed() -> dict[str, tuple[object, ...]]:
@@ -151,11 +151,11 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         try:
             self.delete_file(path)
         except FileNotFoundError:
-            # Some stores say so, others don't.
+            # Some stores report a missing file, others don't.
             return
 
     def has(self, folder: str, is_wanted: Callable[[str], bool]) -> bool:
-        """Return True if a folder has a file with a wanted name; the first of them ends the search."""
+        """Return True if a folder has a file with a wanted name; the search ends with the first one."""
 
         def searched() -> bool:
             pages = self.store.list(folder, chunk_size=100)
@@ -174,7 +174,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> fs.FileInfo:
-        """Describe a file. A folder is not found: no object stands for it."""
+        """Describe a file. A folder is not found, because no object stands for it."""
         try:
             with self._told("look for", path):
                 return _described(self.store.head(path))
@@ -204,7 +204,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             except FileNotFoundError:
                 raise
             except Exception:
-                # Azure knows no ranges from the end, and S3 has none of an empty file.
+                # Azure has no ranges counted from the end, and S3 none of an empty file.
                 size, tail = self.store.head(path)["size"], None
         if tail is not None and len(tail) == size:
             return pa.BufferReader(pa.py_buffer(tail))
@@ -224,7 +224,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             self.store.copy(src, dest)
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        """Do nothing: the first file in a folder makes it."""
+        """Do nothing: the first file in a folder creates it."""
 
     def delete_dir(self, path: str) -> None:
         self.delete_dir_contents(path)
@@ -238,13 +238,13 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         raise NotImplementedError("a whole bucket is never deleted")
 
     def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError("an object store has no rename: put the content at the new name")
+        raise NotImplementedError("an object store can't rename: put the content at the new name")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
         raise NotImplementedError("a file that is cut short must not appear: use put")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
-        raise NotImplementedError("an object can't grow")
+        raise NotImplementedError("an object can't be appended to")
 
     @contextmanager
     def _told(self, doing: str, path: str) -> Iterator[None]:
@@ -258,7 +258,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             if is_without_bucket(error):
                 raise no_bucket(place) from None
             if doing == _WRITE:
-                # Another command's clean-up may have ended the upload of a large file.
+                # Another command's cleanup may have ended the upload of a large file.
                 raise store_failed(doing, place, error) from None
             raise FileNotFoundError(f"there is no {place}") from None
         except (BaseError, OSError) as error:
@@ -266,7 +266,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
 
 class _Ranges(io.RawIOBase):
-    """A file that is read in ranges, each by a request; its end was read already."""
+    """A file that is read in ranges, each with one request; its end has already been read."""
 
     def __init__(self, files: ObjectFiles, path: str, size: int, tail: bytes) -> None:
         self._files, self._path, self._size, self._tail = files, path, size, tail
@@ -301,7 +301,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _repeated(look: Callable[[], Answer]) -> Answer:
-    """Repeat a read from a store a few times: the library repeats requests, but not one whose response was cut off."""
+    """Repeat a read from a store a few times: the library retries requests, but not one whose response was cut off."""
     from obstore.exceptions import BaseError
 
     for _ in range(_LOOKS - 1):
@@ -322,7 +322,7 @@ def object_files(uri: str, options: dict[str, str]) -> tuple[ObjectFiles, str]:
 
     Args:
         uri: such as `s3://bucket/folder`.
-        options: storage options in deltalake's spelling.
+        options: storage options as in deltalake.
     """
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
@@ -335,7 +335,7 @@ def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
     from obstore import store as stores
 
     settings = settings_of(address, dict(options))
-    # Its types are those of one kind of store each, and the address says which.
+    # Each of its types belongs to one kind of store, and the address says which.
     from_url: Any = stores.from_url
     with _opening:
         hidden = {name: os.environ.pop(name) for name in other_variables(dict(options))}

@@ -1,8 +1,8 @@
-"""Storage options in deltalake's spelling, sorted for the library that reads and writes our own files.
+"""Storage options as in deltalake, sorted for the library that reads and writes our own files.
 
-deltalake ignores a key that it doesn't know, and takes settings of the connection and of retries among the keys of the
-store. obstore wants them apart, and refuses a key that it doesn't know. Both are given only options that were checked
-here: for a wrong value they would end in a panic, in a message without the name, or in requests to another place.
+deltalake ignores unknown keys, and accepts settings of the connection and of retries among the keys of the store.
+obstore wants them separate, and refuses unknown keys. Both only get options that were checked here: wrong values would
+lead to a panic, a message without the name, or requests to the wrong place.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The options of a store as obstore takes them.
+    """The options of a store in the form that obstore expects.
 
     Args:
-        config: of the store, among them credentials.
-        client: of the connections, among them the address of a proxy, which may have a password.
-        retry: of requests that fail.
+        config: options of the store, including credentials.
+        client: options of the connections, including the address of a proxy, which may have a password.
+        retry: options for failed requests.
     """
 
     config: dict[str, str] = field(repr=False)
@@ -86,7 +86,7 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
     """Sort the storage options of a URI.
 
     Raises:
-        UsageError: `check` refuses them, or a setting of the retries is no number or duration.
+        UsageError: `check` refuses them, or a retry setting is not a number or duration.
     """
     check(uri, options)
     config: dict[str, str] = {}
@@ -105,7 +105,7 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
         elif name == "retry_timeout":
             retry[name] = _duration(key, value)
         elif not is_s3 and not name.startswith(_PREFIX):
-            # Those of S3 come from the environment, too, whatever the store is.
+            # Those of S3 also come from the environment, whatever the store is.
             config[name] = value
         elif is_s3 and (key_of_s3 := _OTHER_NAMES.get(short, short)) in _S3:
             config[key_of_s3] = value
@@ -115,10 +115,10 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
 
 
 def check(uri: str, options: Mapping[str, str]) -> None:
-    """Check the storage options of a URI. Messages have no values but the address of a server.
+    """Check the storage options of a URI. Messages show no values except the address of a server.
 
     Raises:
-        UsageError: an option is misspelt, is no duration, or does not go with another one.
+        UsageError: an option is misspelt, is not a duration, or conflicts with another one.
     """
     short = {key.lower().removeprefix(_PREFIX): (key, value) for key, value in options.items()}
     for name, (key, value) in short.items():
@@ -132,20 +132,20 @@ def check(uri: str, options: Mapping[str, str]) -> None:
     for name, other in (("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")):
         if name in given and other not in given:
             place = _PLACE.format(name=f"{_PREFIX}{other}", variable=f"{_PREFIX}{other}".upper())
-            raise UsageError(f"the credentials of {uri} have {_PREFIX}{name} and no {_PREFIX}{other}: {place}")
+            raise UsageError(f"the credentials of {uri} have {_PREFIX}{name} but no {_PREFIX}{other}: {place}")
     address = next((value for name, (_, value) in short.items() if _OTHER_NAMES.get(name, name) == "endpoint"), None)
     if address is None:
         return
     if not address.lower().startswith(("http://", "https://")):
         raise UsageError(
-            f"aws_endpoint_url = {_without_user(address)!r}: begin the address of the store's server with https:// or "
-            "http://, such as https://minio.example.org:9000"
+            f"aws_endpoint_url = {_without_user(address)!r}: the address of the store's server must begin with "
+            "https:// or http://, such as https://minio.example.org:9000"
         )
     allowed = short.get("allow_http", ("", "false"))[1]
     if address.lower().startswith("http://") and allowed.lower() not in _YES:
         place = _PLACE.format(name="aws_allow_http", variable="AWS_ALLOW_HTTP")
         raise UsageError(
-            f"aws_endpoint_url = {_without_user(address)!r} is not encrypted. If that is meant, allow it by "
+            f"aws_endpoint_url = {_without_user(address)!r} is not encrypted. If that is intended, allow it with "
             f'aws_allow_http = "true": {place}'
         )
 

@@ -1,7 +1,7 @@
-"""The warehouse of the tables: one rule for paths, one way to open a table, one way to read and write files.
+"""The warehouse of the tables: one rule for paths, and one way to open tables and to read and write files.
 
-Tasks write through the same store that the driver commits to. A path says by itself if it is local: a pipeline whose
-warehouse is a folder may read a source in a bucket, and the reverse.
+Tasks write through the same store that the driver commits to. A path itself says whether it is local: a pipeline whose
+warehouse is a folder may read a source in a bucket, and vice versa.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _BATCH = 65_536
 
 
 def _check_in_folder(path: str, name: str) -> None:
-    """Raise Refused if a name, which a log may have from somebody else, leads out of the folder of its table."""
+    """Raise Refused if a name, which others may have written into a log, leads outside the folder of its table."""
     if name.startswith("/") or "://" in name or ".." in name.split("/"):
         raise Refused(
-            f"the log of table {path} names a file outside of the table's folder, {name!r}: somebody else wrote it. "
-            "Go on from a snapshot before it: `tidegate snapshot list` names them"
+            f"the log of table {path} names a file outside the table's folder, {name!r}: somebody else wrote it. "
+            "Continue from an earlier snapshot: `tidegate snapshot list` shows them"
         )
 
 
@@ -75,11 +75,11 @@ class Warehouse:
 
     Args:
         uri: an absolute path, or a URI of an object store.
-        options: storage options in deltalake's spelling.
+        options: storage options as in deltalake.
     """
 
     uri: str
-    # The options hold the keys of the object store, which must not get into a log.
+    # The options contain the keys of the object store, which must not get into a log.
     options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, *parts: str) -> str:
@@ -92,7 +92,7 @@ class Warehouse:
         """Return True if there is a Delta table at a path."""
         if is_local(path):
             return DeltaTable.is_deltatable(path)
-        # deltalake's own look keeps Python's lock, so the lease could not be renewed while a store is slow.
+        # deltalake's own check holds Python's lock, so the lease could not be renewed while a store is slow.
         files, key = self.objects(path)
         return files.has(f"{key}/{FOLDER}", lambda name: version_of(name) is not None)
 
@@ -100,7 +100,7 @@ class Warehouse:
         """Open a Delta table, at its head or at a version.
 
         Raises:
-            TableNotFoundError: there is none.
+            TableNotFoundError: there is no such table.
             DeltaError: it can't be opened.
             StoreFailed: its store does not answer.
         """
@@ -150,9 +150,9 @@ class Warehouse:
         is_folder = isinstance(filesystem, fs.LocalFileSystem)
         if is_folder:
             filesystem.create_dir(root, recursive=True)
-        # A file in a store is made in memory: if writing fails, no part of it may appear.
+        # A file in a store is built in memory: if writing fails, no part of it may appear.
         target: Any = f"{root}/{name}" if is_folder else pa.BufferOutputStream()
-        # Statistics of floats mislead readers about NaN, so only flat columns of other types get statistics.
+        # Statistics of floats mislead readers about NaN, so only flat columns of other types have statistics.
         described = [
             field.name
             for field in table.schema
@@ -199,7 +199,7 @@ class Warehouse:
         files.put(f"{key}/{name}", content)
 
     def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
-        """Sync files of a folder, and the folder, so that they survive a power loss; object stores need nothing."""
+        """Sync files of a folder, and the folder, so that they survive a power loss; object stores don't need this."""
         filesystem, root = self.filesystem(path)
         if not isinstance(filesystem, fs.LocalFileSystem):
             return
@@ -211,7 +211,7 @@ class Warehouse:
                 os.close(descriptor)
 
     def make_commit_durable(self, path: str, version: int) -> None:
-        """Sync the log entry of a commit, and the checkpoint that came with it, so that they survive a power loss."""
+        """Sync the log entry of a commit, and any checkpoint written with it, so that they survive a power loss."""
         if not is_local(path):
             return
         log = f"{path}/{FOLDER}"
@@ -228,7 +228,7 @@ class Warehouse:
         }
 
     def names(self, path: str) -> dict[str, int]:
-        """Return the files in a table's folder with their sizes; folders below it are left out."""
+        """Return the files in a table's folder with their sizes, without its subfolders."""
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
         return {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
@@ -275,8 +275,8 @@ class Warehouse:
                 until both names are deleted.
 
         Raises:
-            Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads out
-                of the folder.
+            Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads
+                outside the folder.
         """
         _check_in_folder(source, name)
         for path in (f"{source}/{name}", f"{target}/{as_name}"):
@@ -304,11 +304,12 @@ class Warehouse:
                     self._put(target, as_name, reader.read())
         except FileNotFoundError as error:
             raise Refused(
-                f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
+                f"file {name} of table {source} is missing: it was removed while it was being copied. Run the command "
+                "again"
             ) from error
 
     def move_file(self, path: str, name: str, target: str, as_name: str) -> bool:
-        """Move a file within the warehouse, over any file of that name; return False if it is missing.
+        """Move a file within the warehouse, replacing any file of that name; return False if it is missing.
 
         Raises:
             Refused: a symbolic link in a path leads to another folder.
@@ -331,15 +332,15 @@ class Warehouse:
     def delete_file(self, path: str, name: str) -> None:
         """Remove a file from a table's folder; no version of the table may still list it.
 
-        A missing file is no error: a clean-up that hung may find that another one did its work.
+        A missing file is not an error: a cleanup that was held up may find that another one has done its work.
 
         Raises:
-            Refused: its name, or a symbolic link in the path, leads out of the folder.
+            Refused: its name, or a symbolic link in the path, leads outside the folder.
         """
         _check_in_folder(path, name)
         self._check_no_link(path)
         filesystem, root = self.filesystem(path)
-        # Stores don't say that a file is missing.
+        # Stores don't report that a file is missing.
         with suppress(FileNotFoundError):
             filesystem.delete_file(f"{root}/{name}" if root else name)
 
@@ -411,7 +412,7 @@ class Warehouse:
             raise _unreadable(path, error) from error
 
     def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
-        # This import is slow, and commands that read only the log don't need it.
+        # This import is slow, and commands that only read the log don't need it.
         import pyarrow.dataset as ds
 
         filesystem, root = self.filesystem(path)
@@ -440,20 +441,20 @@ OURS = "tidegate."
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """Return the table's schema in Arrow's types. Its metadata has the properties of the table that are ours."""
+    """Return the table's schema in Arrow types. Its metadata has those properties of the table that are ours."""
     properties = table.metadata().configuration
     ours = {name: value for name, value in properties.items() if name.startswith(OURS)}
     return pa.schema(table.schema().to_arrow(), ours or None)
 
 
 def stored_schema(table: DeltaTable) -> pa.Schema:
-    """Return the columns that the files of a table have: all but those of its partitions, whose values the log has."""
+    """Return the columns that the files of a table have: all except partition columns, whose values are in the log."""
     partitions = table.metadata().partition_columns
     return pa.schema([field for field in arrow_schema(table) if field.name not in partitions])
 
 
 def path_of(table: DeltaTable) -> str:
-    """Return the place of a table: a local path as the file system spells it, or a URI."""
+    """Return the location of a table: a local path in the file system's form, or a URI."""
     return unquote(table.table_uri.rstrip("/").removeprefix("file://"))
 
 
@@ -466,7 +467,7 @@ def active_files(table: DeltaTable) -> list[dict[str, Any]]:
 def read_table(
     warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read all rows of a table, at the version it was opened at. Every read of a whole table comes through here."""
+    """Read all rows of a table, at the version that was opened. Every read of a whole table goes through here."""
     path = path_of(table)
     names = [file["path"] for file in active_files(table)]
     return warehouse.read_files(path, names, arrow_schema(table), columns, where)

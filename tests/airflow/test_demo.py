@@ -174,7 +174,7 @@ def test_data_docs_show_every_run(demo: Demo) -> None:
 def test_the_summary_says_what_a_person_wants_to_know(demo: Demo) -> None:
     for text in (
         "The five longest shifts",
-        "Numbers to look at",
+        "Key figures",
         "several flights",
         "late",
         "rejected",

@@ -159,7 +159,7 @@ def test_restart_opens_the_trigger_form_of_the_stream(
     embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Restart…").click()
     form = page.get_by_role("dialog")
     expect(form).to_contain_text("Trigger Dag - sessions__restart", timeout=20_000)
-    for title in ("Start from", "Parallelism", "Stop the stream that runs now"):
+    for title in ("Start from", "Parallelism", "Stop the running stream"):
         expect(form).to_contain_text(title)
     keep(page, "restart-form")
     assert re.search("/dags/sessions__restart$", page.url)

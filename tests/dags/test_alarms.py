@@ -225,7 +225,7 @@ def test_a_run_that_is_not_over_at_its_deadline_raises_the_alarm_of_its_pipeline
     (line,) = (tmp_path / ".work" / "alarms.jsonl").read_text().splitlines()
     told = json.loads(line)
     assert (told["pipeline"], told["owner"], told["task"]) == ("sessions", "billing", "deadline")
-    assert "run of_monday of sessions__backfill was not over at its deadline, 2024-03-04T01:00:00Z" in told["reason"]
+    assert "run of_monday of sessions__backfill had not ended by its deadline, 2024-03-04T01:00:00Z" in told["reason"]
     assert deadline.callback.path == f"{deadline_missed.__module__}.deadline_missed"
 
 

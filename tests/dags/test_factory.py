@@ -57,7 +57,7 @@ def test_the_graph_of_assets_begins_at_the_source_as_other_dags_name_it(tmp_path
 
 @pytest.mark.parametrize("given", ['["airflow://lake/events"]', '[{ name = "", uri = "s3://lake/events" }]'])
 def test_an_asset_that_airflow_can_not_have_is_refused_by_its_field(given: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"pipelines.sessions.source_assets: .* Write each as the DAG that fills"):
+    with pytest.raises(UsageError, match=r"pipelines.sessions.source_assets: .* Write each as in the DAG that fills"):
         project_dags(write_project(tmp_path, source_assets=given))
 
 
@@ -258,7 +258,7 @@ def test_a_config_that_is_taken_from_the_folder_of_the_process_is_told_how_to_be
     )
     assert 'project_dags(Path(__file__).parent.parent / "tidegate.toml")' in str(refused.value)
     monkeypatch.delenv(ENVIRONMENT, raising=False)
-    with pytest.raises(UsageError, match="In a DAG file name it from that file"):
+    with pytest.raises(UsageError, match="In a DAG file, build its path from that file"):
         project_dags()
 
 

@@ -46,7 +46,7 @@ def test_a_group_has_one_dag_with_the_schedule_of_its_first_pipeline(tmp_path: P
     [
         ('small = ["sessions", "hour"]', "stream_groups.small: unknown pipeline 'hour'"),
         ('small = ["sessions"]', "stream_groups.small: a group has at least two pipelines"),
-        ('a = ["sessions", "hours"]\nb = ["hours", "sessions"]', "stream_groups.b: 'hours' is in group 'a' already"),
+        ('a = ["sessions", "hours"]\nb = ["hours", "sessions"]', "stream_groups.b: 'hours' is already in group 'a'"),
     ],
 )
 def test_a_faulty_group_is_refused_by_its_field(groups: str, told: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_selection_names_pipelines_or_single_dags(select: list[str], kinds: tu
     assert set(project_dags(write_project(tmp_path), select=select)) == {f"sessions__{kind}" for kind in kinds}
 
 
-@pytest.mark.parametrize(("select", "told"), [(["hours"], "'hours' names no pipeline"), ("sessions", "give a list")])
+@pytest.mark.parametrize(("select", "told"), [(["hours"], "'hours' matches no pipeline"), ("sessions", "give a list")])
 def test_a_selection_of_nothing_is_refused(select: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=told):
         project_dags(write_project(tmp_path), select=select)

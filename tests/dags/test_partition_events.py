@@ -149,7 +149,7 @@ def test_if_no_window_changed_there_is_no_event() -> None:
     tell("first", stored, 7, KEYS)
     given, found = context("second", stored), result(8, [], is_any=False)
     note = EVENTS.tell(given, found, event_extra(found))
-    assert note == "no final window changed since the last event of duty__final_windows: there is no new event"
+    assert note == "no final window changed since the last event of duty__final_windows: no new event"
     assert given["ti"].task.outlets == [EVENTS.alias], "Airflow makes an event for each asset that is left"
     assert given["outlet_events"] == {}
     assert since("third", stored) == {"epoch": 8}

@@ -164,7 +164,7 @@ def test_a_command_gets_all_options_of_its_connection_by_its_environment(
     expected = {"aws_access_key_id": "key", "aws_secret_access_key": "hidden", **others, "max_retries": "5"}
     assert in_airflow == in_command == expected
     monkeypatch.setenv(FURTHER, "{hidden}")
-    with pytest.raises(UsageError, match="TIDEGATE_STORAGE_OPTIONS is no JSON object of texts") as refused:
+    with pytest.raises(UsageError, match="TIDEGATE_STORAGE_OPTIONS is not a JSON object of strings") as refused:
         complete({})
     assert refused.value.__context__ is None, "the parser's error has the text"
 
@@ -174,7 +174,7 @@ def test_options_that_can_not_be_read_are_refused_without_their_value(
     given: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, extra={"secret_storage_options": given})
-    with pytest.raises(UsageError, match="connection 'lake': secret_storage_options is no JSON object") as refused:
+    with pytest.raises(UsageError, match="connection 'lake': secret_storage_options is not a JSON object") as refused:
         options_of("lake")
     assert "hidden" not in str(refused.value)
 
@@ -201,7 +201,11 @@ def test_the_test_of_a_connection_looks_into_the_folder(tmp_path: Path, monkeypa
     ("warehouse", "extra", "reason"),
     [
         ("s3://key:hushhush@lake/wh", {}, "connection 'lake': warehouse: a URI can't have a key or a password: put"),
-        ("hdfs://me:hushhush@node/wh", {}, "connection 'lake': warehouse: 'hdfs' is no object store: give a folder"),
+        (
+            "hdfs://me:hushhush@node/wh",
+            {},
+            "connection 'lake': warehouse: 'hdfs' is not an object store: give a folder",
+        ),
         ("abfss://lake/wh?sig=hushhush", {}, "connection 'lake': warehouse: a URI can't have '?'"),
         ("az://lake/wh", {"account_key": "hushhush"}, "Generic MicrosoftAzure error: Account must be specified"),
         ("gs://lake/wh", {"service_account_key": "{hushhush"}, "Generic GCS error: GCP credential error: Unable to"),

@@ -59,7 +59,7 @@ def test_an_old_file_that_is_gone_is_found_by_the_next_check(tmp_path: Path) -> 
     pinned = check(hand)
     assert FILES in broken_by_rules(pinned)
     named = pinned.files[pinned.files["fault"] == "unreadable"]
-    assert named[["file", "by"]].values.tolist() == [[gone.name, "the file is not there"]]
+    assert named[["file", "by"]].values.tolist() == [[gone.name, "the file is missing"]]
     assert FILES in broken_by_rules(check(hand, everything=True))
 
 

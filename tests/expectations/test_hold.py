@@ -109,7 +109,7 @@ def test_more_partitions_than_an_event_names_are_held_back_together(
 
 def test_partitions_are_needed_to_hold_them_back(tmp_path: Path) -> None:
     project(hour_lake(), tmp_path, FEW, f'{HOLD}asset_partitions = "none"\n')
-    with pytest.raises(UsageError, match='hold "partitions" needs events by partition'):
+    with pytest.raises(UsageError, match='hold "partitions" needs partitioned events'):
         load_config(tmp_path / "tidegate.toml").entry("hours")
 
 

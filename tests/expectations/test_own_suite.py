@@ -52,7 +52,7 @@ BROKEN = [
     ),
     (
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query=' -- x\\nCOPY {batch} TO \"leak.csv\"')",
-        ("unexpected_rows_expectation", "begins with 'copy', and a check only reads", "SELECT ... FROM {batch}"),
+        ("unexpected_rows_expectation", "begins with 'copy', but a check only reads", "SELECT ... FROM {batch}"),
     ),
     (
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1 AS a); COPY {batch} TO \"x.csv\"; SELECT (1')",

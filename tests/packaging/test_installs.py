@@ -50,7 +50,7 @@ WORK: tuple[tuple[str, ...], ...] = (
 
 REFUSE = {
     ("alive", "sessions"): "no stream of sessions has begun",
-    ("stop", "sessions"): "no driver is at work",
+    ("stop", "sessions"): "has no running driver",
     ("unlock", "sessions"): "nobody holds the lease",
 }
 """Further commands that need none, and what they say where nothing runs."""

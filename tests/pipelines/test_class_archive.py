@@ -56,7 +56,7 @@ def test_a_java_that_keeps_no_archive_is_told_and_leaves_nothing(folder: Path, m
     monkeypatch.setattr(sys, "executable", a_python(folder, "echo began >&2; echo no room >&2; exit 3"))
     told: list[str] = []
     assert make_archive(JAVA, "tidegate.pipelines.run.warm_up", told.append) is None
-    assert told == ["the run that makes the archive ended with exit code 3: no room"]
+    assert told == ["the run that creates the archive ended with exit code 3: no room"]
     assert list(folder.glob("classes-*")) == []
 
 
@@ -67,7 +67,7 @@ def test_the_archive_is_made_by_a_jvm_even_if_runs_go_to_a_server(
     monkeypatch.setattr(sys, "executable", a_python(folder, 'echo "server: ${SPARK_REMOTE-none}" >&2; exit 3'))
     told: list[str] = []
     make_archive(JAVA, "tidegate.pipelines.run.warm_up", told.append)
-    assert told == ["the run that makes the archive ended with exit code 3: server: none"]
+    assert told == ["the run that creates the archive ended with exit code 3: server: none"]
 
 
 def test_archives_of_environments_that_are_gone_make_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def test_spark_in_this_process_is_no_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("faulty", ["sc://", "sc://host:15002/path", "sc://host:port", "sc://host/;token"])
 def test_a_faulty_address_is_named_with_a_good_one(tmp_path: Path, faulty: str) -> None:
-    with pytest.raises(UsageError, match=r"is no address of a Spark Connect server: give sc://host:port"):
+    with pytest.raises(UsageError, match=r"is not the address of a Spark Connect server: give sc://host:port"):
         start_session(Config(root=tmp_path, spark={"spark.remote": faulty}), "tests")
 
 

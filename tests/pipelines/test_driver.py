@@ -64,9 +64,9 @@ def test_out_of_memory_is_told_with_the_setting_that_gives_more(
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (-9, "was ended by SIGKILL: somebody ended it, or the system was short of memory"),
+        (-9, "was ended by SIGKILL: it was killed, or the system ran out of memory"),
         (137, "was ended by SIGKILL"),
-        (56, "did not run for minutes and ended itself (exit code 56)"),
+        (56, "was not scheduled for minutes and ended itself (exit code 56)"),
         (1, 'ended with exit code 1: out of memory, or killed? Give it more memory with "spark.driver.memory"'),
     ],
 )
@@ -76,7 +76,7 @@ def test_an_end_of_sparks_process_is_told_by_its_cause(
     with pytest.raises(TidegateError) as ended:
         drive_into(ConnectionRefusedError(111, "Connection refused"), code, tmp_path, monkeypatch)
     assert told in str(ended.value)
-    assert str(ended.value).endswith("The last snapshot is good: run again")
+    assert str(ended.value).endswith("The last snapshot is intact: run again")
 
 
 @pytest.mark.parametrize(

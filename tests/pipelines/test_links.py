@@ -101,7 +101,9 @@ def test_a_table_whose_folder_is_a_link_is_refused(by_hand: ByHand, tmp_path: Pa
     (moved / "results-000001-other.parquet").write_text("precious")
     Path(by_hand.tables.path("results")).symlink_to(moved)
     for run in (clean, erase, back_up):
-        with pytest.raises(Refused, match=r"results is a symbolic link to .*Remove the link, or put the folder"):
+        with pytest.raises(
+            Refused, match=r"results is a symbolic link to .*Remove the link, or replace it with the folder"
+        ):
             run(by_hand)
     assert (moved / "results-000001-other.parquet").read_text() == "precious"
     # The remedy that the message names.

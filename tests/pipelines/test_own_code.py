@@ -176,7 +176,7 @@ class CountsInAnyOrder(Counted):
 
 def test_an_aggregate_that_says_the_order_does_not_matter_may_be_reopened_and_cut() -> None:
     """The way out that the refusal of the other one names."""
-    with pytest.raises(Refused, match="aggregate function Tally, which does not say sees_order = False"):
+    with pytest.raises(Refused, match="aggregate function Tally, which does not declare sees_order = False"):
         check_reopenable(of(Windows(HOURS, aggregate={"n": Counts()})))
     pipeline = of(Windows(HOURS, aggregate={"n": CountsInAnyOrder()}))
     assert check_reopenable(pipeline) == pipeline.compute

@@ -83,11 +83,14 @@ def with_an_unknown_feature(lake: Lake) -> None:
 HARMS = {
     "a feature is unknown": (with_an_unknown_feature, r"opened: .*'geospatial' is not supported.*DROP FEATURE"),
     "rows are deleted": (deleted_from, r"not append-only: version 1 \(DELETE\) removed or changed rows .*new pipeline"),
-    "the log is cleaned up": (cleaned_up, r"the log of version 1 is gone .*Start a new pipeline with a backfill"),
-    "an entry is damaged": (damaged, r"entry of version 1 is damaged .*Put it back"),
-    "the newest entry is damaged": (damaged_at_the_head, r"can't be opened: .*Put its log back as it was"),
-    "it is another table": (replaced, r"was replaced: it has another id .*Put the old table back"),
-    "a key has another type": (of_another_type, r"key column 'user' of pipeline 'hours' is int64 in its source now"),
+    "the log is cleaned up": (
+        cleaned_up,
+        r"the log entry of version 1 no longer exists .*Start a new pipeline with a backfill",
+    ),
+    "an entry is damaged": (damaged, r"entry of version 1 is damaged .*Restore the entry"),
+    "the newest entry is damaged": (damaged_at_the_head, r"can't be opened: .*Restore its log from a copy"),
+    "it is another table": (replaced, r"was replaced: its id .*Restore the old table"),
+    "a key has another type": (of_another_type, r"key column 'user' of pipeline 'hours' is now int64 in its source"),
     "a column is gone": (without_a_column, r"'value'"),
 }
 

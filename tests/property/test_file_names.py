@@ -83,5 +83,5 @@ def test_the_draws_find_files_that_are_told_apart_otherwise(bug: Callable[[Sourc
     def drawn(names: list[str]) -> None:
         placed(names, bug)
 
-    with pytest.raises(Refused, match="is gone"):
+    with pytest.raises(Refused, match="is missing"):
         drawn()

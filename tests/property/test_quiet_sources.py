@@ -75,5 +75,5 @@ def test_a_source_may_be_quiet_for_longer_than_its_log_is_kept(steps: list[str])
 
 def test_a_position_that_stays_before_maintenance_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceLog, "settled", lambda log, version: version)
-    with pytest.raises(Refused, match="the log of version 1 is gone"):
+    with pytest.raises(Refused, match="the log entry of version 1 no longer exists"):
         live(["alter", "alter", "run", "clean"])

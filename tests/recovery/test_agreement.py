@@ -349,7 +349,7 @@ def test_a_log_that_nothing_can_mend_counts_as_gone_once_it_is_moved_away(by_han
     shorten_log(by_hand.tables, "results", by_hand.tables.open("results").version())
     (checkpoint,) = Path(by_hand.tables.path("results"), "_delta_log").glob(f"{11:020d}.checkpoint.parquet")
     checkpoint.write_bytes(b"")
-    with pytest.raises(Refused, match="move the folder away: then the table counts as gone"):
+    with pytest.raises(Refused, match="move the folder away: then the table counts as missing"):
         set_aside_damaged(by_hand.tables)
     gone(by_hand, "results")
     back_to(by_hand, "latest", [])
@@ -397,7 +397,7 @@ def test_an_entry_that_is_cut_between_two_actions_is_not_taken_for_a_commit(
     hours(by_hand, 8, 9, 10, 11)
     before = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
     cut_after(by_hand, table, kept)
-    with pytest.raises(Refused, match=r"is cut: it lacks the end of its commit. `tidegate restore sessions latest`"):
+    with pytest.raises(Refused, match=r"is truncated: it lacks the end of its commit. `tidegate restore"):
         recover(by_hand.tables)
     back_to(by_hand, "latest")
     recover(by_hand.tables)

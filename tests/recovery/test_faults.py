@@ -281,7 +281,7 @@ def test_where_the_log_does_not_tell_how_a_snapshot_is_related_to_one_that_rotte
     rot(rows)
     with pytest.raises(
         Refused,
-        match=r"hours, 5, can't be read, so tidegate can't see where the timeline of epoch 3 left it.*--give-up",
+        match=r"hours, 5, can't be read, so tidegate can't tell where the timeline of epoch 3 branched off.*--give-up",
     ):
         restore(tables, find_snapshot(tables, "savepoint:good"), lake.clock())
     manifest.write_bytes(whole)

@@ -152,7 +152,7 @@ def killed(made: Hung, folder: Path, operation: int, after: bool) -> list[str]:
         code, told = project.tidegate(*RENAME)
     found = [] if code == 1 else [f"killed with {code}: {told[-400:]}"]
     code, told = project.tidegate(*RENAME)
-    is_done = code == 2 and "was it renamed already?" in told
+    is_done = code == 2 and "was it already renamed?" in told
     found += [] if code == 0 or is_done else [f"again ended with {code}: {told[-400:]}"]
     found += [] if found else map(str, differences(content(project, RENAMED), before).items())
     left = [file.name for file in (project.folder / "warehouse" / NEW).iterdir() if file.is_file()]

@@ -101,7 +101,7 @@ def test_an_expression_that_gives_another_value_each_time_is_refused(
     for changing in CHANGING:
         for options in ({"where": f"{changing} is not null"}, {"columns": {"id": changing}}):
             pipeline = hourly_pipeline(source=source, **options)
-            with pytest.raises(TidegateError, match=r"gives another value each time.*rand\(\)"):
+            with pytest.raises(TidegateError, match=r"a different value each time.*rand\(\)"):
                 lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
             assert not lake.tables(pipeline).exist
 

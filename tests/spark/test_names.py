@@ -91,7 +91,7 @@ def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
 
     # A path that is told otherwise than the log has it ends the run, and loses no row.
     monkeypatch.setattr(DeltaFiles, "_root", property(lambda reader: "/elsewhere"))
-    with pytest.raises(Exception, match="which no commit that is read added"):
+    with pytest.raises(Exception, match="which none of the commits being read added"):
         lake.replay(spark, counting("undecoded", source=source))
 
 

@@ -54,7 +54,7 @@ def test_a_store_that_ignores_the_condition_is_refused_and_nothing_changes(
     warehouse: Warehouse, proxy: Proxy, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
     proxy.set(Plan(ignores_conditions=True))
-    with pytest.raises(Refused, match="ignores If-None-Match: it wrote an object twice") as caught:
+    with pytest.raises(Refused, match="ignores If-None-Match: it overwrote an object") as caught:
         check_conditional_writes(warehouse)
     assert caught.value.exit_code == 3
     disk = source_of(tmp_path / "disk", commits=1)
@@ -83,7 +83,7 @@ def test_a_store_that_looks_and_then_writes_is_refused(
         return create(files, path, content) or threading.current_thread() is not main
 
     monkeypatch.setattr(ObjectFiles, "create", racy)
-    with pytest.raises(Refused, match="let several of 4 write the same object at the same moment") as caught:
+    with pytest.raises(Refused, match="let several of 4 concurrent writers create the same object") as caught:
         check_conditional_writes(warehouse)
     assert caught.value.exit_code == 3
     assert server.keys(bucket) == []

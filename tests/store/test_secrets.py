@@ -237,7 +237,9 @@ def test_the_default_profile_counts_for_a_bucket_of_s3_without_any_other_key(
 
 def test_an_endpoint_without_encryption_has_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"aws_endpoint_url": "http://127.0.0.1:9"}
-    with pytest.raises(UsageError, match=r"allow it by aws_allow_http = .true.: .* AWS_ALLOW_HTTP in the environment"):
+    with pytest.raises(
+        UsageError, match=r"allow it with aws_allow_http = .true.: .* AWS_ALLOW_HTTP in the environment"
+    ):
         check("s3://b/wh", complete(given))
     check("s3://b/wh", complete({"endpoint": "http://127.0.0.1:9", "allow_http": "true"}))
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")

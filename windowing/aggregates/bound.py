@@ -62,7 +62,7 @@ class AggregateColumns(TimedAggregateFunction):
         self._merges = [f.merge for f in parts.values()]
         self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(parts.items())]
         empty = [f.create_accumulator() for f in self.functions]
-        # Copying one list of immutable accumulators is cheap, and most windows live only for a few elements.
+        # Copying a list of immutable accumulators is cheap, and most windows only get a few elements.
         self._empty = empty if all(isinstance(part, int | float | str | None) for part in empty) else None
         if all(f.accumulator_type is not None for f in self.functions):
             self.accumulator_type = pa.struct(

@@ -1,7 +1,7 @@
-"""Value of a column in one element of a window: the first or last by event time, or by another column.
+"""The value of a column in one element of a window: the first or last by event time, or by another column.
 
-Elements that tie are ordered by the value itself. So the result depends neither on the order of arrival nor on the cut
-of the input into epochs.
+Elements that tie are ordered by the value itself. So the result depends neither on the order of arrival nor on how the
+input is divided into epochs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True, slots=True)
 class First(Aggregate):
-    """Value of the earliest element; the smallest value if several are earliest. May be null."""
+    """Value of the earliest element; the smallest of them if several are earliest. May be null."""
 
     column: str
 
@@ -37,7 +37,7 @@ class First(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Last(Aggregate):
-    """Value of the latest element; the largest value if several are latest. May be null."""
+    """Value of the latest element; the largest of them if several are latest. May be null."""
 
     column: str
 
@@ -53,7 +53,7 @@ class Last(Aggregate):
 class MinBy(Aggregate):
     """Value of `column` in the element with the smallest `by`; the smallest value if several have it. May be null.
 
-    Elements whose `by` is null are left out, as in Spark.
+    Elements whose `by` is null are ignored, as in Spark.
     """
 
     column: str
@@ -71,7 +71,7 @@ class MinBy(Aggregate):
 class MaxBy(Aggregate):
     """Value of `column` in the element with the largest `by`; the largest value if several have it. May be null.
 
-    Elements whose `by` is null are left out, as in Spark.
+    Elements whose `by` is null are ignored, as in Spark.
     """
 
     column: str
@@ -137,9 +137,9 @@ class _Chosen(ExactlyMerging):
         return pa.StructArray.from_arrays(taken, fields=fields, mask=None if has_value.all() else pa.array(~has_value))
 
     def _rows(self, rank: Int64s, valid: Bools, values: pa.Array, groups: Groups) -> Int64s:
-        """Return the row of each group that is first or last by rank, then by value. Rows that aren't valid come last.
+        """Return the row of each group that is first or last by rank, then by value. Invalid rows come last.
 
-        In a group without a valid row, any row is returned.
+        For a group without valid rows, any row is returned.
         """
         best, worst = (groups.max, MIN_TIMESTAMP) if self._largest else (groups.min, MAX_TIMESTAMP)
         rank = rank if valid.all() else np.where(valid, rank, worst)

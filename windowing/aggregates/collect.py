@@ -1,7 +1,7 @@
-"""Collections of a column's values: all values as a list, or the distinct values as a set. Nulls are left out.
+"""Collections of a column's values: all values as a list, or the distinct values as a set. Nulls are ignored.
 
-A list is ordered by event time, then by value, and a set by value. So neither depends on the order of arrival. Both
-grow with the number of elements in their window.
+A list is ordered by event time, then by value, and a set by value. So neither depends on the order of arrival. Their
+size grows with the number of elements in the window.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sums of doubles that keep their rounding errors: about 106 bits, so small numbers survive large ones that cancel.
+"""Sums of doubles that keep their rounding errors, about 106 bits, so small numbers survive when large ones cancel.
 
-A sum is two doubles, the rounded total and its rest. For single values, the algorithm is TwoSum. For groups of values,
-each value is cut at a power of two that is so large that the upper parts add up without rounding. Both results agree to
-about 2^-100 of the sum of magnitudes. Source: Knuth's TwoSum; Rump, Ogita and Oishi, Accurate Floating-Point Summation
-(2008).
+A sum consists of two doubles, the rounded total and its remainder. For single values, the algorithm is TwoSum. For
+groups of values, each value is split at a power of two large enough that the upper parts add up without rounding. Both
+results agree to about 2^-100 of the sum of magnitudes. Source: Knuth's TwoSum; Rump, Ogita and Oishi, Accurate
+Floating-Point Summation (2008).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _EXACT_DIGITS = 15
 
 
 class Total(float):
-    """A rounded sum of doubles with its rest. Code that expects a double gets the sum."""
+    """A rounded sum of doubles with its remainder. Code that expects a double gets the sum."""
 
     __slots__ = ("rest",)
     rest: float
 
     @classmethod
     def of(cls, value: float, rest: float | None = None) -> Total:
-        """Make the sum of a double and a rest that is smaller than its last digit."""
+        """Create the sum of a double and a remainder that is smaller than its last digit."""
         total = cls(value)
         total.rest = rest or 0.0
         return total
 
 
 def added(total: float, number: float) -> Total:
-    """Return the sum of two doubles or totals. A sum that is not finite has no rest; a zero has no sign."""
+    """Return the sum of two doubles or totals. A sum that is not finite has no remainder; a zero has no sign."""
     high = total + number
     if high - high != 0.0:
         return Total.of(high)
@@ -57,7 +57,7 @@ def rest_of(total: float) -> float:
 
 
 def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
-    """Return the rounded sums of pairs and their rests. The rest of a sum that is not finite is 0."""
+    """Return the rounded sums of pairs and their remainders. The remainder of a sum that is not finite is 0."""
     if not b.any():
         return a + 0.0, np.zeros(len(a))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -69,25 +69,26 @@ def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tuple[Doubles, Doubles]:
-    """Return the total of each group and its rest.
+    """Return the total of each group and its remainder.
 
     Args:
         numbers: the numbers to add.
         groups: the groups of numbers.
-        rests: rests of the numbers, if these are totals.
+        rests: remainders of the numbers, if these are totals.
     """
     if not len(groups):
         return numbers[:0], numbers[:0]
     several = groups.sizes > 1
     if np.count_nonzero(several) * 2 < len(several):
-        # Most groups have one number, which is their sum, so the work below is only for the others.
+        # Most groups have one number, which is their sum, so the work below is only done for the others.
         high, low = two_sum(numbers[groups.starts], np.zeros(len(groups)) if rests is None else rests[groups.starts])
         rows = np.repeat(several, groups.sizes)
         of = Groups.of_sizes(groups.sizes[several])
         high[several], low[several] = sums(numbers[rows], of, None if rests is None else rests[rows])
         return high, low
     with np.errstate(invalid="ignore", over="ignore"):
-        # Cut at a power of two above the sum of magnitudes. If that is not finite, there is no cut and no lower part.
+        # Split at a power of two above the sum of magnitudes. If that is not finite, there is no split and no lower
+        # part.
         bounds = groups.max(np.abs(numbers)) * (groups.sizes * 4.0)
         cuts = (bounds.view(np.int64) & _EXPONENT).view(np.float64)
         cuts[~np.isfinite(cuts)] = 0.0
@@ -111,7 +112,7 @@ def doubles_of(values: pa.Array) -> Doubles:
 
 
 def _of_wide_decimals(values: pa.Array) -> Doubles:
-    """Return decimals rounded as Python rounds them, like the row operator. Arrow's cast may be off by a bit.
+    """Return decimals rounded as Python rounds them, like the row operator. Arrow's cast may be off by one bit.
 
     Each distinct value is rounded once.
     """

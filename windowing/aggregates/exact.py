@@ -1,7 +1,7 @@
 """Sums of int64 and decimals that never round: sums of groups, and sums as a snapshot stores them.
 
-If a group could leave int64, its numbers are added in limbs of 32 bits. The sums of limbs stay in int64 for up to 2^31
-rows, and the carries are added afterwards.
+If a group's sum could exceed int64, its numbers are added in limbs of 32 bits. The sums of limbs stay in int64 for up
+to 2^31 rows, and the carries are added afterwards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def checked_int64(total: int, column: str) -> int:
     """Return `total` if int64 can hold it.
 
     Raises:
-        SumOutOfRange: `total` leaves int64.
+        SumOutOfRange: `total` does not fit int64.
     """
     if not MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
         raise SumOutOfRange(column, "int64", total, "decimal(38, 0)")
@@ -74,7 +74,7 @@ def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
 
 
 def unwrapped(value: Any, times: int, kind: pa.DataType) -> Any:
-    """Return the sum that `wrapped` took apart."""
+    """Return the sum that `wrapped` split."""
     if type(value) is int:
         return value + times * _WRAP
     return DECIMALS.add(value, DECIMALS.multiply(_span(kind), Decimal(times)))
@@ -89,7 +89,7 @@ def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
     """Return the sum of each group.
 
     Raises:
-        SumOutOfRange: a sum leaves int64.
+        SumOutOfRange: a sum does not fit int64.
     """
     if not len(groups):
         return numbers[:0]
@@ -104,7 +104,7 @@ def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
 
 
 def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, column: str) -> pa.Array:
-    """Return the sum of the values of each group without nulls; null for a group of nulls.
+    """Return the sum of each group, ignoring nulls; null for a group of nulls only.
 
     Args:
         values: decimal128 with the scale of `kind`.

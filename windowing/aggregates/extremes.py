@@ -1,4 +1,4 @@
-"""Min and max of a column. Nulls are left out."""
+"""Min and max of a column. Nulls are ignored."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _neutral(kind: pa.DataType, largest: bool) -> Any:
 
 
 def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
-    """Return the row of each group's smallest or largest value; the row of a null if the group has only nulls."""
+    """Return the row of each group's smallest or largest value; a row with null if the group has only nulls."""
     rank = ranks(values)
     if not largest and values.null_count:
         rank = np.where(valid_of(values), rank, np.iinfo(np.int64).max)

@@ -1,6 +1,7 @@
 """Order of values of any type, as Spark sorts them: a sort key for single values, and int64 ranks for arrays.
 
-Values are equal if and only if their ranks are. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks as 0.0.
+Values are equal if and only if their ranks are equal. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks as
+0.0.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _dense_ranks(values: pa.Array) -> Int64s:
 
 
 def first_rows(chosen: Bools, groups: Groups) -> Int64s:
-    """Return the first chosen row of each group. Every group must have a chosen row."""
+    """Return the first selected row of each group. Every group must have a selected row."""
     rows = np.flatnonzero(chosen)
     ids = groups.ids[rows]
     first = np.ones(len(rows), np.bool_)

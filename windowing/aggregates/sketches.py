@@ -1,7 +1,7 @@
 """Approximate aggregates: sketches of bounded size that merge, kept in the state as bytes.
 
 Theta sketches count distinct values by keeping the smallest hashes. So the result and every byte of the state depend
-only on the set of values, not on the order of arrival or the cut into epochs (docs/decisions/aggregates.md). KLL
+only on the set of values, not on the order of arrival or the division into epochs (docs/decisions/aggregates.md). KLL
 sketches give quantiles. They are exact up to their size, and within their rank error beyond it. A KLL sketch draws
 random bits when it compacts, so two runs over more values than its size may differ within that error. These aggregates
 need the package `datasketches` (extra `sketches`).
@@ -31,7 +31,7 @@ from tidegate.windowing.keys import DECIMALS
 
 @dataclass(frozen=True, slots=True)
 class ApproxCountDistinct(Aggregate):
-    """Approximate number of distinct values of a column without nulls. The result is int64, never null.
+    """Approximate number of distinct non-null values of a column. The result is int64, never null.
 
     Args:
         column: the column.
@@ -142,7 +142,7 @@ class _Distinct(ExactlyMerging):
         for value in values:
             if value is not None:
                 sketch.update(_hashable(value))
-        # The result of a union keeps exactly the smallest hashes. The sketch itself depends on the order of values.
+        # The result of a union depends only on the smallest hashes. The sketch itself depends on the order of values.
         union = sketches.theta_union(self._log_size)
         union.update(sketch)
         serialized: bytes = union.get_result().serialize()
@@ -162,7 +162,7 @@ _EMPTY = -1
 
 
 def _hashable(value: Any) -> Any:
-    """Return a value that the sketch accepts: a text, a number, or an unambiguous text for another type."""
+    """Return a value that the sketch accepts: a text, a number, or an unambiguous text for any other type."""
     if isinstance(value, str | bytes) and not value:
         return _EMPTY
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Variance and standard deviation, numerically stable also for values far from zero.
+"""Variance and standard deviation, numerically stable even for values far from zero.
 
 The mean keeps its rounding error, which matters for values that are close together and far from zero. Source: Welford
 for single values; Chan, Golub and LeVeque for merging.
@@ -139,21 +139,21 @@ class _Spread(VectorisedAggregate):
 
 
 def _apart(number: float, mean: float) -> float:
-    """Return the difference of a number, or of a mean, from a mean, with their rests."""
+    """Return the difference between a number (or a mean) and a mean, with their remainders."""
     return (number - mean) + (rest_of(number) - rest_of(mean))
 
 
 def _within(numbers: Any, valid: Any, groups: Groups) -> Any:
-    """Return the largest number of each group, 0 for a group without valid numbers.
+    """Return the largest number of each group; 0 for a group without valid numbers.
 
-    Sums of differences from a number of the group keep digits that sums of large numbers would lose.
+    Summing differences from a number of the group keeps digits that sums of large numbers would lose.
     """
     largest = groups.max(np.where(valid, numbers, -np.inf))
     return np.where(np.isneginf(largest) & ~groups.any(valid), 0.0, largest)
 
 
 def _accumulator(count: int, mean: float, m2: float) -> dict[str, Any]:
-    """Return the three parts of an accumulator. After an infinite value or a NaN, only the count is a number."""
+    """Return the three parts of an accumulator. Once it has an infinite value or a NaN, only the count is a number."""
     if not isfinite(mean):
         mean = m2 = nan
     return {"count": count, "mean": mean, "m2": m2}

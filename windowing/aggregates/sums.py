@@ -1,4 +1,4 @@
-"""Sum and mean of a column. Nulls are left out, and the result is null if all values are null."""
+"""Sum and mean of a column. Nulls are ignored, and the result is null if all values are null."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Sum(Aggregate):
     result (`tidegate.windowing.aggregates.doubles`).
 
     Raises:
-        OverflowError: a result leaves int64, or a decimal result has more than 38 digits. Intermediate sums may do so,
-            and a result never wraps (docs/decisions/aggregates.md).
+        OverflowError: a result does not fit int64, or a decimal result has more than 38 digits. Intermediate sums may
+            exceed these limits, and a result never wraps (docs/decisions/aggregates.md).
     """
 
     column: str
@@ -93,10 +93,10 @@ def _sum_type(kind: pa.DataType | None, column: str, aggregate: str) -> pa.DataT
 
 
 def _number_from(kind: pa.DataType, column: str) -> str:
-    """Return advice how to derive a number from a column of another type."""
+    """Return advice on how to derive a number from a column of another type."""
     if pa.types.is_boolean(kind):
         return "use CountIf, which counts true values"
-    # Quoted, because a name may have spaces or dots in it, or be a word of SQL.
+    # Quoted, because a name may contain spaces or dots, or be a word of SQL.
     quoted = "`" + column.replace("`", "``") + "`"
     if pa.types.is_date(kind):
         return f"derive one, columns={ {'days': f'unix_date({quoted})'} }"
@@ -108,8 +108,8 @@ def _number_from(kind: pa.DataType, column: str) -> str:
 class _Sum(ExactlyMerging):
     """Sum of integers or decimals, or of any numbers if their type is unknown.
 
-    A sum in memory may have any size. If the column of a snapshot can't hold it, the stored sum wraps, and the rest is
-    the number of times that it wrapped.
+    A sum in memory may have any size. If the column of a snapshot can't hold it, the stored sum wraps, and the
+    remainder is the number of times that it wrapped.
     """
 
     def __init__(self, column: str, kind: pa.DataType | None) -> None:
@@ -203,7 +203,7 @@ class _DoubleSum(ExactlyMerging):
 
 
 def _have_values(values: pa.Array, groups: Groups) -> Any:
-    """Return True for each group with a value that is not null."""
+    """Return True for each group that has a non-null value."""
     return groups.any(valid_of(values)) if values.null_count else np.ones(len(groups), np.bool_)
 
 

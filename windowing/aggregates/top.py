@@ -1,7 +1,7 @@
-"""The first elements of a window by a column, in their order: a list of structs.
+"""The first elements of a window by a column, in order: a list of structs.
 
-Declared columns decide between elements that tie, and then all other columns of the struct. So the list depends neither
-on the order of arrival nor on the cut of the input into epochs. An accumulator never has more than `n` entries.
+Ties are broken by declared columns, and then by all other columns of the struct. So the list depends neither on the
+order of arrival nor on how the input is divided into epochs. An accumulator never has more than `n` entries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 class TopN(Aggregate):
     """The `n` elements with the largest `by`, the largest first, as a list of structs.
 
-    A struct has the columns `by`, `ties` and `also`, each once. Elements whose `by` is null are left out. NaN is larger
+    A struct has the columns `by`, `ties` and `also`, each once. Elements whose `by` is null are ignored. NaN is larger
     than any number, and -0.0 is 0.0. Source: Flink's window top-N, `ROW_NUMBER() OVER (PARTITION BY window_start,
     window_end ORDER BY ...) <= n`.
 
@@ -35,11 +35,11 @@ class TopN(Aggregate):
         n: largest number of elements.
         by: column that ranks the elements.
         ties: columns that rank elements with the same `by`: the smallest value first, and null before it.
-        also: further columns of the struct. They rank what still ties, in the same way.
+        also: further columns of the struct. They rank remaining ties in the same way.
         largest: False ranks the smallest `by` first.
 
     Raises:
-        IllegalArgument: `n` is below 1, or `ties` or `also` is no list of column names.
+        IllegalArgument: `n` is below 1, or `ties` or `also` is not a list of column names.
 
     Example:
         >>> TopN(3, by="price", ties=["id"], also=["seller", "price"]).columns
@@ -103,7 +103,7 @@ class _TopN(ExactlyMerging):
         return sorted([*accumulator, *other], key=self._place)[: self._n]
 
     def get_result(self, accumulator: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        # The accumulator changes with the next element, and the result may still be held.
+        # The accumulator changes with the next element, while somebody may still hold the result.
         return accumulator.copy()
 
     def _place(self, entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -126,7 +126,7 @@ class _TopN(ExactlyMerging):
         """Return the list of each group.
 
         Args:
-            entries: the columns of entries, the ranking one first and without nulls.
+            entries: the columns of entries; the ranking column is first and has no nulls.
             owners: group of each entry, ascending.
             groups: number of groups.
         """
@@ -134,7 +134,7 @@ class _TopN(ExactlyMerging):
         if self._largest:
             rank = ~rank
         begins = np.searchsorted(owners, np.arange(groups + 1))
-        # The other columns only rank entries that tie with the last one of their list, or come before it.
+        # The other columns only rank entries that tie with the last one of their list, or that precede it.
         order = np.lexsort((rank, owners))
         lasts = order[np.minimum(begins[:-1] + self._n, begins[1:])[begins[1:] > begins[:-1]] - 1]
         limits = np.zeros(groups, np.int64)
@@ -170,5 +170,5 @@ def _plain(value: Any) -> Any:
 
 
 def _without_signs(values: pa.Array) -> pa.Array:
-    """Return doubles and floats with 0.0 for -0.0, which ranks alike; other values unchanged."""
+    """Return doubles and floats with -0.0 replaced by 0.0, which has the same rank; other values unchanged."""
     return pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values

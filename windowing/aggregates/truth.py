@@ -1,4 +1,4 @@
-"""Any and all of a boolean column. Nulls are left out."""
+"""Any and all of a boolean column. Nulls are ignored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AllTrue(Aggregate):
 
 
 def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
-    """Return the name of a column after a check that it is boolean.
+    """Return the name of a column after checking that it is boolean.
 
     Raises:
         IllegalArgument: the column has another type.

@@ -1,7 +1,7 @@
 """Aggregates over arrays, for the columnar operator, which computes many windows at once.
 
-Values come sorted, so that each group is one run. A built-in aggregate works on single values and on arrays, and both
-ways give the same accumulators. User-defined aggregates can do the same.
+Values are sorted, so that each group is one run. A built-in aggregate works on single values and on arrays, with the
+same accumulators. User-defined aggregates can do the same.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Groups:
 
     @classmethod
     def of_firsts(cls, first: Bools) -> Groups:
-        """Make groups that begin at each row for which `first` is True. It must be True for row 0."""
+        """Create groups that begin at each row for which `first` is True. It must be True for row 0."""
         return cls(np.flatnonzero(first), len(first))
 
     @classmethod
     def of_sizes(cls, sizes: Int64s) -> Groups:
-        """Make consecutive groups with these numbers of rows."""
+        """Create consecutive groups with these numbers of rows."""
         ends = np.cumsum(sizes)
         return cls(ends - sizes, int(ends[-1]) if len(ends) else 0)
 
@@ -84,7 +84,7 @@ class Groups:
 
     def any(self, values: Bools) -> Bools:
         """Return True for each group with a true row."""
-        # One look at all rows is much cheaper than a look at each group.
+        # Looking at all rows in one go is much cheaper than looking at each group.
         if not values.any():
             return np.zeros(len(self), np.bool_)
         return np.logical_or.reduceat(values, self.starts) if len(self) else values[:0]
@@ -99,8 +99,8 @@ class Groups:
 class VectorisedAggregate(AggregateFunction):
     """An `AggregateFunction` that can also work on arrays, group by group.
 
-    Both ways must agree: adding the values of a group one by one must give the accumulator that `accumulate` returns.
-    Accumulators are Arrow arrays of `array_type`, which is `accumulator_type` if there is no rest. A subclass has to
+    Both must agree: adding the values of a group one by one must give the accumulator that `accumulate` returns.
+    Accumulators are Arrow arrays of `array_type`, which is `accumulator_type` if there is no remainder. A subclass must
     declare `accumulator_type` and `result_type`.
 
     Example:
@@ -136,18 +136,18 @@ class VectorisedAggregate(AggregateFunction):
 
     @property
     def array_type(self) -> pa.DataType:
-        """Type of the arrays of accumulators: a struct of stored value and rest, if arrays hold the rest."""
+        """Type of the arrays of accumulators: a struct of stored value and remainder, if there are remainders."""
         if not self.rest_in_arrays:
             return self.accumulator_type
         return pa.struct([("stored", self.accumulator_type), ("rest", self.rest_type)])
 
     def with_rest(self, stored: pa.Array, rest: pa.Array) -> pa.Array:
-        """Return accumulators made of stored values and their rests, each null if there is none."""
+        """Return accumulators made of stored values and their remainders; a remainder is null if there is none."""
         return pa.StructArray.from_arrays([stored, rest], fields=list(self.array_type))
 
     @property
     def sees_order(self) -> bool:
-        # The elements of a group come in no order.
+        # The elements of a group come in no particular order.
         return False
 
     @property
@@ -160,7 +160,7 @@ class VectorisedAggregate(AggregateFunction):
 
         Args:
             columns: the input columns by name, with a value for each element.
-            timestamps: time of each element, int64 epoch milliseconds; in no order within a group.
+            timestamps: time of each element, int64 epoch milliseconds; in no particular order within a group.
             groups: the groups of elements.
         """
 
@@ -174,7 +174,7 @@ class VectorisedAggregate(AggregateFunction):
 
 
 class ExactlyMerging(VectorisedAggregate):
-    """A `VectorisedAggregate` whose parts merge to the result of all their elements, in any order."""
+    """A `VectorisedAggregate` for which merging partial accumulators gives the result of all elements, in any order."""
 
     @property
     def merges_exactly(self) -> bool:

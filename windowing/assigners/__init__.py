@@ -1,6 +1,6 @@
 """Assigners, which put each element into windows.
 
-Windows of ingestion time, the time of the source commit that brought an element, are other names of the assigners of
+Ingestion time is the time of the source commit that brought an element. Its windows are other names for those of
 processing time: in a stream and in every replay, the clock of an operator shows the time of the source commit whose
 elements it processes (docs/decisions/windows-and-time.md).
 """

@@ -16,7 +16,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, kw_only=True)
 class Assigned(ParallelArrays):
-    """Pairs of an element and a window. The windows of an element are in the order in which an assigner returns them.
+    """Pairs of an element and a window. The windows of an element are in the assigner's order.
 
     Args:
         rows: index of the element.
@@ -41,8 +41,8 @@ class WindowGrid:
         size: size of a window; of the longest one if windows grow.
         slide: distance between the starts of two windows.
         offset: shift of all windows.
-        step: None if all windows have the same size. Else windows with the same start end a `step` later each; `slide`
-            is `size`, and `step` divides it.
+        step: None if all windows have the same size. Otherwise windows with the same start end one `step` apart;
+            `slide` is `size`, and `step` divides it.
     """
 
     size: Millis
@@ -52,12 +52,12 @@ class WindowGrid:
 
     @property
     def windows_of_an_element(self) -> int:
-        """Largest number of windows of an element."""
+        """Largest number of windows that an element can be in."""
         return -(-self.size // (self.step or self.slide))
 
     @property
     def slot(self) -> Millis:
-        """Length of the slots of time, shifted by `offset`, whose times all lie in the same windows."""
+        """Length of time slots, shifted by `offset`: all times in a slot are in the same windows."""
         return self.step or gcd(self.size, self.slide)
 
     def assign(self, timestamps: Int64s) -> Assigned:

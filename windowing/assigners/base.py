@@ -20,9 +20,9 @@ from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_win
 
 @dataclass(frozen=True, slots=True)
 class GapColumn:
-    """Gap of each element from a column: milliseconds, an integer above zero.
+    """Gap of each element from a column: an integer number of milliseconds above zero.
 
-    Unlike a function in user code, it compares by value, tells the plan which column it needs, and works on arrays.
+    Unlike a user's function, it compares by value, declares which column it needs, and works on arrays.
 
     Example:
         >>> from tidegate.windowing.assigners import EventTimeSessionWindows
@@ -65,7 +65,7 @@ class WindowAssigner(HasFacts, ABC):
 
     @abstractmethod
     def get_default_trigger(self) -> Trigger:
-        """Return the trigger for windows without a given trigger."""
+        """Return the default trigger for windows."""
 
     @property
     @abstractmethod
@@ -86,18 +86,18 @@ class WindowAssigner(HasFacts, ABC):
     def column_of_gaps(self) -> str | None:
         """Input column with the gaps of sessions, if the field `gap_of` is a `GapColumn`; else None."""
         gap_of = getattr(self, "gap_of", None)
-        # A user's subclass may compute another gap from the column.
+        # A user's subclass may compute a different gap from the column.
         if isinstance(gap_of, GapColumn) and type(gap_of).__call__ is GapColumn.__call__:
             return gap_of.column
         return None
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """Drawn stagger of the windows, milliseconds; None before the draw, and for windows without a stagger."""
+        """Chosen stagger of the windows, milliseconds; None before it is chosen, and for windows without a stagger."""
         return None
 
     def staggered(self, clock: Millis) -> WindowAssigner:
-        """Return this assigner with a drawn stagger; itself if the stagger is drawn already, or if it has none.
+        """Return this assigner with its stagger chosen; itself if that was done already, or if it has none.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
@@ -105,7 +105,7 @@ class WindowAssigner(HasFacts, ABC):
         return self
 
     def with_stagger(self, offset: Millis) -> WindowAssigner:
-        """Return this assigner with the stagger of an earlier draw; itself if its windows have no stagger."""
+        """Return this assigner with a stagger that was chosen earlier; itself if its windows have no stagger."""
         return self
 
     # --- facts -------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def reads_elements(self) -> bool:
-        """True if windows may depend on any column of an element, beside `column_of_gaps`."""
+        """True if windows may depend on any column of an element other than `column_of_gaps`."""
         return True
 
     @property
@@ -131,7 +131,7 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def array_assignment(self) -> Assignment | None:
-        """Function that assigns many elements by event time alone; None if windows depend on more, or merge."""
+        """Function that assigns many elements by event time only; None if windows depend on more, or merge."""
         return None
 
     @property
@@ -149,29 +149,30 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def gap_of_every_element(self) -> Millis | None:
-        """Gap of sessions, milliseconds, if it is the same for all elements; else None."""
+        """Session gap, milliseconds, if it is the same for all elements; else None."""
         return None
 
 
 def draw_stagger(assigner: WindowAssigner, clock: Millis) -> WindowAssigner:
-    """Return the assigner with its stagger drawn, after a check that a snapshot can bring the same windows back.
+    """Return the assigner with its stagger chosen, after checking that a snapshot can restore the same windows.
 
     Args:
         assigner: the assigner.
         clock: processing time, int64 epoch milliseconds.
 
     Raises:
-        UnsupportedOperation: a user's class draws a stagger that its `stagger_offset` and `with_stagger` don't keep.
+        UnsupportedOperation: a user's class chooses a stagger that its `stagger_offset` and `with_stagger` don't
+            preserve.
     """
     drawn = assigner.staggered(clock)
     offset = drawn.stagger_offset
     restored = assigner if offset is None else assigner.with_stagger(offset)
-    # A class that is no dataclass has no equality to compare by.
+    # A class that is not a dataclass has no equality to compare by.
     if drawn != restored and (offset is None or type(drawn).__eq__ is not object.__eq__):
         raise UnsupportedOperation(
             f"assigner {drawn!r}, which `staggered` of {assigner!r} made, would have other windows after a restore: "
-            f"its stagger_offset is {offset}, from which a restore makes {restored!r}. Keep all that `staggered` "
-            "draws in stagger_offset, as milliseconds"
+            f"its stagger_offset is {offset}, from which a restore makes {restored!r}. Keep everything that "
+            "`staggered` draws in stagger_offset, as milliseconds"
         )
     return drawn
 
@@ -189,7 +190,7 @@ class MergingWindowAssigner(WindowAssigner):
 
 
 class InTimeDomain:
-    """Members of an assigner that follow from its time domain. Each public class sets the domain."""
+    """Members of an assigner that follow from its time domain, which each public class sets."""
 
     __slots__ = ()
 
@@ -197,7 +198,7 @@ class InTimeDomain:
 
     @property
     def sees_order(self) -> bool:
-        """True if windows depend on the clock, and so on the time at which an element comes."""
+        """True if windows depend on the clock, and so on when an element arrives."""
         return self.domain is not EVENT_TIME
 
     @property

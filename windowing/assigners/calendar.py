@@ -2,7 +2,7 @@
 
 A window begins and ends at local midnight, so a day on which the clocks change has 23 or 25 hours. If a day has no
 midnight, its window begins at the first instant of the day. If a day has two midnights, its window begins at the first,
-and if the clocks go back over midnight, the evening that comes again belongs to the window that has begun.
+and if the clocks go back across midnight, the repeated evening belongs to the window that has already begun.
 
 >>> from tidegate.windowing.assigners import CalendarEventTimeWindows
 >>> from tidegate.windowing.time import show_millis, to_millis
@@ -38,7 +38,7 @@ _DAY = 86_400_000
 _CYCLE = 146_097
 """Days of 400 years, after which months and weeks fall on the same days again."""
 
-# Days are counted as `date.toordinal` does. A margin is left for the offsets of zones.
+# Days are counted as in `date.toordinal`, with a margin for the offsets of zones.
 _EPOCH_DAY, _EARLIEST, _LATEST = (date(*day).toordinal() for day in ((1970, 1, 1), (2, 1, 1), (9998, 12, 31)))
 _FIRST, _END = (1 - _EPOCH_DAY) * _DAY, (date.max.toordinal() + 1 - _EPOCH_DAY) * _DAY
 """Bounds of the instants that have a calendar window, int64 epoch milliseconds."""
@@ -64,7 +64,7 @@ class Calendar:
         first_day: first day of a week, from 0 (Monday) to 6 (Sunday).
 
     Raises:
-        IllegalArgument: the zone is unknown, the count is below 1, or the first day is no day of the week.
+        IllegalArgument: the zone is unknown, the count is below 1, or the first day is not a day of the week.
     """
 
     unit: CalendarUnit
@@ -86,7 +86,7 @@ class Calendar:
         """Return the period that contains an instant, int64 epoch milliseconds.
 
         Raises:
-            IllegalArgument: the instant lies outside the years 1 to 9999, which a calendar covers.
+            IllegalArgument: the instant is outside the years 1 to 9999.
         """
         if not _FIRST <= timestamp < _END:
             raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999")
@@ -101,7 +101,7 @@ class Calendar:
         Raises:
             IllegalArgument: as in `window_at`.
         """
-        # A period is at least a local day, so a UTC day meets few windows, and they follow one another.
+        # A period lasts at least one local day, so a UTC day meets few windows, and they are consecutive.
         windows = set()
         for day in np.unique(timestamps // _DAY).tolist():
             window = self.window_at(day * _DAY)
@@ -116,7 +116,7 @@ class Calendar:
 
 @lru_cache(maxsize=4096)
 def _period(calendar: Calendar, day: int) -> TimeWindow:
-    """Return the period that contains a local day. It ends at the instant at which the next period begins."""
+    """Return the period that contains a local day. It ends when the next period begins."""
     if calendar.unit is CalendarUnit.MONTH:
         date_, days = _in_years(day)
         month = date_.year * 12 + date_.month - 1 + days // _CYCLE * 4_800
@@ -133,7 +133,7 @@ def _period(calendar: Calendar, day: int) -> TimeWindow:
 
 
 def _first_of_month(month: int) -> int:
-    """Return the first day of a month, which is counted from January of year 0."""
+    """Return the first day of a month; months are counted from January of year 0."""
     cycles = (month - 24) // 4_800
     month -= cycles * 4_800
     return date(month // 12, month % 12 + 1, 1).toordinal() + cycles * _CYCLE
@@ -145,7 +145,7 @@ def _first_instant(day: int, zone: str) -> Millis:
     midnight = datetime.combine(date_, time(0), ZoneInfo(zone))
     start = to_millis(midnight)
     if _wall_clock(start, zone) != midnight.replace(tzinfo=None):
-        # The clocks skip this midnight: the first instant is where they do.
+        # The clocks skip this midnight: the first instant is the end of the skipped time.
         skipped = range(to_millis(midnight.replace(fold=1)), start)
         start = skipped.start + bisect_left(skipped, date_, key=lambda instant: _wall_clock(instant, zone).date())
     return start + days * _DAY
@@ -162,7 +162,7 @@ def _wall_clock(timestamp: Millis, zone: str) -> datetime:
 
 
 def _in_years(day: int) -> tuple[date, int]:
-    """Return a day that Python has, and the days from it to this one: whole cycles of 400 years."""
+    """Return a day that Python supports, and the days from it to this one: whole cycles of 400 years."""
     cycles = (day - _EARLIEST) // _CYCLE if day < _EARLIEST else max(0, (day - _LATEST) // _CYCLE + 1)
     return date.fromordinal(day - cycles * _CYCLE), cycles * _CYCLE
 
@@ -183,17 +183,17 @@ class CalendarWindows(InTimeDomain, WindowAssigner):
 
     @classmethod
     def days(cls, zone: str, count: int = 1) -> Self:
-        """Make windows of `count` days, from midnight to midnight."""
+        """Create windows of `count` days, from midnight to midnight."""
         return cls(Calendar(CalendarUnit.DAY, zone, count))
 
     @classmethod
     def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> Self:
-        """Make windows of `count` weeks, each from midnight at the start of `first_day` (0 is Monday)."""
+        """Create windows of `count` weeks, each from midnight at the start of `first_day` (0 is Monday)."""
         return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
 
     @classmethod
     def months(cls, zone: str, count: int = 1) -> Self:
-        """Make windows of `count` months, each from midnight at the start of a month: 3 for quarters, 12 for years."""
+        """Create windows of `count` months, each from midnight at a month's start: 3 for quarters, 12 for years."""
         return cls(Calendar(CalendarUnit.MONTH, zone, count))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:

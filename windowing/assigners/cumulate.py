@@ -1,4 +1,4 @@
-"""Cumulative windows: windows with a shared start, which end a `step` later each, up to a maximum size."""
+"""Cumulative windows: windows with a shared start that end one `step` apart, up to a maximum size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CumulateWindows(InTimeDomain, WindowAssigner):
         offset: shift of all windows, |offset| < max_size.
 
     Raises:
-        IllegalArgument: max_size <= 0, step <= 0, max_size is no multiple of step, or |offset| >= max_size.
+        IllegalArgument: max_size <= 0, step <= 0, max_size is not a multiple of step, or |offset| >= max_size.
     """
 
     max_size: Millis
@@ -44,7 +44,7 @@ class CumulateWindows(InTimeDomain, WindowAssigner):
 
     @classmethod
     def of(cls, max_size: Duration, step: Duration, offset: Duration = 0) -> Self:
-        """Make the assigner, as the other assigners are made."""
+        """Create the assigner; lengths are timedeltas or milliseconds."""
         max_millis, shift = checked_size_and_offset(max_size, offset, "max_size")
         return cls(max_millis, positive_millis(step, "step"), shift)
 

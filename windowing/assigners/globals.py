@@ -1,4 +1,4 @@
-"""Assigner of the global window, for triggers that need no end of the window, or for the end of input."""
+"""The assigner of the global window, for triggers that don't depend on the end of a window, or for the end of input."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class GlobalWindows(WindowAssigner):
 
     @classmethod
     def create(cls) -> GlobalWindows:
-        """Make the assigner whose default trigger never fires, in Flink's spelling."""
+        """Create the assigner whose default trigger never fires, named as in Flink."""
         return cls()
 
     @classmethod
     def create_with_end_of_stream_trigger(cls) -> GlobalWindows:
-        """Make the assigner whose default trigger fires at the end of input, in Flink's spelling."""
+        """Create the assigner whose default trigger fires at the end of input, named as in Flink."""
         return cls(end_of_stream=True)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[GlobalWindow]:

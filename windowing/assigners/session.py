@@ -32,7 +32,7 @@ class SessionWindows(InTimeDomain, MergingWindowAssigner):
 
     @classmethod
     def with_gap(cls, gap: Duration) -> Self:
-        """Make the assigner, in Flink's spelling."""
+        """Create the assigner, named as in Flink."""
         return cls(positive_millis(gap, "gap"))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
@@ -115,7 +115,7 @@ class EventTimeSessionWindows(SessionWindows):
 
     @staticmethod
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicEventTimeSessionWindows:
-        """Make sessions with a gap for each element."""
+        """Create sessions with a gap for each element."""
         return DynamicEventTimeSessionWindows(gap_of)
 
 
@@ -128,7 +128,7 @@ class ProcessingTimeSessionWindows(SessionWindows):
 
     @staticmethod
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicProcessingTimeSessionWindows:
-        """Make sessions with a gap for each element."""
+        """Create sessions with a gap for each element."""
         return DynamicProcessingTimeSessionWindows(gap_of)
 
 

@@ -40,7 +40,7 @@ class SlidingWindows(InTimeDomain, WindowAssigner):
 
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
-        """Make the assigner, in Flink's spelling."""
+        """Create the assigner, named as in Flink."""
         return cls(positive_millis(size, "size"), *checked_size_and_offset(slide, offset, "slide"))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:

@@ -1,7 +1,7 @@
 """Tumbling windows: disjoint windows of a fixed size, so that each element is in exactly one window.
 
-A stagger is an offset that spreads the firings of different pipelines over time. The operator draws it once, when the
-first element comes, and the snapshot keeps it. So windows keep their bounds after a restore, a rescale and in a
+A stagger is an offset that spreads the firings of different pipelines over time. The operator chooses it once, when the
+first element arrives, and the snapshot keeps it. So windows keep their bounds after a restore, a rescale and in a
 backfill. Source: Flink's `WindowStagger`.
 """
 
@@ -33,12 +33,12 @@ class WindowStagger(Enum):
     """Time from the start of the aligned window to the clock when the first element comes."""
 
     def draw(self, clock: Millis, size: Millis, seed: int | None = None) -> Millis:
-        """Draw an offset and return it: 0 to `size - 1` milliseconds.
+        """Choose an offset and return it: 0 to `size - 1` milliseconds.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
             size: size of the windows, milliseconds.
-            seed: seed that makes the random offset repeatable; None draws a new one each time.
+            seed: seed that makes the random offset repeatable; None chooses a new one each time.
         """
         if self is WindowStagger.ALIGNED:
             return 0
@@ -72,9 +72,9 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
     Args:
         size: size of a window, milliseconds (`of` takes a timedelta).
         offset: shift of all windows, |offset| < size.
-        stagger: rule for a further shift, which is drawn when the first element comes.
+        stagger: rule for a further shift, which is chosen when the first element arrives.
         stagger_seed: seed that makes a random stagger repeatable.
-        stagger_offset: drawn shift, milliseconds; None before the draw.
+        stagger_offset: chosen shift, milliseconds; None before that.
 
     Raises:
         IllegalArgument: size <= 0 or |offset| >= size.
@@ -99,7 +99,7 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         stagger: WindowStagger = WindowStagger.ALIGNED,
         stagger_seed: int | None = None,
     ) -> Self:
-        """Make the assigner, in Flink's spelling."""
+        """Create the assigner, named as in Flink."""
         return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
@@ -128,13 +128,13 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         return self.stagger is not WindowStagger.ALIGNED and self.stagger_offset is None
 
     def staggered(self, clock: Millis) -> Self:
-        """Return this assigner with a drawn stagger; itself if the stagger is drawn already, or if it has none."""
+        """Return this assigner with its stagger chosen; itself if that was done already, or if it has none."""
         if not self._is_undrawn:
             return self
         return self.with_stagger(self.stagger.draw(clock, self.size, self.stagger_seed))
 
     def with_stagger(self, offset: Millis) -> Self:
-        """Return this assigner with the stagger of an earlier draw."""
+        """Return this assigner with a stagger that was chosen earlier."""
         return replace(self, stagger_offset=offset)
 
 

@@ -1,4 +1,4 @@
-"""The kernel of windows that never merge: it computes each (key, window) independently of the order of input.
+"""The kernel for windows that never merge: it computes each (key, window) independently of the order of input.
 
 A window goes through a chain of steps in an epoch: contents emitted before the epoch, on-time elements (one step
 for each source commit if the window fires early), then one late step for each commit. This file groups elements
@@ -64,14 +64,14 @@ class AlignedKernel:
         return output
 
     def _steps(self, codes: Int64s, elements: Elements, in_flight: InFlight, output: KernelOutput) -> Chains:
-        """Return the contents that elements add to each window and step, and put out late elements."""
+        """Return the contents that elements add to each window and step, and emit late elements."""
         rules, contents = self._rules, self._rules.contents
         seen = self._timeline.seen_by(elements.timestamps, elements.commits)
         assigned = self._assign(elements.timestamps)
         watermarks = rearranged(seen, assigned.rows)
         accepted = self._accepted(codes, assigned, watermarks, in_flight)
         self._skip(elements, assigned, accepted, seen, output)
-        # Mostly each element has its windows in time, and copying arrays costs more than looking at them.
+        # Usually all windows of each element are on time, and copying arrays costs more than checking that.
         if not accepted.all():
             assigned, watermarks = assigned.take(np.flatnonzero(accepted)), watermarks[accepted]
         rows, starts, ends = assigned.rows, assigned.starts, assigned.ends
@@ -95,12 +95,12 @@ class AlignedKernel:
         )
 
     def _accepted(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
-        """Return a flag for each assigned row: its window takes the element."""
+        """Return a flag for each assigned row: whether its window accepts the element."""
         rules = self._rules
         accepted: Bools = ~rules.have_passed(assigned.ends, watermarks)
         if not len(in_flight):
             return accepted
-        # A closed window that has state was reopened; it takes elements until it is cleaned.
+        # A closed window that has state was reopened; it accepts elements until it is cleaned up.
         closed = np.flatnonzero(~accepted & (rules.cleanups(assigned.ends) > watermarks))
         if len(closed):
             windows_in_flight = set(
@@ -164,7 +164,7 @@ class AlignedKernel:
             earliest=np.zeros(len(in_flight), np.int64),
         )
         chains = Chains.concat([steps, before])
-        # Windows that an earlier assigner left may share their end with those of today.
+        # Windows that an earlier assigner left may share their end with current ones.
         chains = chains.take(sort_order(chains.codes, chains.ends, chains.starts, chains.steps))
         same = Groups.of_firsts(begins(chains.codes, chains.ends, chains.starts, chains.steps))
         contents = self._rules.contents.merge(chains.contents, same)

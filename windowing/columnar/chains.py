@@ -28,7 +28,7 @@ If windows fire early, each commit has an on-time step of its own: `ON_TIME_STEP
 
 
 def late_step(timeline: Timeline) -> int:
-    """Return the step of late elements of the first commit; the steps of later commits follow."""
+    """Return the step of late elements of the first commit; the steps of later commits come after it."""
     return ON_TIME_STEP + len(timeline.before)
 
 
@@ -39,7 +39,7 @@ class Chains(ParallelArrays):
     Args:
         codes: code of the key.
         starts: start of the window, int64 epoch milliseconds.
-        ends: end of the window, not included, int64 epoch milliseconds.
+        ends: end of the window, exclusive, int64 epoch milliseconds.
         steps: number of the step.
         contents: contents that the step adds.
         states: index of the window in flight whose contents this step holds; -1 for all other steps.
@@ -67,7 +67,7 @@ class _Windows(ParallelArrays):
     Args:
         codes: code of the key.
         starts: start, int64 epoch milliseconds.
-        ends: end, not included, int64 epoch milliseconds.
+        ends: end, exclusive, int64 epoch milliseconds.
         states: index among the windows in flight, -1 if the epoch opened the window.
         numbers: number of the next pane.
         timed: true if the window's first step of the epoch is an on-time step, so its end timer is pending.
@@ -110,7 +110,7 @@ def next_firings(in_flight: InFlight) -> Int64s:
 
 
 def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeline, output: KernelOutput) -> None:
-    """Put out the panes of all windows, and the state rows of the windows that stay."""
+    """Emit the panes of all windows, and the state rows of the windows that stay."""
     of = chains.of
     windows = _windows(chains, in_flight, rules, timeline)
     contents = chains.contents if rules.empties else _accumulated(chains, rules)
@@ -153,13 +153,13 @@ def _windows(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeli
     upcoming, early = ends - 1, np.zeros(len(of), np.int64)
     if rules.interval is not None:
         interval = rules.interval
-        # Rounded towards zero, as the trigger does it.
+        # Rounded towards zero, like the trigger.
         earliest = chains.earliest[opened]
         aligned = np.where(earliest >= 0, earliest - earliest % interval, earliest + -earliest % interval)
         upcoming = np.minimum(aligned + interval, upcoming)
         if len(in_flight):
             upcoming = np.where(states >= 0, next_firings(in_flight)[states], upcoming)
-        # A firing that is overdue when its timer is set happens at the next move of the watermark, if any.
+        # A firing that is overdue when its timer is set happens at the next advance of the watermark, if there is one.
         moved = chains.steps[opened] - ON_TIME_STEP < timeline.moved
         reached = np.minimum(timeline.final, ends - 2)
         early = np.where(timed & moved & (upcoming <= reached), (reached - upcoming) // interval + 1, 0)
@@ -180,7 +180,7 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
     last = windows.ends - 1
     on_time = np.flatnonzero(windows.timed & timeline.reaches(last))
     if len(of) == len(chains) and len(on_time) == len(of) and rules.interval is None:
-        # Mostly each window has one step in a long epoch, and fires at its end.
+        # Usually each window has one step in a long epoch, and fires at its end.
         return _Firings(
             window_of=on_time,
             entries=on_time,
@@ -257,7 +257,7 @@ def _keep(
     timeline: Timeline,
     output: KernelOutput,
 ) -> None:
-    """Put out the state rows of the windows that stay, and count the timers that were set and fired."""
+    """Emit the state rows of the windows that stay, and count the timers that were set and fired."""
     starts, ends, states, timed = windows.starts, windows.ends, windows.states, windows.timed
     last, cleanups = ends - 1, rules.cleanups(ends)
     ended, cleaned = timeline.reaches(last), timeline.reaches(cleanups)

@@ -24,10 +24,10 @@ class Clusters(ParallelArrays):
     Args:
         codes: code of the member's key.
         starts: start of the window, int64 epoch milliseconds.
-        ends: end of the window, not included; windows that touch are in one cluster.
+        ends: end of the window, exclusive; windows that touch are in one cluster.
         rows: index of the element, or index among the windows in flight.
         commits: commit of the element, or `IN_FLIGHT`.
-        watermarks: watermark that decides if the element is late; 0 for windows in flight.
+        watermarks: watermark that decides whether the element is late; 0 for windows in flight.
         reach: largest end of this member and those before it in the cluster.
         first: true for the first member of a cluster.
     """
@@ -48,7 +48,7 @@ class Clusters(ParallelArrays):
 
     @cached_property
     def in_flight(self) -> Bools:
-        """Return a flag for each member: it is a window in flight, not an element."""
+        """Return a flag for each member: whether it is a window in flight rather than an element."""
         return np.asarray(self.commits == IN_FLIGHT)
 
     def select(self, clusters: Bools) -> Clusters:
@@ -58,16 +58,16 @@ class Clusters(ParallelArrays):
         return self.take(np.flatnonzero(clusters[self.of.ids]))
 
     def without(self, members: Bools) -> Clusters:
-        """Return all other members. Those left out come first in their clusters; an empty cluster goes too."""
+        """Return all other members. The excluded members come first in their clusters; empty clusters are removed."""
         if not members.any():
             return self
         kept = np.flatnonzero(~members)
         return replace(self.take(kept), first=begins(self.of.ids[kept]))
 
     def growths(self, gaps_vary: bool) -> Bools:
-        """Return a flag for each member: it is an element that opens a session, extends it, or joins several.
+        """Return a flag for each member: whether it is an element that opens a session, extends it, or joins several.
 
-        Elements are taken in by commit and then by time. All other elements lie inside an existing session.
+        Elements are processed by commit and then by time. All other elements are inside an existing session.
 
         Args:
             gaps_vary: True if the window of a later element may end before that of an earlier one.
@@ -87,7 +87,8 @@ class Clusters(ParallelArrays):
         for commit in np.unique(self.commits[~self.in_flight]).tolist():
             ends_so_far = np.where(self.commits <= commit, self.ends, lowest)
             reach = shifted(running_max(ends_so_far, self.of.ids), self.of.starts, lowest)
-            # Start of the next session to the right that an earlier commit opened; the left session may have joined it.
+            # Start of the next session to the right that an earlier commit opened; the session on the left may have
+            # joined it.
             later = np.where(self.commits < commit, -self.starts, np.iinfo(np.int64).min // 2)
             following = self._next_start(later)
             in_commit = self.commits == commit
@@ -115,7 +116,7 @@ class Clusters(ParallelArrays):
         """Return the smallest start after each member within its cluster.
 
         Args:
-            negated: starts with their sign turned.
+            negated: starts with their sign reversed.
         """
         lowest = int(negated.min())
         backwards = running_max(negated[::-1], len(self.of) - 1 - self.of.ids[::-1])[::-1]
@@ -141,7 +142,7 @@ def cluster(
         starts: start of the window that each element opens.
         lengths: length of that window, milliseconds.
         commits: commit of each element.
-        watermarks: watermark that decides if the element is late.
+        watermarks: watermark that decides whether the element is late.
         in_flight: windows in flight.
         near: indices of the windows in flight whose key has elements.
     """
@@ -161,7 +162,7 @@ def cluster(
     )
     ends = starts + lengths
     first = begins(codes)
-    # Windows of one length end in the order in which they start.
+    # Windows of equal length end in the order in which they start.
     reach = ends if _same(lengths) else running_max(ends, codes)
     first[1:] |= starts[1:] > reach[:-1]
     return Clusters(

@@ -35,7 +35,7 @@ class ColumnarContents:
 
     @classmethod
     def of(cls, windows: Windows) -> ColumnarContents | None:
-        """Return the aggregates of windows, or None if an aggregate has no vectorised form or no types."""
+        """Return the aggregates of windows, or None if an aggregate has no vectorised form or untyped columns."""
         if windows.aggregate is None or windows.process is not None:
             return None
         bound = windows.bound_aggregate
@@ -68,7 +68,7 @@ class ColumnarContents:
         return [function.accumulate(sorted_columns, times, groups) for function in self.functions]
 
     def merge(self, contents: Contents, groups: Groups) -> Contents:
-        """Return the merged contents of each group; the value of a group of one stays as it is, even null."""
+        """Return the merged contents of each group; the only value of a group is unchanged, even if null."""
         multiple = groups.sizes > 1
         if not multiple.any():
             return contents
@@ -110,12 +110,12 @@ class ColumnarContents:
         return [pa.array([], function.array_type) for function in self.functions]
 
     def columns(self, contents: Contents) -> list[pa.Array]:
-        """Return contents as columns of state rows: the accumulators, then the rests."""
+        """Return contents as columns of state rows: the accumulators, then the remainders."""
         stored, rests = [], []
         for function, array in zip(self.functions, contents, strict=True):
             if function.rest_in_arrays:
                 array, rest = array.flatten()
-                # Most rests are zero; nulls take no space.
+                # Most remainders are zero; nulls take no space.
                 rests.append(pc.if_else(pc.equal(rest, 0), pa.scalar(None, rest.type), rest))
             elif function.rest_type is not None:
                 rests.append(pa.nulls(len(array), function.rest_type))
@@ -123,7 +123,7 @@ class ColumnarContents:
         return stored + rests
 
     def of_columns(self, columns: Sequence[pa.Array]) -> Contents:
-        """Return contents from the columns that `columns` returned; rests that arrays can't hold are skipped."""
+        """Return contents from the columns that `columns` returned, without remainders that arrays can't hold."""
         rests = iter(columns[len(self.functions) :])
         contents = []
         for function, array in zip(self.functions, columns, strict=False):

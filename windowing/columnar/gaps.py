@@ -28,7 +28,7 @@ class Gaps:
 
 
 def gaps_of(assigner: WindowAssigner) -> Gaps | None:
-    """Return the gaps of an assigner of sessions, None if arrays can't compute them."""
+    """Return the gaps of an assigner of sessions, or None if arrays can't compute them."""
     if not assigner.forms_sessions or assigner.needs_rows is not None:
         return None
     gap, column = assigner.gap_of_every_element, assigner.column_of_gaps

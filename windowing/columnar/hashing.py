@@ -1,7 +1,7 @@
-"""Spark's xxhash64 on arrays: the numbers of `KeySchema.hash_of`, for many keys at once.
+"""Spark's xxhash64 on arrays: the values of `KeySchema.hash_of`, for many keys at a time.
 
-Values of one length are hashed together, as the rows of a matrix of bytes. Source: the specification
-of xxHash, XXH64.
+Values of the same length are hashed together, as the rows of a matrix of bytes. Source: the specification of xxHash,
+XXH64.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _hash_column(column: pa.Array, kind: pa.DataType, name: str, seeds: UInt64s)
         return _hash_bytes(column.cast(pa.large_string()).cast(pa.large_binary()), seeds)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _hash_bytes(column.cast(pa.binary()).cast(pa.large_binary()), seeds)
-    # Decimals: wide ones are hashed as bytes, and their lengths differ; so each is hashed by itself.
+    # Wide decimals are hashed as bytes of different lengths, so each is hashed by itself.
     hash_value = column_hash(kind, name)
     values = zip(column.to_pylist(), seeds.tolist(), strict=True)
     return np.array([seed if value is None else hash_value(value, seed) for value, seed in values], np.uint64)

@@ -1,4 +1,4 @@
-"""Settings, output and late elements that both kernels of the columnar operator share."""
+"""Settings, output and late elements, which both kernels of the columnar operator share."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ class Rules:
 
     @property
     def empties(self) -> bool:
-        """True if a window is empty after it fired."""
+        """True if a window is empty after it fires."""
         return self.purging or self.accumulation is Accumulation.DISCARDING
 
     @property
     def retracts(self) -> bool:
-        """True if the retraction of the previous pane precedes each pane."""
+        """True if each pane is preceded by the retraction of the previous one."""
         return self.accumulation is Accumulation.RETRACTING
 
     def due(self, ends: Int64s, timeline: Timeline) -> Bools:
-        """Return a flag for each window: within the epoch it fires at its end, or is cleaned."""
+        """Return a flag for each window: whether it fires at its end, or is cleaned up, within the epoch."""
         last = ends - 1
         fires = (last > timeline.initial) & timeline.reaches(last)
         due: Bools = fires | timeline.reaches(self.cleanups(ends))
         return due
 
     def lacks_contents(self, ends: Int64s, filled: Bools, pending: Bools, timeline: Timeline) -> Bools:
-        """Return a flag for each window: it is empty, though it should have contents; the row operator takes it."""
+        """Return a flag for each window: whether it is empty but should have contents; the row operator handles it."""
         waits = (ends - 1 > timeline.initial) | pending
         lacking: Bools = ~filled & (waits | np.bool_(not self.empties))
         return lacking
 
     def have_passed(self, ends: Int64s, watermarks: Int64s) -> Bools:
-        """Return a flag for each window: at the watermark it takes no element, unless it has state."""
+        """Return a flag for each window: whether at the watermark it accepts no element, unless it has state."""
         passed: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
         return passed
 
     def cleanups(self, ends: Int64s) -> Int64s:
-        """Return the time at which each window is cleaned, at most the end of time."""
+        """Return the time at which each window is cleaned up, at most the end of time."""
         last = ends - 1
         if self.lateness == 0:
             return last
@@ -91,7 +91,7 @@ class LateRows(ParallelArrays):
         rows: index of the element.
         watermarks: watermark that made it late, int64 epoch milliseconds.
         starts: start of the element's first window, int64 epoch milliseconds.
-        ends: end of that window, not included.
+        ends: end of that window, exclusive.
         with_window: True if the element has a window.
     """
 
@@ -102,7 +102,7 @@ class LateRows(ParallelArrays):
     with_window: Bools
 
     def table(self, reason: str) -> pa.Table:
-        """Return the rows in the form of `Outcome.late`."""
+        """Return the rows in the format of `Outcome.late`."""
         return late_table(
             row=pa.array(self.rows, pa.int64()),
             reason=pa.repeat(pa.scalar(reason, pa.string()), len(self)),

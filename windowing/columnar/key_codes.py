@@ -69,7 +69,7 @@ def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) 
 
 
 def _joined(parts: Sequence[pa.Array | pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
-    """Return the columns one after the other; as one dictionary array if any of them has a dictionary."""
+    """Return the columns concatenated; as one dictionary array if any of them has a dictionary."""
     dictionaries = any(pa.types.is_dictionary(part.type) for part in parts)
     if not dictionaries or any(part.null_count for part in parts):
         return pa.concat_arrays([_plain(part, kind) for part in parts])

@@ -1,11 +1,11 @@
 """The columnar operator: it computes the windows of a shard on arrays, with exactly the results of the row operator.
 
-Keys don't affect each other. So a caller may feed a shard whole or in parts, such as ranges of key groups, as long as
-a part holds all elements and all state rows of its keys. The largest part bounds the memory.
+Keys don't affect each other. So a caller may feed a shard as a whole or in parts, such as ranges of key groups, as long
+as a part has all elements and all state rows of its keys. The largest part bounds the memory.
 
-Most epochs change few of the windows in state, so the cost of an epoch should not grow with all of them. State rows
-that rest pass the epoch unchanged: a window rests if no element has its key and no timer or firing of it is due.
-Windows merge only through elements, so the other windows of its key can't change it.
+Most epochs change few of the windows in state, so the cost of an epoch should not grow with all of them. Idle state
+rows pass through the epoch unchanged: a window is idle if no element has its key and none of its timers or firings is
+due. Windows merge only through elements, so the other windows of its key can't change it.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _FURTHEST = 2**61
 
 
 class ColumnarOperator:
-    """Windows of keyed elements in event time, an epoch at a time.
+    """Windows of keyed elements in event time, one epoch at a time.
 
-    Late panes are coalesced per source commit, as a pipeline has them.
+    Late panes are coalesced per source commit, as in a pipeline.
 
     Args:
         windows: the computation, with aggregates bound to the types of their columns.
-        state: schema of the state rows, which holds the key columns too.
-        panes: policies of panes beyond Flink's plain firing.
+        state: schema of the state rows, including the key columns.
+        panes: pane policies beyond Flink's plain firing.
         max_parallelism: number of key groups.
-        late_output: True puts late elements out; False only counts them, as `late_dropped`.
+        late_output: True emits late elements; False only counts them, as `late_dropped`.
         account_for_all: see `WindowOperator`.
 
     Raises:
@@ -105,12 +105,12 @@ class ColumnarOperator:
         )
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
-        """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
+        """Process the elements of an epoch, given the state rows before it; see `EpochOperator`.
 
         The row operator computes the keys and clusters that arrays can't compute exactly.
 
         Raises:
-            IllegalArgument: a commit that is not the last is not complete.
+            IllegalArgument: a commit other than the last one is incomplete.
         """
         if not timeline.complete[:-1].all():
             raise IllegalArgument(
@@ -137,13 +137,13 @@ class ColumnarOperator:
             odd = ~sliced.can_read(in_flight, ~odd)
         odd_keys = np.zeros(len(keys), np.bool_)
         odd_keys[state_codes[odd]] = True
-        # In event order the watermark moves between any two elements, so early firings may happen there too.
+        # In event order the watermark may advance between any two elements, so early firings may happen there too.
         if _too_far(elements.timestamps) or (self._rules.interval is not None and timeline.lag is not None):
             odd_keys[:] = True
         try:
             by_arrays, rows, states = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         except SumOutOfRange:
-            # An intermediate sum left its range though the result may fit; the row operator has sums of any size.
+            # An intermediate sum was out of range, although the result may fit; the row operator has sums of any size.
             odd_keys[:] = True
             by_arrays, rows, states = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         by_row = None
@@ -155,7 +155,7 @@ class ColumnarOperator:
     def _by_arrays(
         self, codes: Int64s, elements: Elements, in_flight: InFlight, odd_keys: Bools, timeline: Timeline
     ) -> tuple[KernelOutput, Int64s, Int64s]:
-        """Return the kernel's output, and the elements and windows in flight left to the row operator, by index."""
+        """Return the kernel's output, and the indices of elements and windows in flight left to the row operator."""
         keys = len(odd_keys)
         if not odd_keys.any():
             output, rows, states = self._kernel(codes, elements, in_flight, keys, timeline)
@@ -183,20 +183,20 @@ class ColumnarOperator:
         if assign is not None:
             return AlignedKernel(assign, self._rules, timeline).run(codes, elements, in_flight, keys), nothing, nothing
         gaps = gaps_of(assigner)
-        assert gaps is not None, "the planner takes only assigners with an array form"
+        assert gaps is not None, "the planner only accepts assigners with an array form"
         kernel = SessionKernel(gaps, self._rules, timeline)
         output, routed = kernel.run(codes, elements, in_flight, keys)
         return output, routed.elements, routed.in_flight
 
     def _sliced(self, timeline: Timeline) -> SlicedKernel | None:
-        """Return the kernel of slices; None if each window keeps its own contents in this epoch."""
-        # A window that newer code closed before its end takes elements only if it is in the state.
+        """Return the kernel for slices; None if each window keeps its own contents in this epoch."""
+        # A window that newer code closed before its end accepts elements only if it has state.
         if self._slicing is None or self._rules.closed_through > timeline.initial:
             return None
         return SlicedKernel(self._slicing, self._rules, timeline)
 
     def _outcome(self, by_arrays: KernelOutput, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
-        """Return the outcome of the epoch: the kernel's output, the row operator's, and the state rows that rest."""
+        """Return the outcome of the epoch: the kernel's output, the row operator's, and the idle state rows."""
         result = self._contents.result
         panes = [part for part in by_arrays.panes if len(part)]
         late = [part.table(LATE) for part in by_arrays.late]
@@ -232,7 +232,7 @@ def _too_far(timestamps: Int64s) -> bool:
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:
-    """Return a flag for each state row: it rests. Return None if the search costs more than it saves.
+    """Return a flag for each state row: whether it is idle. Return None if finding out costs more than it saves.
 
     Args:
         state: all state rows.
@@ -255,9 +255,9 @@ def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rul
 
 
 def _has_keys(state: pa.Table, key: KeySchema, columns: Mapping[str, pa.Array], odd: Bools) -> Bools:
-    """Return a flag for each state row: an element or an odd row has its key.
+    """Return a flag for each state row: whether an element or a row-operator row has its key.
 
-    Each key column is compared by itself, so the flag of a few other keys may be set too.
+    Each key column is compared separately, so a few other keys may be flagged too.
     """
     matches: Bools = np.ones(len(state), np.bool_)
     for name, kind in zip(key.names, key.types, strict=True):

@@ -41,9 +41,9 @@ def sort_order(*parts: Int64s) -> Int64s:
 
 
 def sort_groups(*parts: Int64s) -> tuple[Int64s, Bools]:
-    """Return the rows in the order of `sort_order`, and a flag for each sorted row: it differs from the previous one.
+    """Return the rows in the order of `sort_order`, and a flag for each: whether it differs from the previous one.
 
-    If one packed integer holds all parts, the flags come from it, and the caller need not gather the parts of all rows.
+    If one packed integer holds all parts, the flags are computed from it, and the caller need not gather the parts.
     """
     rows = len(parts[0])
     row_bits = int(max(rows - 1, 0)).bit_length()
@@ -60,7 +60,7 @@ def sort_groups(*parts: Int64s) -> tuple[Int64s, Bools]:
 
 
 def _one_word(parts: tuple[Int64s, ...], bits: int) -> Int64s | None:
-    """Return one integer for each row that is ordered as the parts are; None if it needs more than `bits` bits."""
+    """Return one integer for each row, ordered like the parts; None if it needs more than `bits` bits."""
     if not len(parts[0]):
         return parts[0].copy()
     raised = [part - part.min() for part in parts]
@@ -80,11 +80,11 @@ def _one_word(parts: tuple[Int64s, ...], bits: int) -> Int64s | None:
 
 
 def _in_steps(distances: Int64s) -> Int64s:
-    """Return distances in their common step if they have one, as the starts of windows do; else as they are."""
+    """Return distances in units of their common step if they have one, like the starts of windows; else unchanged."""
     step = int(np.gcd.reduce(distances[:: max(1, len(distances) // _SAMPLE)]))
     if step <= 1:
         return distances
-    # NumPy divides by a number much faster than it also computes the rests.
+    # NumPy is much faster at dividing alone than at also computing remainders.
     steps = distances // step
     return steps if (steps * step == distances).all() else distances
 
@@ -107,14 +107,14 @@ def rearranged(part: Int64s, order: Int64s) -> Int64s:
 
 
 def is_every_row(rows: Int64s, length: int) -> bool:
-    """Return True if `rows` are all rows of an array of this length, in their order."""
+    """Return True if `rows` are all rows of an array of this length, in order."""
     if len(rows) != length or (length and (rows[0] != 0 or rows[-1] != length - 1)):
         return False
     return bool((rows[1:] > rows[:-1]).all())
 
 
 def begins(*parts: Int64s) -> Bools:
-    """Return a flag for each sorted row: it differs from the previous row in any part; true at row 0."""
+    """Return a flag for each sorted row: whether it differs from the previous row in any part; true for row 0."""
     first = np.ones(len(parts[0]), np.bool_)
     if len(first):
         first[1:] = False
@@ -124,7 +124,7 @@ def begins(*parts: Int64s) -> Bools:
 
 
 def running_max(values: Int64s, ids: Int64s) -> Int64s:
-    """Return the largest value so far within each run of equal `ids`; `ids` never fall."""
+    """Return the largest value so far within each run of equal `ids`; `ids` never decrease."""
     if not len(values):
         return values
     low = int(values.min())

@@ -22,12 +22,12 @@ _OPS = ("+", "-")
 
 @dataclass(frozen=True, kw_only=True)
 class PaneRows(ParallelArrays):
-    """Panes and retractions, one a row.
+    """Panes and retractions, one per row.
 
     Args:
         codes: code of the key.
         starts: start of the window, int64 epoch milliseconds.
-        ends: end of the window, not included, int64 epoch milliseconds.
+        ends: end of the window, exclusive, int64 epoch milliseconds.
         identity_starts: start of the window at its first firing.
         identity_ends: end of the window at its first firing.
         panes: number of the pane.
@@ -49,7 +49,7 @@ class PaneRows(ParallelArrays):
     results: list[pa.Array]
 
     def table(self, keys: KeyCodes, result: pa.StructType) -> pa.Table:
-        """Return the rows in the form of `Outcome.panes`."""
+        """Return the rows in the format of `Outcome.panes`."""
         return pane_table(
             keys.schema,
             keys.take(self.codes),
@@ -68,7 +68,7 @@ class PaneRows(ParallelArrays):
 
         Args:
             result: type of a result row.
-            present: a flag for each state row: it gets the next of these panes; the other rows get null.
+            present: a flag for each state row: whether it gets the next of these panes; the other rows get null.
         """
         kind = emitted_type(result)
         values = pa.StructArray.from_arrays(self.results, fields=list(result))

@@ -1,6 +1,6 @@
-"""An epoch in several passes, which bounds memory: a pass takes in its elements before the next pass begins.
+"""An epoch in several passes, which bounds memory: each pass processes its elements before the next one begins.
 
-The operator takes elements in by commit and then by time, so a pass may end between any two elements of different
+The operator processes elements by commit and then by time, so a pass may end between any two elements of different
 times without changing the order. A single hot key needs no more memory than many keys.
 """
 
@@ -61,7 +61,7 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
     differs = np.ones(len(order), np.bool_)
     differs[1:] = (np.diff(times[order]) != 0) | (np.diff(elements.commits[order]) != 0)
     if timeline.lag is not None:
-        # Elements that don't move the watermark count to the first commit, whose late panes go out together.
+        # Elements that don't move the watermark belong to the first commit, whose late panes are emitted together.
         differs[1:] &= times[order[1:]] - timeline.lag > timeline.initial
     may_begin = np.append(np.flatnonzero(differs), len(order))
     wanted = np.append(np.arange(0, len(order), rows), len(order))

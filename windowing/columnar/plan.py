@@ -1,4 +1,4 @@
-"""The choice of the operator of a computation: the columnar operator if it is exact, else the row operator."""
+"""The choice of the operator for a computation: the columnar operator if it is exact, else the row operator."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LONGEST = 2**60
 
 @dataclass(frozen=True, slots=True)
 class OperatorChoice:
-    """The operator of a computation, and the reason for the choice in words.
+    """The operator for a computation, and the reason for the choice in words.
 
-    `slicing` has the slices of windows that overlap, or the reason, in words, why they don't share slices. It is None
-    for other computations, and in the row operator.
+    `slicing` has the slices of overlapping windows, or the reason in words why they don't share slices. It is None for
+    other computations, and in the row operator.
     """
 
     columnar: bool
@@ -51,7 +51,7 @@ def choose_operator(windows: Compute) -> OperatorChoice:
     if windows.assigner.forms_sessions:
         return OperatorChoice(
             True,
-            f"{kind} and every aggregate have array forms; sessions that a late element may meet are computed row by "
+            f"{kind} and every aggregate have array forms; sessions that a late element may join are computed row by "
             "row",
         )
     early = (
@@ -67,12 +67,12 @@ def choose_operator(windows: Compute) -> OperatorChoice:
             f"its {slicing.slices_of_a_window} slices"
         )
     elif slicing is not None:
-        slices = f"; windows overlap and share no slices, so an element is kept in each of its windows: {slicing}"
+        slices = f"; windows overlap without sharing slices, so an element is kept in each of its windows: {slicing}"
     return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms{early}{slices}", slicing)
 
 
 def is_purging(windows: Windows) -> bool:
-    """Return True if a window is empty after arrays fired it."""
+    """Return True if arrays leave a window empty after firing it."""
     firing = windows.effective_trigger.array_firing
     return firing is not None and firing.purges
 
@@ -84,14 +84,14 @@ def early_interval(windows: Windows) -> Millis | None:
 
 
 def _needs_rows(windows: Windows) -> str | None:
-    """Return the reason why arrays can't compute the windows, None if they can."""
+    """Return the reason why arrays can't compute the windows, or None if they can."""
     assigner, trigger = windows.assigner, windows.effective_trigger
     if not assigner.is_event_time:
         return f"windows of {type(assigner).__name__} do not end by event time"
     if assigner.needs_rows is not None:
         return assigner.needs_rows
     if assigner.array_assignment is None and gaps_of(assigner) is None:
-        return f"{type(assigner).__name__} gives its windows one element at a time"
+        return f"{type(assigner).__name__} assigns windows one element at a time"
     if trigger.array_firing is None:
         return f"trigger {trigger!r} has no array form"
     if windows.may_lose_data:

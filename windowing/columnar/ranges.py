@@ -1,8 +1,8 @@
 """Merged contents of many overlapping ranges of rows, such as the slices of sliding windows.
 
-Rows are cut into blocks that are as long as the longest range. So a range is the end of one block and the beginning of
-the next, and two merges from running ones give it, however long it is. These are the two stacks of a queue that keeps
-its aggregate, for all ranges at once: nothing is ever subtracted, so minima and sketches work like sums.
+Rows are divided into blocks as long as the longest range. So a range is the end of one block and the beginning of the
+next, and merging two running aggregates gives its contents, however long it is. This is the two-stack queue with an
+aggregate, for all ranges at a time: nothing is ever subtracted, so minima and sketches work like sums.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def merged_ranges(
         functions: the aggregates.
         contents: contents of the rows.
         firsts: first row of each range.
-        lasts: last row of each range, included.
-        blocks: block of each row; never falls. A range covers at most two blocks. If it covers two, it has the end of
-            the first one and the beginning of the second one; if it covers one, it has the end or the beginning of it.
+        lasts: last row of each range, inclusive.
+        blocks: block of each row; never decreases. A range covers at most two blocks. If it covers two, it has the end
+            of the first one and the beginning of the second one; if it covers one, it has the end or the beginning of
+            it.
     """
     sizes = lasts - firsts + 1
     rows = len(blocks)
@@ -59,7 +60,7 @@ def merged_ranges(
 def _running(functions: ColumnarContents, contents: Contents, groups: Groups) -> Contents:
     """Return the contents of each row merged with those of all earlier rows of its group.
 
-    Pairs of rows are merged, then the pairs' running merges give those of the rows: 2 merges a row, in few steps.
+    Pairs of rows are merged, then the pairs' running merges give those of the rows: 2 merges per row, in few steps.
     """
     sizes = groups.sizes
     if not len(sizes) or int(sizes.max()) == 1:

@@ -18,7 +18,7 @@ from tidegate.windowing.columnar.state import InFlight
 def retract_earlier(
     rows: PaneRows, window_of: Int64s, states: Int64s, in_flight: InFlight, output: KernelOutput
 ) -> None:
-    """Put out the retraction of the previous pane for each new pane that has one.
+    """Emit the retraction of the previous pane for each new pane that has one.
 
     Args:
         rows: new panes, sorted by window.
@@ -87,7 +87,7 @@ def emitted_panes(rows: PaneRows, newest: Int64s, states: Int64s, in_flight: InF
 
 
 def _only_entries(rows: pa.Table, places: Int64s) -> pa.Array:
-    """Return the only entry of `emitted` of each of these state rows, null if there is none."""
+    """Return the only entry of `emitted` in each of these state rows, or null if there is none."""
     column = rows["emitted"].take(pa.array(places))
     lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = lists.type.value_type

@@ -1,13 +1,14 @@
-"""The kernel of sessions: it computes each cluster of elements and windows in flight by itself.
+"""The kernel for sessions: it computes each cluster of elements and windows in flight independently.
 
-Elements of different clusters never share a session. Arrays compute a cluster if they are exact, in two cases:
+Elements of different clusters never share a session. Arrays compute a cluster where they are exact, which is in two
+cases:
 
-- Each element lies more than a millisecond after the watermark before its commit, so no element can touch a
-  session that has fired. Then order does not matter, and the cluster is one session.
-- All elements came with one commit, and the cluster has no window in flight. Elements are taken in by time, so
-  the late elements come first, and the others form one session.
+- Each element is more than a millisecond after the watermark before its commit, so no element can touch a session that
+  has fired. Then order does not matter, and the cluster is one session.
+- All elements came with one commit, and the cluster has no window in flight. Elements are processed by time, so the
+  late elements come first, and the others form one session.
 
-The row operator computes all other clusters: a late element touches a session there, or may touch it.
+The row operator computes all other clusters: there, a late element touches a session, or may touch it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Sessions(ParallelArrays):
     Args:
         codes: code of the key.
         starts: start, int64 epoch milliseconds.
-        ends: end, not included, int64 epoch milliseconds.
+        ends: end, exclusive, int64 epoch milliseconds.
         contents: accumulators.
         late: true if the watermark had passed the end when the elements came.
         commits: commit of the elements, used only if `late`.
@@ -61,7 +62,7 @@ _SAFE = 2
 
 @dataclass(frozen=True)
 class Routed:
-    """The share of the row operator.
+    """What is left to the row operator.
 
     Args:
         elements: indices of elements.
@@ -87,7 +88,7 @@ class SessionKernel:
         self._timeline = timeline
 
     def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> tuple[KernelOutput, Routed]:
-        """Return the output for the clusters that arrays compute exactly, and the share of the row operator.
+        """Return the output for the clusters that arrays compute exactly, and what is left to the row operator.
 
         Args:
             codes: the key of each element.
@@ -130,19 +131,19 @@ class SessionKernel:
         return clusters.select(clusters.of.any(~clusters.in_flight))
 
     def _fresh(self, in_flight: InFlight) -> Bools:
-        """Return a flag for each window in flight: it has never fired and waits for its end."""
+        """Return a flag for each window in flight: whether it has never fired and waits for its end."""
         waits = (in_flight.ends - 1 > self._timeline.initial) & (in_flight.panes == 0)
         fresh: Bools = waits & ~in_flight.pending & in_flight.filled
         return fresh
 
     def _exact(self, clusters: Clusters, fresh: Bools) -> Bools:
-        """Return a flag for each cluster: arrays compute it exactly."""
+        """Return a flag for each cluster: whether arrays compute it exactly."""
         of, window = clusters.of, clusters.in_flight
         safe = window | (clusters.starts - clusters.watermarks >= _SAFE)
         never_fired = ~window
         if window.any():
             never_fired[window] = fresh[clusters.rows[window]]
-        # For elements of one time with different gaps, their order decides the counts and which of them are late.
+        # Among elements of one time with different gaps, their order decides the counts and which of them are late.
         tied = np.zeros(len(window), np.bool_)
         if self._gaps.vary:
             tied = ~begins(clusters.codes, clusters.starts, clusters.commits) & begins(clusters.ends)
@@ -151,13 +152,13 @@ class SessionKernel:
             return simple
         one_commit = of.min(clusters.commits) == of.max(clusters.commits)
         late = self._late(clusters)
-        # A late element after one that was taken may belong to the same session.
+        # A late element after an accepted one may belong to the same session.
         late_after = late & ~shifted(late.astype(np.int64), of.starts, 1).astype(np.bool_)
         exact: Bools = simple | (one_commit & ~of.any(window | late_after | tied))
         return exact
 
     def _late(self, clusters: Clusters) -> Bools:
-        """Return a flag for each member: as an element it is late, unless it touches a session."""
+        """Return a flag for each member: whether, as an element, it is late unless it touches a session."""
         return self._rules.have_passed(clusters.ends, clusters.watermarks)
 
     def _run_clusters(self, clusters: Clusters, elements: Elements, in_flight: InFlight, output: KernelOutput) -> None:
@@ -189,7 +190,7 @@ class SessionKernel:
             starts=clusters.starts[of.starts],
             ends=ends,
             contents=self._contents(clusters, elements, in_flight),
-            # A cluster with a window in flight is never late: only safe clusters with such a window come here.
+            # A cluster with a window in flight is never late: only safe clusters with such a window get here.
             late=(ends - 1 <= clusters.watermarks[last]) & ~clusters.in_flight[last],
             commits=clusters.commits[last],
             watermarks=clusters.watermarks[last],
@@ -216,7 +217,7 @@ class SessionKernel:
         return contents.merge(taken(joined([added, stored]), order), Groups.of_firsts(begins(ids[order])))
 
     def _untouched(self, in_flight: InFlight, alone: Bools, output: KernelOutput) -> Int64s:
-        """Fire, clean or keep the windows that no element touches; return the indices of those for the row operator."""
+        """Fire, clean up or keep the windows that no element touches; return the indices left to the row operator."""
         timeline = self._timeline
         waits = in_flight.ends - 1 > timeline.initial
         due = alone & (self._rules.due(in_flight.ends, timeline) | in_flight.pending)
@@ -248,13 +249,13 @@ class SessionKernel:
 
 
 def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: KernelOutput) -> None:
-    """Put out the panes of sessions that fire, and the state rows of sessions that stay."""
+    """Emit the panes of sessions that fire, and the state rows of sessions that stay."""
     last, cleanups = sessions.ends - 1, rules.cleanups(sessions.ends)
     ended, cleaned = ~sessions.late & timeline.reaches(last), timeline.reaches(cleanups)
     fires = ended.copy()
     if sessions.late.any():
         fires[sessions.late] = timeline.complete[sessions.commits[sessions.late]]
-    # In a long epoch all sessions fire in time, and copying arrays costs more than looking at them.
+    # In a long epoch all sessions fire on time, and copying arrays costs more than checking that.
     fired = sessions if fires.all() else sessions.take(np.flatnonzero(fires))
     late = fired.late
     watermarks = timeline.firings(np.where(late, MIN_TIMESTAMP, fired.ends - 1))

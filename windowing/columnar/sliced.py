@@ -1,6 +1,6 @@
-"""The kernel of sliding windows that share slices: an element goes into one slice, and a window merges its slices.
+"""The kernel for sliding windows that share slices: an element goes into one slice, and a window merges its slices.
 
-It computes what `AlignedKernel` computes for windows without allowed lateness that fire at their end alone. The state
+It computes what `AlignedKernel` computes for windows without allowed lateness that fire only at their end. The state
 may still hold rows of whole windows, from before the pipeline had slices or from the row operator. A window then has
 the contents of its row and of its slices.
 """
@@ -29,12 +29,12 @@ from tidegate.windowing.state.rows import SLICE
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts(ParallelArrays):
-    """Contents of slices or of windows, one of a key in each row.
+    """Contents of slices or windows, one for each row, each of one key.
 
     Args:
         codes: code of the key.
         starts: number of the slice; or the start of the window, int64 epoch milliseconds.
-        ends: 0; or the end of the window, not included.
+        ends: 0; or the end of the window, exclusive.
         contents: accumulators.
     """
 
@@ -58,11 +58,11 @@ class SlicedKernel:
         self._rules = rules
         self._timeline = timeline
         ends = np.array([timeline.initial, timeline.final])
-        # Windows from `due` on fire in this epoch or later, those from `open` on later.
+        # Windows from `due` on fire in this epoch or later, those from `open` on after it.
         self._due, self._open = slicing.windows_after(ends).tolist()
 
     def can_read(self, in_flight: InFlight, plain: Bools) -> Bools:
-        """Return a flag for each state row: this kernel takes it; the row operator takes the others.
+        """Return a flag for each state row: whether this kernel handles it; the row operator handles the others.
 
         Args:
             in_flight: the state rows.
@@ -132,11 +132,11 @@ class SlicedKernel:
         return output
 
     def _added(self, codes: Int64s, elements: Elements, output: KernelOutput) -> tuple[_Parts, _Parts, _Parts]:
-        """Put out late elements, and return what the others add.
+        """Emit late elements, and return what the others add.
 
-        It is three parts: slices of the elements that all their windows take which fire in this epoch or later; slices
-        of the elements that came after some of these windows had fired; and those windows of the latter that fire in
-        this epoch. The last two are empty unless an epoch has several commits.
+        There are three parts: slices of elements that come before the firings of all their windows in this epoch or
+        later; slices of elements that came after some of these windows had fired; and those windows of the latter that
+        still fire in this epoch. The last two are empty unless an epoch has several commits.
         """
         slicing, timeline = self._slicing, self._timeline
         seen = timeline.seen_by(elements.timestamps, elements.commits)
@@ -180,7 +180,7 @@ class SlicedKernel:
         return _Parts(codes=row_codes[first], starts=starts[first], ends=ends[first], contents=contents)
 
     def _merged(self, parts: list[_Parts]) -> _Parts:
-        """Return parts sorted by key and bounds, those of the same slice or window merged."""
+        """Return parts sorted by key and bounds, with those of the same slice or window merged."""
         parts = [part for part in parts if len(part)]
         if not parts:
             return self._nothing()
@@ -219,7 +219,7 @@ class SlicedKernel:
         slices, firsts = slices.take(rows) if len(rows) < len(slices) else slices, firsts[rows]
         lasts = np.minimum(slicing.last_windows(slices.starts), self._open - 1)
         opens = begins(slices.codes)
-        # Neither bound falls, so the windows that no earlier slice has begin with this slice.
+        # Both bounds increase, so the windows that have no earlier slice begin with this slice.
         before, after = np.empty_like(lasts), np.empty_like(lasts)
         before[1:], after[:-1] = lasts[:-1], firsts[1:]
         before[opens] = firsts[opens] - 1
@@ -254,7 +254,7 @@ class SlicedKernel:
         )
 
     def _keep(self, slices: _Parts, output: KernelOutput) -> None:
-        """Put out the state rows of slices."""
+        """Emit the state rows of slices."""
         slicing, rows = self._slicing, len(slices)
         if not rows:
             return
@@ -279,7 +279,7 @@ class SlicedKernel:
         )
 
     def _timers(self, firsts: Int64s, lasts: Int64s) -> pa.Array:
-        """Return the last milliseconds of the first two of each range of windows."""
+        """Return the last milliseconds of the first two windows of each range."""
         ends = self._bounds(firsts)[1] - 1
         return timer_lists((ends, np.ones(len(ends), np.bool_)), (ends + self._slicing.grid.slide, lasts > firsts))
 
@@ -307,7 +307,7 @@ class SlicedKernel:
 
 
 def _ranges(firsts: Int64s, lasts: Int64s) -> tuple[Int64s, Int64s]:
-    """Return all numbers of the ranges, each with the row of its range."""
+    """Return all numbers in the ranges, each with the row of its range."""
     sizes = np.maximum(lasts - firsts + 1, 0)
     rows = np.repeat(np.arange(len(firsts)), sizes)
     return rows, np.arange(len(rows)) - (np.cumsum(sizes) - sizes - firsts)[rows]

@@ -1,4 +1,4 @@
-"""Window slices: the stretches of time that sliding windows share, so that each element is kept once.
+"""Window slices: the spans of time that sliding windows share, so that each element is kept once.
 
 All windows of a grid begin and end at multiples of the slices' width. So a window is a run of slices, and its result is
 the merge of their contents. The state has a row for each key and slice instead of one for each key and window. Source:
@@ -6,8 +6,8 @@ the slices of Flink's SQL runtime (`SliceAssigners`, `SliceSharedAssigner`).
 
 A state row of a slice (namespace `slice`) shows which open windows it belongs to: `state_window_start` and
 `state_window_end` are the first of them, and `event_time_timers` has the last milliseconds of the first and, if there
-is one, of the second. The others follow at the same distance, up to the last window that begins with the slice or
-before it. So a reader needs no definition of the pipeline.
+is one, of the second. The others follow at the same distance, up to the last window that begins at or before the slice.
+So a reader does not need the definition of the pipeline.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FURTHEST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """The slices of a grid of windows. Windows and slices have numbers that grow with time.
+    """The slices of a grid of windows. Windows and slices are numbered in the order of time.
 
     Window k is `[k * slide + offset, k * slide + offset + size)`, and slice q is
     `[q * width + offset, (q + 1) * width + offset)`.
@@ -59,7 +59,7 @@ class Slicing:
         return self.grid.size // self.width
 
     def slices_at(self, times: Int64s) -> Int64s:
-        """Return the number of the slice of each time, int64 epoch milliseconds."""
+        """Return the number of the slice that contains each time, int64 epoch milliseconds."""
         return (times - self.grid.offset) // self.width
 
     def slice_starts(self, slices: Int64s) -> Int64s:
@@ -80,7 +80,7 @@ class Slicing:
 
     def windows_after(self, watermarks: Int64s) -> Int64s:
         """Return the first window that ends after each watermark: its last millisecond is larger."""
-        # The ends of time are far behind all windows.
+        # The ends of time are far outside all windows.
         passed = np.clip(watermarks, -_FURTHEST, _FURTHEST) + 1 - self.grid.offset - self.grid.size
         return passed // self.grid.slide + 1
 
@@ -89,7 +89,7 @@ def slicing_of(compute: Compute) -> Slicing | str | None:
     """Return the slices of a computation that the columnar operator runs.
 
     If windows overlap but have no slices, return the reason, in words. Return None for other computations: each element
-    is in one window at most, or the windows form no grid.
+    is in at most one window, or the windows form no grid.
     """
     if not isinstance(compute, Windows):
         return None
@@ -110,8 +110,8 @@ def slicing_of(compute: Compute) -> Slicing | str | None:
     slicing = Slicing(grid)
     if slicing.slices_of_a_window > 2 * grid.windows_of_an_element:
         return (
-            f"size and slide have only {show_duration(slicing.width)} in common, so a key would have more slices than "
-            "windows"
+            f"the common divisor of size and slide is only {show_duration(slicing.width)}, so a key would have more "
+            "slices than windows"
         )
     if grid.size > _LARGEST:
         return "the windows reach the end of time"
@@ -119,12 +119,12 @@ def slicing_of(compute: Compute) -> Slicing | str | None:
 
 
 def _merges_inexactly(windows: Windows) -> str | None:
-    """Return the reason why a merge of slices might differ from the aggregate of all elements; None if it can't."""
+    """Return the reason why merged slices might differ from the aggregate of all elements; None if they can't."""
     if windows.aggregate is None or windows.process is not None:
         return "only an aggregate merges"
     bound = windows.bound_aggregate
     if not isinstance(bound, AggregateColumns):
-        return None if bound.merges_exactly else f"{type(bound).__name__} does not say merges_exactly = True"
+        return None if bound.merges_exactly else f"{type(bound).__name__} does not declare merges_exactly = True"
     for name, function in zip(bound.names, bound.functions, strict=True):
         if not function.merges_exactly:
             return f"aggregate {name!r} might differ in its last digits if parts of a window were merged"
@@ -155,7 +155,7 @@ class OpenWindows:
 
 
 def windows_of_rows(rows: pa.Table) -> Int64s:
-    """Return the number of open windows that each state row is part of: 1 but for slices."""
+    """Return the number of open windows that each state row belongs to: 1, or more for slices."""
     counts, slices = np.ones(len(rows), np.int64), are_slices(rows)
     if slices.any():
         counts[slices] = OpenWindows.of(rows.filter(pa.array(slices))).counts
@@ -163,10 +163,10 @@ def windows_of_rows(rows: pa.Table) -> Int64s:
 
 
 def as_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return state rows with the slices replaced by rows of the open windows that they belong to.
+    """Return state rows with slices replaced by rows of the open windows that they belong to.
 
-    A window that has a row already gets no other one. Those that get one have their bounds and timers in it, and nulls
-    in the contents columns: only an operator can merge contents.
+    A window that already has a row gets no second one. New rows have bounds and timers, and nulls in the contents
+    columns: only an operator can merge contents.
 
     Args:
         rows: state rows, with the key columns, `namespace`, the bounds and `event_time_timers`.
@@ -185,7 +185,7 @@ def as_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     codes = np.concatenate([keys.codes[0], keys.codes[1][places]])
     starts = np.concatenate([millis_of(others, "window_start"), found.starts[places] + shift])
     ends = np.concatenate([millis_of(others, "window_end"), found.ends[places] + shift])
-    # The sort is stable, so the row of a window comes before those that its slices make for it.
+    # The sort is stable, so the row of a window precedes those that its slices add.
     order = sort_order(codes, starts, ends)
     firsts = order[begins(codes[order], starts[order], ends[order])]
     further = np.sort(firsts[firsts >= len(others)])
@@ -218,7 +218,7 @@ def _of_windows(rows: pa.Table, starts: Int64s, ends: Int64s, key: Sequence[str]
 
 
 def count_windows(codes: Int64s, firsts: Int64s, lasts: Int64s) -> int:
-    """Return the number of distinct windows in ranges of windows, each of a key; an empty range counts for nothing."""
+    """Return the number of distinct windows in ranges of windows, each of one key; empty ranges are ignored."""
     real = np.flatnonzero(firsts <= lasts)
     order = real[sort_order(codes[real], firsts[real])]
     codes, firsts, lasts = codes[order], firsts[order], lasts[order]
@@ -233,5 +233,5 @@ def count_windows(codes: Int64s, firsts: Int64s, lasts: Int64s) -> int:
 
 
 def are_slices(rows: pa.Table) -> Bools:
-    """Return a flag for each state row: it is a slice."""
+    """Return a flag for each state row: whether it is a slice."""
     return np.asarray(pc.equal(rows["namespace"], SLICE).to_numpy(), np.bool_)

@@ -30,7 +30,7 @@ class InFlight(ParallelArrays):
     Args:
         codes: code of the key.
         starts: start, int64 epoch milliseconds.
-        ends: end, not included, int64 epoch milliseconds.
+        ends: end, exclusive, int64 epoch milliseconds.
         panes: number of the next pane.
         filled: true if the window has contents.
         pending: true if a late firing waits for the end of its commit.

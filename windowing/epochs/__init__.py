@@ -1,7 +1,7 @@
 """An epoch of any operator: elements, state rows and a timeline go in, an outcome comes out.
 
-The columnar operator and the row operator have this one interface. The row operator runs any computation:
-windows, process functions and joins.
+The columnar operator and the row operator share this interface. The row operator runs any computation: windows, process
+functions and joins.
 """
 
 from tidegate.windowing.epochs.elements import Elements

@@ -45,7 +45,7 @@ class ParallelArrays:
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return the rows of several records, one after the other; `parts` is not empty."""
+        """Return the rows of several records, concatenated; `parts` is not empty."""
         if len(parts) == 1:
             return parts[0]
         return cls(**{field.name: _joined([getattr(part, field.name) for part in parts]) for field in fields(cls)})
@@ -67,7 +67,7 @@ def taken(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
 
 
 def joined(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
-    """Return lists of arrays one after the other, column by column."""
+    """Return lists of arrays concatenated, column by column."""
     return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
 
 

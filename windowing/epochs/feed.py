@@ -1,4 +1,4 @@
-"""The only feed of a row operator: it moves time and hands over the elements of an epoch in their order.
+"""The only feed of a row operator: it advances time and passes on the elements of an epoch in order.
 
 Pipelines, the columnar operator's fallback, the test harnesses for users and the property tests all use it.
 """
@@ -27,7 +27,7 @@ _RECORDS_AT_A_TIME = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records that a row operator put out in an epoch, in the order of their creation.
+    """The records that a row operator emitted in an epoch, in the order of their creation.
 
     Args:
         panes: results of windows, and their retractions.
@@ -62,8 +62,8 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
     A timer of windows that end by the clock fires when the clock has passed its time, as in a running Flink job. So
     elements of the same millisecond come first.
 
-    In event order the watermark follows the elements instead: before an element at t it moves to `t - lag`, at most to
-    the watermark after the epoch.
+    In event order the watermark follows the elements instead: before an element at t it advances to `t - lag`, but not
+    beyond the watermark after the epoch.
 
     Args:
         operator: a row operator with the state and the time before the epoch.
@@ -88,7 +88,7 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
             size = len(operator.output)
             operator.process_element(key_value, value, timestamp, side)
             if len(operator.output) > size:
-                # The operator puts out a late element at once, as its last record.
+                # The operator emits a late element immediately, as its last record.
                 if isinstance(operator.output[-1], LateElement):
                     records.late_rows.append(row)
                 if len(operator.output) > _RECORDS_AT_A_TIME:
@@ -104,7 +104,7 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
 
 
 def advance(operator: KeyedOperator, watermark: Millis) -> None:
-    """Move event time to `watermark`, and fire every due timer at its own time.
+    """Advance event time to `watermark`, firing every due timer at its own time.
 
     So the watermark of a pane does not depend on the other keys of its shard.
     """
@@ -129,7 +129,7 @@ def order_of(elements: Elements, key: KeySchema) -> Int64s:
 
 
 def _fed(ordered: Elements, rows: Int64s, key: KeySchema, begin: int, end: int) -> Iterator[Fed]:
-    """Yield the elements from `begin` to `end`, which is not included."""
+    """Yield the elements from `begin` to `end`, exclusive."""
     places = {
         side: [(list(ordered.columns).index(column), name) for column, name in columns]
         for side, columns in ordered.names.items()
@@ -162,7 +162,7 @@ def _values(
 
 
 def _plain(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Return the columns, dictionaries decoded."""
+    """Return the columns with dictionaries decoded."""
     return {
         name: column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
         for name, column in columns.items()

@@ -1,4 +1,4 @@
-"""The outcome of an epoch as tables, and the interface that every epoch operator has."""
+"""The outcome of an epoch as tables, and the interface of every epoch operator."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Outcome:
 
     Args:
         panes: a row for each pane and retraction of a window: the key columns as `key_<name>`, `window_id`,
-            `window_start`, `window_end` (null for the global window), `pane`, `timing`, `op`, `watermark`, the
-            results as `value_<name>`. Without columns if the computation has no windows.
-        outputs: a row for each result and side output of a process function or join: the key columns as
-            `key_<name>`, `timestamp` (null if it came from a processing-time timer), `output` (the tag, null for a
-            result), the results as `value_<name>`. Without columns if the computation has windows.
-        late: a row for each late element: `row` (its index among the elements), `reason`, `watermark`,
-            `window_start`, `window_end`.
+            `window_start`, `window_end` (null for the global window), `pane`, `timing`, `op`, `watermark`, the results
+            as `value_<name>`. Without columns if the computation has no windows.
+        outputs: a row for each result and side output of a process function or join: the key columns as `key_<name>`,
+            `timestamp` (null if it came from a processing-time timer), `output` (the tag, null for a result), the
+            results as `value_<name>`. Without columns if the computation has windows.
+        late: a row for each late element: `row` (its index among the elements), `reason`, `watermark`, `window_start`,
+            `window_end`.
         state: state rows, sorted by key group.
         counters: counts of the epoch.
         next_timer: smallest watermark at which a timer or a held element is due, None if none is waiting.
         next_processing_time_timer: time of the next processing-time timer, None if there is none.
-        rows_by_row: number of elements that the row operator took.
+        rows_by_row: number of elements that the row operator processed.
     """
 
     panes: pa.Table
@@ -49,7 +49,7 @@ class Outcome:
     rows_by_row: int = 0
 
     def with_late_rows(self, rows: Int64s) -> Outcome:
-        """Return the outcome with late elements numbered in a larger set, in which the epoch's elements are `rows`."""
+        """Return the outcome with late elements renumbered for a larger set, where the epoch's elements are `rows`."""
         if not len(self.late):
             return self
         numbers = pa.array(rows[self.late["row"].to_numpy()], pa.int64())
@@ -57,7 +57,7 @@ class Outcome:
 
 
 class EpochOperator(Protocol):
-    """An operator that computes an epoch at a time, and keeps only state rows between epochs."""
+    """An operator that computes one epoch at a time, and keeps only state rows between epochs."""
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
         """Return the outcome of an epoch.
@@ -82,7 +82,7 @@ def pane_table(
     watermark: pa.Array,
     results: Mapping[str, pa.Array],
 ) -> pa.Table:
-    """Return rows in the form of `Outcome.panes`."""
+    """Return rows in the format of `Outcome.panes`."""
     columns = {
         "window_id": window_id,
         "window_start": window_start,
@@ -98,7 +98,7 @@ def pane_table(
 def output_table(
     key: KeySchema, keys: Sequence[pa.Array], *, timestamp: pa.Array, output: pa.Array, results: Mapping[str, pa.Array]
 ) -> pa.Table:
-    """Return rows in the form of `Outcome.outputs`."""
+    """Return rows in the format of `Outcome.outputs`."""
     columns = {"timestamp": timestamp, "output": output}
     return pa.table(key_columns(key, keys) | columns | result_columns(results))
 
@@ -106,7 +106,7 @@ def output_table(
 def late_table(
     *, row: pa.Array, reason: pa.Array, watermark: pa.Array, window_start: pa.Array, window_end: pa.Array
 ) -> pa.Table:
-    """Return rows in the form of `Outcome.late`."""
+    """Return rows in the format of `Outcome.late`."""
     return pa.table(
         {
             "row": row,

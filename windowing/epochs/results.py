@@ -1,4 +1,4 @@
-"""Tables of an outcome from the records of a row operator. The operator has checked the results of user code."""
+"""Builds the tables of an outcome from the records of a row operator, which has checked the results of user code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ResultColumns:
     """The result columns of a computation.
 
     Args:
-        fields: name and type of each column in the table, side outputs included.
+        fields: name and type of each column in the table, including side outputs.
         side_outputs: type of the values of each side output, by tag.
     """
 
@@ -35,7 +35,7 @@ class ResultColumns:
 
         Args:
             compute: the computation.
-            fields: name and type of each column as a table keeps it; None takes the declared ones.
+            fields: name and type of each column in the table; None for the declared ones.
 
         Raises:
             IllegalArgument: `fields` is None and nothing is declared.
@@ -72,7 +72,7 @@ class ResultColumns:
                 raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {tags}")
             return {record.tag: value}
         if isinstance(value, WindowPair):
-            # The columns are microseconds, and Arrow takes an int as that. A datetime ends with the year 9999.
+            # The columns are microseconds, and Arrow reads an int as microseconds. A datetime ends with the year 9999.
             start, end = (bound * 1000 for bound in value.window)
             return {"window_start": start, "window_end": end, LEFT: value.left, RIGHT: value.right}
         if isinstance(value, tuple):
@@ -82,7 +82,7 @@ class ResultColumns:
 
 
 def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultColumns) -> pa.Table:
-    """Return results of windows in the form of `Outcome.panes`."""
+    """Return results of windows in the format of `Outcome.panes`."""
     hashes = {owner: key.hash_of(owner) for owner in {record.key for record in records}}
     bounds = [start_and_end(record.window) for record in records]
     ids = [window_identity(hashes[record.key], *(record.identity or (0, 0))) for record in records]
@@ -101,7 +101,7 @@ def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultCol
 
 
 def outputs_of(records: Sequence[ElementResult | SideOutput], key: KeySchema, results: ResultColumns) -> pa.Table:
-    """Return results of functions and joins in the form of `Outcome.outputs`."""
+    """Return results of functions and joins in the format of `Outcome.outputs`."""
     tags = [record.tag if isinstance(record, SideOutput) else None for record in records]
     return output_table(
         key,
@@ -113,7 +113,7 @@ def outputs_of(records: Sequence[ElementResult | SideOutput], key: KeySchema, re
 
 
 def late_of(records: Sequence[LateElement], rows: Sequence[int]) -> pa.Table:
-    """Return late elements in the form of `Outcome.late`."""
+    """Return late elements in the format of `Outcome.late`."""
     if not records:
         return no_late()
     bounds = [start_and_end(record.window) for record in records]
@@ -135,8 +135,8 @@ def refuse_side_outputs(outputs: Sequence[ElementResult | SideOutput]) -> None:
     for record in outputs:
         tag = record.tag if isinstance(record, SideOutput) else None
         raise UnsupportedOperation(
-            f"side output {tag!r}: all panes of a pipeline have one type, so windows have no side outputs in it. "
-            "Yield a result with a column for the kind, or make another pipeline"
+            f"side output {tag!r}: all panes of a pipeline have one type, so windows can't have side outputs. Yield a "
+            "result with a column for the kind, or create another pipeline"
         )
 
 

@@ -25,14 +25,14 @@ MakeOperator: TypeAlias = Callable[[tuple[pa.StructType, ...]], KeyedOperator]
 
 
 class RowOperator:
-    """An `EpochOperator` around a keyed operator, which it creates for each epoch; only state rows last.
+    """An `EpochOperator` around a keyed operator, which is created for each epoch; only state rows outlive the epoch.
 
     Args:
         make: function that returns the keyed operator.
         compute: the computation.
-        state: schema of the state rows, which holds the key columns too.
+        state: schema of the state rows, including the key columns.
         max_parallelism: number of key groups.
-        results: name and type of each result column as a table keeps it; None takes the declared ones.
+        results: name and type of each result column in the table; None for the declared ones.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RowOperator:
         late_output: bool = True,
         account_for_all: bool = True,
     ) -> RowOperator:
-        """Return the row operator of windows; it has the arguments of `ColumnarOperator`."""
+        """Return the row operator for windows; the arguments are those of `ColumnarOperator`."""
 
         def make(inputs: tuple[pa.StructType, ...]) -> WindowOperator:
             return WindowOperator(windows, panes=panes, late_output=late_output, account_for_all=account_for_all)
@@ -68,7 +68,7 @@ class RowOperator:
         return cls(make, windows, state, max_parallelism)
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
-        """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
+        """Process the elements of an epoch, given the state rows before it; see `EpochOperator`.
 
         Raises:
             IllegalArgument: a result does not fit the declared columns.

@@ -1,4 +1,4 @@
-"""Time in an epoch: watermark and clock from commit to commit, for many elements and timers at once."""
+"""Time in an epoch: watermark and clock from commit to commit, for many elements and timers at a time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The watermarks and clocks of an epoch. The watermark moves commit by commit, or follows the elements.
+    """The watermarks and clocks of an epoch. The watermark advances commit by commit, or follows the elements.
 
     Args:
-        before: watermark before the elements of each commit, which decides if they are late; int64, never falls.
-        complete: true for each commit that ends within the epoch. Elements that follow an incomplete commit
-            belong to it too.
+        before: watermark before the elements of each commit, which decides whether they are late; int64, never
+            decreases.
+        complete: true for each commit that ends within the epoch. Elements that follow an incomplete commit belong to
+            it too.
         final: the watermark after the epoch.
         clocks: processing time before the elements of each commit, int64 epoch milliseconds.
         clock: processing time before the epoch.
-        lag: None if the watermark moves at the end of commits. Else the epoch has a single commit and the watermark
-            follows its elements: before an element at t it moves to `t - lag`, at most to `final`, and each timer fires
-            at its own time.
+        lag: None if the watermark advances at the end of commits. Otherwise the epoch has a single commit and the
+            watermark follows its elements: before an element at t it advances to `t - lag`, but not beyond `final`, and
+            each timer fires at its own time.
     """
 
     before: Int64s
@@ -48,7 +49,7 @@ class Timeline:
         Args:
             watermark: watermark before the epoch.
             commits: the watermark after each commit, and True if the commit is complete.
-            clocks: processing time before each commit; None if the clock does not move.
+            clocks: processing time before each commit; None if the clock stands still.
             clock: processing time before the epoch.
         """
         reached = [watermark]
@@ -66,13 +67,13 @@ class Timeline:
     def in_event_order(
         cls, watermark: Millis, after: Millis, lag: Millis, *, now: Millis | None = None, clock: Millis = 0
     ) -> Timeline:
-        """Return the timeline of a single commit whose elements move the watermark.
+        """Return the timeline of a single commit whose elements advance the watermark.
 
         Args:
             watermark: watermark before the epoch.
-            after: watermark after the epoch. Elements may be later if open windows are computed again.
+            after: watermark after the epoch. Elements may be later if open windows are recomputed.
             lag: see `Timeline`.
-            now: processing time before the elements; None if the clock does not move.
+            now: processing time before the elements; None if the clock stands still.
             clock: processing time before the epoch.
         """
         return cls(
@@ -90,7 +91,7 @@ class Timeline:
         Args:
             watermark: watermark before the first commit.
             first: index of the first commit.
-            last: index of the last commit, included.
+            last: index of the last commit, inclusive.
             ended: True if the last commit ends within the part.
         """
         complete = [bool(flag) for flag in self.complete[first : last + 1]]
@@ -108,12 +109,12 @@ class Timeline:
         return int(self.before[0]) if len(self.before) else self.final
 
     def following(self, timestamp: Millis) -> Millis:
-        """Return the watermark to which an element moves event time, in event order."""
+        """Return the watermark to which an element advances event time, in event order."""
         assert self.lag is not None
         return min(timestamp - self.lag, self.final)
 
     def seen_by(self, timestamps: Int64s, commits: Int64s) -> Int64s:
-        """Return the watermark before each element, which decides if the element is late."""
+        """Return the watermark before each element, which decides whether the element is late."""
         if self.lag is not None:
             return np.maximum(timestamps - self.lag, self.initial)
         if len(self.before) == 1:
@@ -121,9 +122,9 @@ class Timeline:
         return self.before[commits]
 
     def commits_of(self, timestamps: Int64s, commits: Int64s) -> Int64s:
-        """Return the commit that each element counts to.
+        """Return the commit that each element belongs to.
 
-        In event order the first commit ends when the watermark first moves. It has the elements that don't move
+        In event order the first commit ends when the watermark first advances. It has the elements that don't advance
         the watermark; the second commit has all others, which can't be late.
         """
         if self.lag is None:
@@ -131,7 +132,7 @@ class Timeline:
         return (timestamps - self.lag > self.initial).astype(np.int64)
 
     def reaches(self, times: Int64s) -> Bools:
-        """Return a flag for each time: a timer for it fires by the end of the epoch; the end of time never comes."""
+        """Return a flag for each time: whether a timer for it fires by the end of the epoch (not the end of time)."""
         return (times <= self.final) & (times < MAX_TIMESTAMP)
 
     def firings(self, times: Int64s) -> Int64s:
@@ -147,7 +148,7 @@ class Timeline:
 
     @property
     def moved(self) -> int:
-        """Number of complete commits, each of which moved the watermark at its end."""
+        """Number of complete commits, each of which advanced the watermark at its end."""
         return int(np.count_nonzero(self.complete))
 
     def moves_at(self, times: Int64s) -> Int64s:

@@ -20,7 +20,7 @@ class AggregateFunction(HasFacts, ABC):
     """A function that folds elements into an accumulator, and merges accumulators.
 
     A subclass declares the Arrow type of its accumulator, so that snapshots are typed, and the type of its result if
-    results go to a table. Accumulators are values of the declared type: numbers, texts, lists, dicts. Source: Flink's
+    results go to a table. Accumulators are values of the declared type: numbers, strings, lists, dicts. Source: Flink's
     `AggregateFunction`.
 
     The facts at the end have safe answers (windowing/facts.py). A function with a better answer overrides them, such as
@@ -55,11 +55,11 @@ class AggregateFunction(HasFacts, ABC):
         """Return the accumulator of both. Called when windows merge."""
 
     def stored(self, accumulator: Any) -> tuple[Any, Any]:
-        """Return an accumulator as a value of `accumulator_type` and its rest, None if there is no rest."""
+        """Return an accumulator as a value of `accumulator_type` and its remainder, None if there is none."""
         return accumulator, None
 
     def restored(self, value: Any, rest: Any) -> Any:
-        """Return the accumulator from the pair that `stored` returned. Older snapshots have no rests, so None."""
+        """Return the accumulator from the pair that `stored` returned. Older snapshots have no remainder (None)."""
         return value
 
     # --- facts -------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class AggregateFunction(HasFacts, ABC):
     @property
     @fact
     def merges_exactly(self) -> bool:
-        """True if the merge of parts of a window gives the result that all of its elements give, in any order."""
+        """True if merging parts of a window gives the same result as adding all of its elements, in any order."""
         return False
 
 
@@ -103,7 +103,7 @@ class TimedAggregateFunction(AggregateFunction):
 
 
 def checked(function: AggregateFunction, column: str | None = None) -> AggregateFunction:
-    """Return a function that checks what user code gives; the library's own functions need no check.
+    """Return a function that checks values from user code; the library's own functions need no check.
 
     Args:
         function: the function.
@@ -118,7 +118,7 @@ class _Checked(AggregateFunction):
         self.takes_time = function.takes_time  # type: ignore[misc]
         of_column = "" if column is None else f" of {column!r}"
         self._fit = checker(function.accumulator_type, f"accumulator{of_column}", function)
-        self._fit_rest = checker(function.rest_type, f"rest of the accumulator{of_column}", function)
+        self._fit_rest = checker(function.rest_type, f"remainder of the accumulator{of_column}", function)
         self._is_stored_otherwise = type(function).stored is not AggregateFunction.stored
         self._fit_result = (
             row_checker(function.result_type, function)

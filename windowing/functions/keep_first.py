@@ -20,17 +20,17 @@ _FIRST = ValueStateDescriptor("first", pa.int64())
 class KeepFirst(KeyedProcessFunction):
     """Yields the first element of each key, and drops the others.
 
-    In `KeyedProcess(KeepFirst(...))`, first is by event time, and a function of the set of elements: elements of equal
-    time are ordered by their columns. Source: Flink's deduplication, `ROW_NUMBER() OVER (PARTITION BY key ORDER BY
-    rowtime ASC) = 1`, and for `within` Spark's `dropDuplicatesWithinWatermark`.
+    In `KeyedProcess(KeepFirst(...))`, "first" is by event time and depends only on the set of elements: elements of
+    equal time are ordered by their columns. Source: Flink's deduplication, `ROW_NUMBER() OVER (PARTITION BY key ORDER
+    BY rowtime ASC) = 1`, and for `within` Spark's `dropDuplicatesWithinWatermark`.
 
     Args:
         result_type: Arrow struct type of a result: columns of an element, without the key, which results have anyway.
-        within: event time for which the elements after the first are dropped. The next element is a first one again.
-            None drops them for ever, and the state keeps a time for each key.
+        within: how long, in event time, elements after the first are dropped. The next element is a first one again.
+            None drops them forever, and the state keeps a time for each key.
 
     Raises:
-        IllegalArgument: `result_type` is no struct type, or `within` is no duration above zero.
+        IllegalArgument: `result_type` is not a struct type, or `within` is not a duration above zero.
     """
 
     result_type: pa.StructType
@@ -47,10 +47,10 @@ class KeepFirst(KeyedProcessFunction):
         first = ctx.get_state(_FIRST)
         if first.value() is not None:
             return None
-        # Without a time there is no order, and the element that comes first is first.
+        # Without a time there is no order, and the element that arrives first is first.
         first.update(0 if ctx.timestamp is None else ctx.timestamp)
         if self.within is not None and ctx.timestamp is not None:
-            # Elements of the timer's millisecond come before it, so it stands before the next first one.
+            # Elements of the timer's millisecond come before it, so the timer precedes the next first element.
             ctx.timer_service().register_event_time_timer(ctx.timestamp + positive_millis(self.within, "within") - 1)
         return [{name: value[name] for name in self.result_type.names}]
 

@@ -111,7 +111,7 @@ class KeyedCoProcessFunction(ABC):
         """Return the results of an element, if any. Called for each element of the right input."""
 
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """Return the results of a timer, if any. Called when a timer fires that an element of either input set.
+        """Return the results of a timer, if any. Called when a timer fires that was set for an element of either input.
 
         Args:
             timestamp: the time of the timer, int64 epoch milliseconds.

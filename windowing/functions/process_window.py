@@ -1,4 +1,4 @@
-"""The process window function: it gets all contents of a window at once, with a context."""
+"""The process window function: it gets all contents of a window, and a context."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ProcessWindowFunction(ABC):
 
 @dataclass(frozen=True)
 class ReduceElements(ProcessWindowFunction):
-    """Function that reduces a window's elements to one value; no result for a window without elements.
+    """Function that reduces a window's elements to one value; a window without elements has no result.
 
     Source: Flink's `ReduceApplyWindowFunction`.
     """
@@ -92,9 +92,9 @@ class ReduceElements(ProcessWindowFunction):
 
 @dataclass(frozen=True)
 class AggregateElements(ProcessWindowFunction):
-    """Function that aggregates a window's elements; it has a result for a window without elements too.
+    """Function that aggregates a window's elements; a window without elements has a result too.
 
-    The elements come without timestamps, so aggregates by time can't be used. Source: Flink's
+    The elements have no timestamps, so aggregates by time can't be used. Source: Flink's
     `AggregateApplyWindowFunction`.
     """
 

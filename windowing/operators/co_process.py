@@ -27,7 +27,7 @@ def state_schema(
     Args:
         process: the computation.
         key: the key columns.
-        left_type: Arrow type of the left elements, which state holds if they are sorted by time; None infers it.
+        left_type: Arrow type of the left elements, which are kept in state if they are sorted by time; None infers it.
         right_type: Arrow type of the right elements.
     """
     types: ElementTypes = {LEFT: left_type, RIGHT: right_type}
@@ -41,7 +41,7 @@ class KeyedCoProcessOperator(ProcessOperator):
 
     Args:
         process: the computation.
-        left_type: Arrow type of the left elements; if given, its columns order elements of the same time.
+        left_type: Arrow type of the left elements; if given, its columns order elements with the same time.
         right_type: Arrow type of the right elements. At the same time, left elements come before right ones.
         keyed: False for a stream without a key, which refuses state and timers.
     """
@@ -63,12 +63,12 @@ class KeyedCoProcessOperator(ProcessOperator):
         self._inputs = TwoInputs(self._advance_watermark, self.output)
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element of the input `side`.
+        """Process one element of the input `side`.
 
         Args:
             key: any hashable value.
             value: the element.
-            timestamp: int64 epoch milliseconds, None if it has none.
+            timestamp: int64 epoch milliseconds; None if it has none.
             side: `left` or `right`.
 
         Raises:
@@ -78,7 +78,7 @@ class KeyedCoProcessOperator(ProcessOperator):
         self._take_in(key, value, timestamp, checked_side(side))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time of one input (of both if `side` is None), and fire what is due at the smaller."""
+        """Advance event time of one input (both if `side` is None), and fire what is due at the smaller watermark."""
         self._inputs.watermark(watermark, side)
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:

@@ -16,11 +16,11 @@ from tidegate.windowing.timers import InternalTimerService
 class Counters:
     """Counts since the operator was created. Counts add up over shards and epochs.
 
-    `on_time` counts the elements that a window took, even within its allowed lateness, and those that a process
-    function received or that wait for the watermark. `no_window` counts the elements that are not late and that
-    their assigner put into no window. `fed` counts the elements that waited and then went to their function.
-    `never_emitted` counts the elements that a window took and that no pane had shown when the window was cleaned
-    or emptied; an element in several windows counts in each.
+    `on_time` counts the elements that a window accepted, even within its allowed lateness, and those that a process
+    function received or that wait for the watermark. `no_window` counts the elements that are not late and that their
+    assigner put into no window. `fed` counts the elements that waited and were then passed to their function.
+    `never_emitted` counts the elements that a window accepted but no pane had shown when the window was cleaned up or
+    emptied; an element in several windows counts in each.
     """
 
     elements: int = 0
@@ -48,7 +48,7 @@ class Counters:
         """Return the counts that a pipeline records, by name."""
         counts = {counter.name: getattr(self, counter.name) for counter in fields(self)}
         by_timing = counts.pop("fired")
-        # A pipeline puts out every late element.
+        # A pipeline emits every late element.
         del counts["late_dropped"]
         return counts | {"on_time": self.on_time} | {f"fired_{timing.value}": by_timing[timing] for timing in Timing}
 
@@ -68,5 +68,5 @@ class Counters:
 
     @property
     def on_time(self) -> int:
-        """Number of elements that at least one window, or a function, took."""
+        """Number of elements that at least one window, or a function, accepted."""
         return self.elements - self.late - self.no_window

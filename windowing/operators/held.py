@@ -1,9 +1,8 @@
 """Elements that wait for the watermark, so that a process function gets them in event order.
 
-An element is held until the watermark reaches its time: after that, every earlier element is late.
-Elements of the same millisecond and key are fed in an order of their values, so neither the order of
-arrival nor the division into epochs has an effect. Sources: Flink's `CepOperator`, which buffers and sorts likewise,
-and Beam's `@RequiresTimeSortedInput`.
+An element is held until the watermark reaches its time: after that, every earlier element is late. Elements of the same
+millisecond and key are fed in the order of their values, so neither the order of arrival nor the division into epochs
+matters. Sources: Flink's `CepOperator`, which buffers and sorts in the same way, and Beam's `@RequiresTimeSortedInput`.
 
     watermark 100, held: ann @ 103, ann @ 101        watermark 103: ann @ 101, ann @ 103
 """
@@ -57,11 +56,11 @@ class HeldElements:
         keys.setdefault(key, []).append((side, value))
 
     def next_time(self) -> Millis | None:
-        """Return the smallest time of the elements that wait, or None."""
+        """Return the smallest time of the waiting elements, or None."""
         return self._times[0] if self._times else None
 
     def take(self) -> Iterator[tuple[Any, Held]]:
-        """Remove the elements of the smallest time, and yield each with its key, in the order of feeding."""
+        """Remove the elements of the smallest time, and yield each with its key, in feeding order."""
         for key, elements in self._by_time.pop(heappop(self._times)).items():
             for element in self._in_order(elements):
                 yield key, element
@@ -81,13 +80,13 @@ class HeldElements:
         return dict(rows)
 
     def restore(self, key: Any, contents: Sequence[Any]) -> None:
-        """Hold the elements of a state row's contents again.
+        """Hold the elements in the contents of a state row again.
 
         Raises:
             IllegalState: the row names an input that does not exist.
         """
         times, *columns = contents
-        # A column that was added after the row was written is null as a whole.
+        # A column that was added after the row was written is entirely null.
         parts = zip(*([None] * len(times) if column is None else column for column in columns), strict=True)
         for time, part in zip(times, parts if columns else [()] * len(times), strict=True):
             self.add(key, time, *self._element(part))
@@ -96,7 +95,7 @@ class HeldElements:
         return sum(len(elements) for keys in self._by_time.values() for elements in keys.values())
 
     def _in_order(self, elements: list[Held]) -> list[Held]:
-        """Return elements sorted by input, then by value; elements of an unknown type stay in the order of arrival."""
+        """Return elements sorted by input, then by value; elements of an unknown type keep their order of arrival."""
         if len(elements) == 1:
             return elements
         return sorted(elements, key=lambda element: (self._sides[element[0]], self._order(element)))
@@ -136,7 +135,7 @@ class HeldElements:
 def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], ...]:
     """Return name and type of each column of a state row that holds elements: parallel lists.
 
-    Each column of an element has its own list, rather than all a list of structs, so that a source may gain a column.
+    Each column of an element has its own list, instead of one list of structs, so that a source may gain columns.
     """
     columns: list[tuple[str, pa.DataType | None]] = [(HELD, pa.list_(pa.int64()))]
     if len(types) > 1:
@@ -151,7 +150,7 @@ def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], 
 
 
 class ValueOrder:
-    """A total order of the values of a type: Arrow's order of their columns, then an order of what Arrow can't sort.
+    """A total order of values: Arrow's order of their columns, then an order of what Arrow can't sort.
 
     Arrow sorts nulls last and NaN after the numbers. It treats -0.0 and 0.0 as equal and does not sort nested
     columns. A function can distinguish such values, so they break the ties here.

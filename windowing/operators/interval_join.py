@@ -1,7 +1,7 @@
 """The interval join: pairs of elements of two inputs with near times. Source: Flink's `IntervalJoinOperator`.
 
-Each side keeps its elements in buckets of one millisecond. An element joins the buckets of the other side
-that lie within the bounds, and stays until the watermark shows that no partner can follow.
+Each side keeps its elements in buckets of one millisecond. An element joins the buckets of the other side that are
+within the bounds, and stays until the watermark shows that no partner can follow.
 
     lower -1, upper 2       left at t joins right from t - 1 to t + 2
     left bucket t           is removed at watermark t + 2, after its last possible partner
@@ -49,7 +49,7 @@ class JoinBuffer:
             del self.times[bisect_left(self.times, time)]
 
     def between(self, first: Millis, last: Millis) -> Iterator[tuple[Millis, Any]]:
-        """Yield the elements from `first` to `last`, both included, with their times."""
+        """Yield the elements from `first` to `last`, both inclusive, with their times."""
         for time in self.times[bisect_left(self.times, first) : bisect_right(self.times, last)]:
             for value in self.buckets[time]:
                 yield time, value
@@ -62,7 +62,7 @@ class IntervalJoinOperator(JoinOperator):
 
     Args:
         join: the computation: bounds, and the function of a pair.
-        late_output: True puts late elements out; False only counts them, as `late_dropped`.
+        late_output: True emits late elements; False only counts them, as `late_dropped`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class IntervalJoinOperator(JoinOperator):
         self._fit = row_checker(join.result_type, join.join or join)
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element of the input `side`, and join it with the elements of the other.
+        """Process one element of the input `side`, and join it with elements of the other input.
 
         Args:
             key: any hashable value.
@@ -106,7 +106,7 @@ class IntervalJoinOperator(JoinOperator):
         self.timers.event_time.add(saturating_add(timestamp, max(0, upper)), (key, (side, timestamp)))
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """Remove the bucket of the slot, which can't join any more; the timer service calls this."""
+        """Remove the bucket of the slot, which can no longer join; the timer service calls this."""
         key, (side, bucket) = slot
         buffer = self._buffers[side].get(key)
         if buffer is not None:

@@ -44,7 +44,7 @@ class JoinOperator:
     """The inputs `left` and `right` of a join, in event time. Subclasses buffer the elements, and join them.
 
     Args:
-        late_output: True puts late elements out; False only counts them, as `late_dropped`.
+        late_output: True emits late elements; False only counts them, as `late_dropped`.
     """
 
     def __init__(self, *, late_output: bool) -> None:
@@ -60,7 +60,7 @@ class JoinOperator:
         return self.timers.event_time.peek()
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time of one input (of both if `side` is None), and fire what is due at the smaller."""
+        """Advance event time of one input (both if `side` is None), and fire what is due at the smaller watermark."""
         self._inputs.watermark(watermark, side)
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
@@ -68,11 +68,11 @@ class JoinOperator:
         self._inputs.idle(idle, side)
 
     def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Move the clock, never back; it does not affect a join."""
+        """Advance the clock (it never goes back); it does not affect a join."""
         self.timers.advance_processing_time(clock)
 
     def end_commit(self) -> None:
-        """Do nothing: this operator holds nothing back until the end of a source commit."""
+        """Do nothing: this operator does not wait for the end of a source commit."""
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Handle a timer of a buffer; the timer service calls this."""

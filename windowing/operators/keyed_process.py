@@ -20,7 +20,7 @@ def state_schema(process: KeyedProcess, key: KeySchema, value_type: pa.StructTyp
     Args:
         process: the computation.
         key: the key columns.
-        value_type: Arrow type of the elements, which state holds if they are sorted by time; None infers it.
+        value_type: Arrow type of the elements, which are kept in state if they are sorted by time; None infers it.
     """
     return process_schema(process.function, key, {None: value_type} if process.time_sorted else None)
 
@@ -30,7 +30,7 @@ class KeyedProcessOperator(ProcessOperator):
 
     Args:
         process: the computation.
-        value_type: Arrow type of the elements; if given, its columns order elements of the same time.
+        value_type: Arrow type of the elements; if given, its columns order elements with the same time.
         keyed: False for a stream without a key, which refuses state and timers.
     """
 
@@ -49,12 +49,12 @@ class KeyedProcessOperator(ProcessOperator):
         )
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element.
+        """Process one element.
 
         Args:
             key: any hashable value.
             value: the element.
-            timestamp: int64 epoch milliseconds, None if it has none.
+            timestamp: int64 epoch milliseconds; None if it has none.
             side: ignored, because there is a single input.
 
         Raises:
@@ -63,6 +63,6 @@ class KeyedProcessOperator(ProcessOperator):
         self._take_in(key, value, timestamp)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back: feed due elements and fire due timers, then forward the watermark."""
+        """Advance event time (never back): feed due elements and fire due timers, then forward the watermark."""
         self._advance_watermark(watermark)
         self.output.append(WatermarkRecord(self.timers.current_watermark))

@@ -1,4 +1,4 @@
-"""The choice of the keyed operator of a computation."""
+"""The choice of the keyed operator for a computation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
 
     Args:
         compute: the computation.
-        panes: policies of the panes of windows; other computations ignore them.
+        panes: pane policies of windows; other computations ignore them.
         inputs: type of the elements of each input.
     """
     if isinstance(compute, Windows):
@@ -40,12 +40,12 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
 
 
 def _reducing(reduce: Callable[[Any, Any], Any], kind: pa.StructType) -> Callable[[Any, Any], Any]:
-    """Return a user's reduce function with checked values; it may change the values that it is given.
+    """Return a user's reduce function with checked values; it may modify its arguments.
 
     Args:
         reduce: the user's function.
         kind: type of an element.
     """
     copy, fit = row_checker(kind, reduce, "element"), row_checker(kind, reduce, "reduced value")
-    # The elements may be in other windows too, and the reduced value in a pane.
+    # The elements may also be in other windows, and the reduced value in a pane.
     return lambda left, right: fit(reduce(copy(left), copy(right)))

@@ -30,7 +30,7 @@ ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 
 
 class ProcessFunction(Protocol):
-    """The hooks that process functions of one and of two inputs share."""
+    """The hooks that process functions with one and with two inputs share."""
 
     result_type: Any
     side_outputs: Mapping[str, Any]
@@ -43,7 +43,7 @@ class ProcessFunction(Protocol):
 
 
 class HookContext:
-    """The context of a hook, for the key of the element or timer; reused from call to call."""
+    """The context of a hook, for the key of the element or timer; reused for every call."""
 
     __slots__ = ("_domain", "_emit", "_fits", "_function", "_names", "_timer_service", "_timers", "cells", "timestamp")
 
@@ -109,9 +109,9 @@ class HookContext:
 class ProcessOperator:
     """Runs the hooks of a process function, and keeps their state and timers. Subclasses add one input or two.
 
-    Without sorting, each element goes to its hook at once. If elements are sorted by time, they are held until the
-    watermark reaches them, and go to their hooks in event order, with due timers between them. An element whose
-    time the watermark has reached is late then, and its hook never gets it.
+    Without sorting, each element goes to its hook immediately. If elements are sorted by time, they are held until the
+    watermark reaches them, and go to their hooks in event order, with due timers between them. Then an element whose
+    time the watermark has already reached is late, and its hook never gets it.
 
     Args:
         function: the function.
@@ -139,7 +139,7 @@ class ProcessOperator:
         self._fit = row_checker(function.result_type, function)
 
     def _take_in(self, key: Any, value: Any, timestamp: Millis | None, side: Side = None) -> None:
-        """Take in an element: run its hook, or hold it until the watermark reaches its time.
+        """Process an element: run its hook, or hold it until the watermark reaches its time.
 
         Raises:
             MissingTimestamp: elements are sorted by time, and this one has none.
@@ -156,7 +156,7 @@ class ProcessOperator:
             self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
 
     def _advance_watermark(self, watermark: Millis) -> None:
-        """Move event time, never back: feed due elements, and fire due timers.
+        """Advance event time (it never goes back): feed due elements, and fire due timers.
 
         If elements are sorted by time, each is fed just before the watermark reaches it, and each timer
         fires at its own time: a hook sees the same watermark whether this is one advance or many.
@@ -177,11 +177,11 @@ class ProcessOperator:
         timers.advance_watermark(watermark)
 
     def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Move the clock, never back, and fire due timers."""
+        """Advance the clock (it never goes back), and fire due timers."""
         self.timers.advance_processing_time(clock)
 
     def end_commit(self) -> None:
-        """Do nothing: this operator holds nothing back until the end of a source commit."""
+        """Do nothing: this operator does not wait for the end of a source commit."""
 
     @property
     def next_event_time(self) -> Millis | None:
@@ -254,7 +254,7 @@ class ProcessOperator:
                 self._held.restore(row.key, row.contents)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set watermark and clock without firing; overdue timers fire at the next move."""
+        """Set watermark and clock without firing; overdue timers fire at the next advance."""
         self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
 
     def num_state_entries(self) -> int:

@@ -17,7 +17,7 @@ class KeyedOperator(Protocol):
 
     @property
     def output(self) -> Sequence[Record]:
-        """Records that were put out and not taken yet."""
+        """Emitted records that have not been taken."""
 
     @property
     def counters(self) -> Counters:
@@ -25,25 +25,25 @@ class KeyedOperator(Protocol):
 
     @property
     def timers(self) -> InternalTimerService:
-        """Timers of both domains, with watermark and clock. Callers only read it; `process_...` methods move time."""
+        """Timers of both domains, with watermark and clock. Callers only read; `process_...` methods advance time."""
 
     @property
     def next_event_time(self) -> Millis | None:
         """Smallest watermark at which a timer or a held element is due, or None."""
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element; with two inputs, `side` names the input (`left`, `right`)."""
+        """Process one element; with two inputs, `side` names the input (`left`, `right`)."""
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back, and fire what is due."""
+        """Advance event time (it never goes back), and fire what is due."""
 
     def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Move the clock, never back, and fire what is due.
+        """Advance the clock (it never goes back), and fire what is due.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
             within: True if elements of this same millisecond follow. Then windows that end by the clock don't fire a
-                timer at `clock` yet, so that a window which ends with this millisecond gets those elements first.
+                timer at `clock` yet, so that a window that ends with this millisecond gets those elements first.
         """
 
     def end_commit(self) -> None:
@@ -59,7 +59,7 @@ class KeyedOperator(Protocol):
         """Restore state rows into a new operator."""
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set watermark and clock without firing; overdue timers fire at the next move."""
+        """Set watermark and clock without firing; overdue timers fire at the next advance."""
 
     def num_state_entries(self) -> int:
         """Return the number of non-empty state cells."""

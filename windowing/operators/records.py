@@ -1,4 +1,4 @@
-"""Records that operators put out."""
+"""The records that operators emit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidegate.windowing.windows import TimeWindow, Window
 class WindowResult(NamedTuple):
     """One result of a window's firing, or (op `-`) its retraction.
 
-    `timestamp` is the window's last millisecond. `timer` is the time of the timer that fired the window, None if
-    an element fired it. `identity` is the window at its first firing: it stays while a session grows, and with
+    `timestamp` is the window's last millisecond. `timer` is the time of the timer that fired the window, None if an
+    element fired it. `identity` is the window at its first firing: it does not change while a session grows, and with
     the key it identifies the window. `watermark` is the operator's watermark at the firing.
     """
 
@@ -30,7 +30,7 @@ class WindowResult(NamedTuple):
 
 
 class WindowPair(NamedTuple):
-    """What a window join emits without a function: the window, and an element of each side or None."""
+    """Result of a window join without a function: the window, and an element of each side or None."""
 
     window: TimeWindow
     left: Any
@@ -46,7 +46,7 @@ class ElementResult(NamedTuple):
 
 
 class LateElement(NamedTuple):
-    """A late element, which no window, function or join took.
+    """A late element, which no window, function or join accepted.
 
     `window` is the first of its windows, None if it has none. `reason` says why it is late: `late`,
     `merged_window_late` if a merge would have ended a window in the past, or `windows_passed` if all its windows
@@ -72,7 +72,7 @@ class SideOutput(NamedTuple):
 
 
 class WatermarkRecord(NamedTuple):
-    """A watermark, forwarded after the records that it caused."""
+    """A watermark, which follows the records that it caused."""
 
     timestamp: Millis
 

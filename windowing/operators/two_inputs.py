@@ -21,7 +21,7 @@ SIDES = (LEFT, RIGHT)
 
 @runtime_checkable
 class TwoInputOperator(Protocol):
-    """The methods that an operator with two inputs has beyond `KeyedOperator`."""
+    """The methods that an operator with two inputs has in addition to `KeyedOperator`."""
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
         """Mark an input, or both if `side` is None, as idle or active."""
@@ -40,12 +40,12 @@ def checked_side(side: str | None) -> str:
         IllegalArgument: `side` is neither `left` nor `right`.
     """
     if side not in SIDES:
-        raise IllegalArgument("side", side, f"say which input: {LEFT!r} or {RIGHT!r}")
+        raise IllegalArgument("side", side, f"give the input: {LEFT!r} or {RIGHT!r}")
     return side
 
 
 def value_column(side: str, name: str) -> str:
-    """Return the name of an input's column in a table of both inputs; Spark would read a dot as a struct's field.
+    """Return the name of an input's column in a table of both; Spark would read a dot as access to a field.
 
     >>> value_column("left", "amount")
     'left:amount'
@@ -54,7 +54,7 @@ def value_column(side: str, name: str) -> str:
 
 
 def side_of_column(name: str) -> tuple[str, str]:
-    """Return the arguments of `value_column` that give this name: the input and the column."""
+    """Return the input and column whose `value_column` has this name."""
     side, _, column = name.partition(":")
     return side, column
 
@@ -73,7 +73,7 @@ class TwoInputs:
         self._combined = CombinedWatermark(SIDES)
 
     def watermark(self, watermark: Millis, side: str | None) -> None:
-        """Move the watermark of one input (of both if `side` is None), and make it active."""
+        """Advance the watermark of one input (of both if `side` is None), and make it active."""
         for name in SIDES if side is None else (checked_side(side),):
             self._combined[name].advance(watermark)
         self._update()
@@ -85,7 +85,7 @@ class TwoInputs:
         self._update()
 
     def start_at(self, watermark: Millis) -> None:
-        """Set both inputs active at a watermark, without firing; `restore` may replace this."""
+        """Set both inputs active at a watermark, without firing; a later `restore` may replace this."""
         self._combined = CombinedWatermark(SIDES)
         for name in SIDES:
             self._combined[name].advance(watermark)

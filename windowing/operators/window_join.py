@@ -1,7 +1,7 @@
 """The window join: the elements of two inputs that are in the same window. Source: Flink's `WindowJoinOperator`.
 
 Each side keeps the elements of a window until the watermark reaches its last millisecond. Then the window is joined
-once, and removed.
+once and removed.
 
     tumbling by 10, kind full        left 1 @ 3, right 5 @ 8, left 2 @ 12
     watermark 9                      (1, 5) in [0, 10)
@@ -32,7 +32,7 @@ class WindowJoinOperator(JoinOperator):
 
     Args:
         join: the computation: assigner, kind, and the function of a pair.
-        late_output: True puts late elements out; False only counts them, as `late_dropped`.
+        late_output: True emits late elements; False only counts them, as `late_dropped`.
     """
 
     def __init__(self, join: WindowJoin, *, late_output: bool = True) -> None:
@@ -44,7 +44,7 @@ class WindowJoinOperator(JoinOperator):
         self._windows: dict[tuple[Any, Window], dict[str, list[Any]]] = {}
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element of the input `side`.
+        """Process one element of the input `side`.
 
         Args:
             key: any hashable value.
@@ -103,12 +103,12 @@ class WindowJoinOperator(JoinOperator):
         return sum(bool(elements) for sides in self._windows.values() for elements in sides.values())
 
     def _sides(self, key: Any, window: Window, *, new: bool = True) -> dict[str, list[Any]]:
-        """Return the elements of a window by side. A window that has none yet gets its timer.
+        """Return the elements of a window by side. A window without elements gets its timer.
 
         Args:
             key: the key.
             window: the window.
-            new: True counts the timer; False restores one that was counted.
+            new: True counts the timer; False restores one that was already counted.
         """
         slot = (key, window)
         sides = self._windows.get(slot)

@@ -1,7 +1,7 @@
 """State that user code declares with a descriptor: its name, its type, and its kind, such as value, list or map.
 
 A cell is a dict of raw values by state name, one cell for each (key, namespace). An empty state has no entry.
-Descriptors bind a cell to the handles that user code works with. Every state is typed and nothing is pickled, because a
+Descriptors bind a cell to the handles that user code uses. Every state is typed and nothing is pickled, because a
 snapshot is a table that any engine can read.
 """
 
@@ -23,7 +23,7 @@ Clock: TypeAlias = Callable[[], Millis]
 
 
 def without_expired(cell: Cell | None, declared: Iterable[StateDescriptor], clock: Clock) -> Cell | None:
-    """Return a cell without expired values; None if nothing is left of it.
+    """Return a cell without expired values, or None if nothing is left.
 
     Args:
         cell: raw values by state name; it is not changed.
@@ -53,7 +53,7 @@ def _alive(raw: Any, descriptor: StateDescriptor, ttl: StateTtl) -> Any:
 
 
 class StateDescriptor(Protocol):
-    """Interface of every descriptor for operators and snapshots."""
+    """Interface of state descriptors, for operators and snapshots."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class StateDescriptor(Protocol):
         """Return a handle on this state in a cell; `owner` is the function that uses it, for errors."""
 
     def merge(self, target: Cell, source: Cell) -> None:
-        """Move the value of this state from cell `source` into cell `target`, when windows merge."""
+        """Merge the value of this state from cell `source` into cell `target`, when windows merge."""
 
 
 class Accumulating(Protocol):
@@ -82,7 +82,7 @@ class Accumulating(Protocol):
         """Return the accumulator with one more value."""
 
     def merge(self, accumulator: Any, other: Any) -> Any:
-        """Return the accumulator of both."""
+        """Return the merged accumulator."""
 
     def get_result(self, accumulator: Any) -> Any:
         """Return the result of an accumulator."""
@@ -105,7 +105,7 @@ class ValueState:
         """Set the value. None clears it.
 
         Raises:
-            IllegalArgument: the declared type does not hold the value.
+            IllegalArgument: the value does not fit the declared type.
         """
         if value is None:
             self.clear()
@@ -119,7 +119,7 @@ class ValueState:
 
 
 class ListState:
-    """Handle on a list of values, in the order of their addition."""
+    """Handle on a list of values, in the order in which they were added."""
 
     __slots__ = ("_cell", "_kind", "_name", "_owner", "_ttl")
 
@@ -135,7 +135,7 @@ class ListState:
         """Append a value.
 
         Raises:
-            IllegalArgument: the declared type does not hold the value.
+            IllegalArgument: the value does not fit the declared type.
         """
         value = fitting(value, self._kind, self._name, self._owner)
         self._cell.setdefault(self._name, []).append(value if self._ttl is None else self._ttl.write(value))
@@ -173,7 +173,7 @@ class MapState:
         """Set the value of `key`.
 
         Raises:
-            IllegalArgument: the declared types do not hold the key or the value.
+            IllegalArgument: the key or the value does not fit its declared type.
         """
         key = fitting_key(key, self._key_kind, self._name, self._owner)
         value = fitting(value, self._kind, self._name, self._owner)
@@ -181,7 +181,7 @@ class MapState:
         if self._ttl is None:
             entries[key] = value
             return
-        # A snapshot leaves out an expired entry, so the key is put for the first time again.
+        # A snapshot leaves out an expired entry, so putting its key counts as the first time again.
         if key in entries and self._ttl.is_expired(entries[key]):
             del entries[key]
         entries[key] = self._ttl.write(value)
@@ -195,7 +195,7 @@ class MapState:
                 self.clear()
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Return all (key, value) pairs, in the order in which their keys were first put."""
+        """Return all (key, value) pairs, in the order in which the keys were first put."""
         entries = self._cell.get(self._name, {})
         if self._ttl is None:
             return list(entries.items())
@@ -248,7 +248,7 @@ class MergingState:
         """Fold a value into the state.
 
         Raises:
-            IllegalArgument: the declared type does not hold the folded value.
+            IllegalArgument: the folded value does not fit the declared type.
         """
         folded = fitting(self._add(self._raw(), value), self._kind, self._name, self._owner)
         self._cell[self._name] = folded if self._ttl is None else self._ttl.write(folded)
@@ -331,7 +331,7 @@ class MapStateDescriptor:
     def __post_init__(self) -> None:
         _check(self.name, key_type=self.key_type, value_type=self.value_type)
         if pa.types.is_nested(self.key_type):
-            raise IllegalArgument("key_type", self.key_type, "give a type without fields: Python has no such keys")
+            raise IllegalArgument("key_type", self.key_type, "give a type without fields: Python can't use such keys")
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -407,7 +407,7 @@ def _merged(
     source: Any,
     merge: Callable[[Any, Any], Any],
 ) -> Any:
-    """Return the merged raw value of two. With a time to live, it has the later renewal of both."""
+    """Return the merged raw value of two. With a time to live, it has the later renewal time."""
     if target is None:
         return source
     if state.ttl is None:

@@ -1,8 +1,7 @@
-"""Migration of state rows: the format of a snapshot, its comparison with a configuration, and the change of its rows.
+"""Migration of state rows: the format of a snapshot, its comparison with a configuration, and the conversion of rows.
 
-A format is plain JSON, so any table can hold it beside the rows. Rows of an older version go through one step for each
-version. Then the columns are compared by name. Each difference is either migrated, or refused with the name of the
-field.
+A format is plain JSON, so any table can store it with the rows. Rows of an older version go through one step for each
+version. Then the columns are compared by name. Each difference is either migrated or refused, naming the field.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class StateFormat:
         contents: name and type of each contents column.
         trigger_state: name and type of each state that the trigger declares.
         user_state: name and type of each state that user functions declare.
-        result: name and type of each result column that retractions repeat; one without a name if results are no rows.
+        result: name and type of each result column that retractions repeat; one without a name if results are not rows.
         version: version of the state rows.
     """
 
@@ -106,7 +105,7 @@ class Difference(NamedTuple):
 
 
 def differences(old: StateFormat, new: StateFormat) -> Iterator[Difference]:
-    """Yield every field in which two formats differ, the key first. An inferred type equals any type."""
+    """Yield every field in which two formats differ, the key first. An inferred type matches any type."""
     if list(old.key) != list(new.key):
         yield Difference("key columns", "", list(old.key), list(new.key))
     yield from _different("key column", old.key, new.key)
@@ -119,7 +118,7 @@ def differences(old: StateFormat, new: StateFormat) -> Iterator[Difference]:
 
 
 def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop: Collection[str] = ()) -> str | None:
-    """Describe in words the migration of a difference; None if the snapshot can't be migrated.
+    """Describe how a difference is migrated; None if the snapshot can't be migrated.
 
     The text is empty if the difference follows from another one.
 
@@ -127,41 +126,42 @@ def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop:
         difference: a difference between the formats.
         old: the format of a snapshot.
         new: the format of a configuration.
-        drop: names of contents and states that may be left behind.
+        drop: names of contents and states that may be dropped.
     """
     if (whole := _of_rest(difference)) is not None:
-        # A rest comes and goes with its accumulators. Accumulators without a rest are valid as they are.
+        # A remainder is added and removed with its accumulators. Accumulators without a remainder are valid as they
+        # are.
         goes = whole not in new.contents or _is_left_behind(difference, drop)
         return "" if difference.found is None or goes else None
     name = difference.name.removeprefix("acc_")
     if difference.found is not None:
         if is_held(difference) and difference.expected is None and HELD in new.contents:
-            return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
+            return f"{name.removeprefix(f'{HELD}_')!r} is dropped"
         if difference.expected is not None or not _is_left_behind(difference, drop):
             return None
-        return "" if difference.part == "result" else f"{name!r} is left behind"
+        return "" if difference.part == "result" else f"{name!r} is dropped"
     if difference.part in ("trigger state", "user state"):
-        return f"state {name!r} begins empty"
+        return f"state {name!r} starts empty"
     if is_held(difference):
         if HELD in old.contents:
-            return f"{name.removeprefix(f'{HELD}_')!r} is null for elements that wait now"
-        return "elements wait for the watermark from now on" if name == HELD else ""
+            return f"{name.removeprefix(f'{HELD}_')!r} is null for elements that are already waiting"
+        return "elements now wait for the watermark" if name == HELD else ""
     if _is_added_aggregate(difference, old):
-        return f"{name!r} is null for windows that are open now"
+        return f"{name!r} is null for windows that are already open"
     return "" if f"acc_{name}" in new.contents else None
 
 
 def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collection[str] = ()) -> pa.Table:
-    """Convert rows to the columns of this configuration: first by the steps of their version, then by column.
+    """Convert rows to the columns of this configuration: first by the steps of their version, then column by column.
 
-    A new contents column is null for open windows, and the results of these windows stay null in it, because a count
-    that begins in the middle would be wrong. A new declared state is empty.
+    A new contents column is null for open windows, and so are their results, because a count that begins in the middle
+    would be wrong. A new declared state is empty.
 
     Args:
         rows: the rows of the snapshot.
         old: the format of the rows.
         schema: the columns of this configuration.
-        drop: names of contents and states that may be left behind.
+        drop: names of contents and states that may be dropped.
 
     Raises:
         IncompatibleSnapshot: a field can't be migrated; `field` names it.
@@ -212,13 +212,13 @@ def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
 
 
 def _is_added_aggregate(difference: Difference, old: StateFormat) -> bool:
-    """Return True if a difference is a new named aggregate beside others. Only these have columns of their own."""
+    """Return True if a difference is a new named aggregate beside others. Only these have their own columns."""
     is_named = difference.part == "contents" and difference.name.startswith("acc_")
     return is_named and any(name.startswith("acc_") for name in old.contents)
 
 
 def _of_rest(difference: Difference) -> str | None:
-    """Return the contents column to which the rest in a difference belongs; None if the difference is no rest."""
+    """Return the contents column that this remainder column belongs to, or None if it is not a remainder."""
     is_rest = difference.part == "contents" and difference.name.startswith(f"{REST}acc")
     return difference.name.removeprefix(REST) if is_rest else None
 
@@ -235,7 +235,7 @@ def _with_missing(rows: pa.Table, name: str, kind: pa.DataType | None) -> pa.Tab
 
 
 def _with_results(rows: pa.Table, result: pa.DataType | None) -> pa.Table:
-    """Convert the panes that may be retracted to the columns of results now. New columns are null."""
+    """Convert the panes that may be retracted to the current result columns. New columns are null."""
     index = rows.schema.get_field_index("emitted")
     if index < 0 or not isinstance(result, pa.StructType):
         return rows
@@ -251,11 +251,11 @@ def _with_results(rows: pa.Table, result: pa.DataType | None) -> pa.Table:
 def way_out(difference: Difference) -> str:
     """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
-        return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"
+        return f"Elements that wait for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"
     if difference.part in ("contents", "trigger state", "user state") and difference.expected is None:
         return f"Name {difference.name!r} in dropped, or keep computing it"
     if difference.part.startswith("key"):
-        return f"Another key has other hashes, so its rows would be in other key groups. {_START_ANEW}"
+        return f"A different key has different hashes, so its rows would be in other key groups. {_START_ANEW}"
     return _START_ANEW
 
 

@@ -1,6 +1,6 @@
 """State rows: the state of an operator, one row for each key and namespace, in typed columns.
 
-A snapshot is a table of these rows. Every engine can read it, and after a restore at another parallelism, each subtask
+A snapshot is a table of these rows. Any engine can read it, and after a restore at another parallelism, each subtask
 takes the rows of its key groups. In format version 1, columns may be added, but never renamed or retyped
 (docs/decisions/state-format.md).
 """
@@ -52,7 +52,7 @@ class StateRow:
 
     `contents` has a value for each contents column, or is None if the window has no contents. `state_window` identifies
     the window: it is the window at its first firing, and before that the window itself. It is None for a window that is
-    no longer in flight and only has timers left.
+    no longer in flight but still has timers.
     """
 
     key: Any
@@ -125,7 +125,7 @@ class StateSchema:
         columns["late_firing"] = pa.array([row.late_firing for row in ordered], pa.string())
         if any(row.emitted for row in ordered) or self.result is not None:
             columns["emitted"] = self._emitted([row.emitted for row in ordered])
-        # A struct without fields can't be stored, so the table has these columns only if state is declared.
+        # A struct without fields can't be stored, so the table has these columns only if states are declared.
         if self.trigger_state:
             columns["trigger_state"] = _cells([row.trigger_state for row in ordered], self.trigger_state)
         if self.user_state:
@@ -136,7 +136,7 @@ class StateSchema:
 
     def from_table(self, table: pa.Table) -> Iterator[StateRow]:
         """Yield the rows of a table."""
-        # A key may have the name of a column that the state of another configuration has.
+        # A key may have the name of a state column of another configuration.
         lacks = {name: None for name in self.key.names if name in _OF_SOME}
         for prefix in ("window", "state_window"):
             for bound in ("start", "end"):
@@ -190,7 +190,7 @@ class StateSchema:
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:
-    """Return the type of the column with panes that may have to be retracted."""
+    """Return the type of the column that holds panes which may have to be retracted."""
     bounds = ("state_window_start", "state_window_end", "window_start", "window_end")
     return pa.list_(
         pa.struct(
@@ -220,7 +220,7 @@ def _panes(raw: list[dict[str, Any]] | None) -> list[EmittedPane] | None:
 
 
 def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.DataType]]) -> pa.Array:
-    # User code may have changed a list, dict or struct after it put it there.
+    # User code may have modified a list, dict or struct after storing it.
     nested = [(name, checker(kind, f"state {name!r}", None)) for name, kind in declared if pa.types.is_nested(kind)]
     if nested:
         cells = [cell and {**cell, **{name: fit(cell.get(name)) for name, fit in nested}} for cell in cells]
@@ -241,7 +241,7 @@ def _as_declared(value: Any, kind: pa.DataType | None) -> Any:
 
 @cache
 def _has_zone(kind: pa.DataType) -> bool:
-    """Return True if a type holds timestamps that a snapshot of Arrow or Delta gives back as another value."""
+    """Return True if a type holds timestamps that Arrow or Delta would return from a snapshot as another value."""
     if kind.num_fields:
         return any(_has_zone(kind.field(index).type) for index in range(kind.num_fields))
     return pa.types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz not in (None, "UTC"))

@@ -1,7 +1,7 @@
 """Time to live: a state expires if it is not touched for a length of processing time.
 
 Time in which no job ran counts too. A snapshot leaves out expired values
-(`tidegate.windowing.state.descriptors.without_expired`), as Flink's clean-up in full snapshots does. Source: Flink's
+(`tidegate.windowing.state.descriptors.without_expired`), as Flink's cleanup in full snapshots does. Source: Flink's
 `StateTtlConfig`.
 """
 
@@ -58,7 +58,7 @@ class StateTtl:
         return None if config is None else cls(config, clock)
 
     def write(self, value: Any) -> dict[str, Any]:
-        """Return the raw value to keep."""
+        """Return the raw value to store."""
         return {"value": value, "at": self._clock()}
 
     def read(self, raw: dict[str, Any]) -> Any:
@@ -74,5 +74,5 @@ class StateTtl:
         return bool(raw["at"] + self._millis <= self._clock())
 
     def read_all(self, raws: Iterable[dict[str, Any]]) -> list[Any]:
-        """Return the values of a list that can be read."""
+        """Return the readable values of a list."""
         return [value for raw in raws if (value := self.read(raw)) is not None]

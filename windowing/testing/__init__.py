@@ -77,8 +77,8 @@ def keyed_process_harness(
 
     Args:
         function: the function.
-        time_sorted: True delays elements until the watermark reaches them. False gives them to the function at once, as
-            Flink does.
+        time_sorted: True delays elements until the watermark reaches them. False passes them to the function
+            immediately, as Flink does.
         key: the key columns; None infers them from the first key.
         keyed: as in `KeyedProcessOperator`.
         max_parallelism: number of key groups.
@@ -104,8 +104,8 @@ def co_process_harness(
 
     Args:
         function: the function.
-        time_sorted: True delays elements until the watermark reaches them. False gives them to the function at once, as
-            Flink does.
+        time_sorted: True delays elements until the watermark reaches them. False passes them to the function
+            immediately, as Flink does.
         key: the key columns; None infers them from the first key.
         keyed: as in `KeyedCoProcessOperator`.
         max_parallelism: number of key groups.

@@ -3,7 +3,7 @@
 The harness needs no Spark and reads no clock, because the test sets the time. Every snapshot is an Arrow table of state
 rows, as in a pipeline.
 
-For tests of watermark generators there are an output that records its calls, and a clock that the test sets.
+For tests of watermark generators, it also has an output that records its calls, and a clock that the test sets.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Snapshot:
 
 @dataclass
 class OperatorHarness:
-    """Harness that runs a logical operator at any parallelism.
+    """Harness that runs an operator at any parallelism.
 
     Args:
-        make: function that makes the operator of a subtask.
+        make: function that creates the operator of a subtask.
         schema: function from a key schema to the columns of the state rows.
         key: the key columns; None infers them from the first key.
         max_parallelism: number of key groups.
@@ -147,13 +147,13 @@ class OperatorHarness:
         restore_watermark: bool = True,
         drop: Collection[str] = (),
     ) -> None:
-        """Replace the operator by a new one that is restored from a snapshot.
+        """Replace the operator with a new one that is restored from a snapshot.
 
         Args:
             snapshot: a result of `snapshot`.
             parallelism: number of subtasks that share the rows.
             restore_watermark: False starts the watermark and the clock at their minimum, as Flink does.
-            drop: contents and states of the snapshot that the new operator may ignore.
+            drop: contents and states of the snapshot that the new operator may drop.
 
         Raises:
             IncompatibleSnapshot: key, namespace or contents of the snapshot don't fit the operator.
@@ -230,14 +230,14 @@ class OperatorHarness:
         self.subtasks = [self.make() for _ in range(parallelism)]
 
     def _share_stagger(self, subtask: KeyedOperator) -> None:
-        """Give the stagger that a subtask drew to all others, so that windows don't depend on the parallelism."""
+        """Pass the stagger that a subtask chose to all others, so that windows don't depend on the parallelism."""
         if isinstance(subtask, WindowOperator):
             for other in self.subtasks:
                 if isinstance(other, WindowOperator) and other is not subtask:
                     other.restore_stagger(subtask.stagger_offset)
 
     def _collect(self, subtask: KeyedOperator) -> None:
-        # Every subtask forwards watermark and status, but a logical operator emits them once.
+        # Every subtask forwards watermark and status, but an operator emits them once.
         for record in subtask.take_output():
             if not (isinstance(record, WatermarkRecord | IdleRecord) and subtask is not self.subtasks[-1]):
                 self._records.append(record)

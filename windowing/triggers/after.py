@@ -113,18 +113,19 @@ EACH_LATE_ELEMENT = AfterCount(1)
 
 @dataclass(frozen=True, slots=True)
 class AfterWatermark(Term):
-    """Term that fires when the watermark reaches the end of the window, and before and after it with other terms.
+    """Term that fires when the watermark reaches the end of the window, and before or after that with other terms.
 
     Without arguments, it fires as `EventTimeTrigger` does. If a merge moves the end of the window ahead of the
-    watermark, the term starts again.
+    watermark, the term restarts.
 
     Args:
-        early: term that fires the window before its end, and starts again after each firing. None fires nothing early.
-        late: term that fires the window after its end, and starts again after each firing. By default, each late
-            element fires. With None, the term is finished at the end, and no pane shows late elements.
+        early: term that fires the window before its end, and restarts after each firing. With None, nothing fires
+            early.
+        late: term that fires the window after its end, and restarts after each firing. By default, each late element
+            fires. With None, the term is finished at the end, and no pane shows late elements.
 
     Raises:
-        IllegalArgument: `early` or `late` is no term.
+        IllegalArgument: `early` or `late` is not a term.
     """
 
     early: Term | None = None
@@ -215,7 +216,7 @@ class AfterWatermark(Term):
 
 
 def _start_again(part: Term, place: Place) -> bool:
-    """Reset a term that has fired, if it is finished. Return True, because it fired."""
+    """Restart a term that has fired, if it is finished. Return True, because it fired."""
     if place.finished:
         part.reset(place)
     return True

@@ -77,7 +77,8 @@ class ArrayFiring:
     """Form in which arrays fire windows: at their end, and after it once for each commit with late elements.
 
     Args:
-        interval: milliseconds. Windows also fire before their end, at each multiple of the interval; None: they don't.
+        interval: milliseconds. Windows also fire before their end, at each multiple of the interval; None if they
+            don't.
         purges: True purges a window when it fires.
     """
 
@@ -104,11 +105,11 @@ class Trigger(HasFacts, ABC):
         return CONTINUE
 
     def can_merge(self) -> bool:
-        """Return True if the trigger supports windows that merge, such as sessions."""
+        """Return True if the trigger supports merging windows, such as sessions."""
         return False
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        """Take over the state of the windows that merged into `window`, and register the timers that it needs."""
+        """Merge the state of the windows that merged into `window`, and register the timers that it needs."""
         raise UnsupportedOperation(f"{self!r} does not support merging windows: override can_merge and on_merge")
 
     @abstractmethod

@@ -49,7 +49,7 @@ def _wakeups(term: Term, at: Place) -> Iterator[Wakeup]:
 
 
 def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> None:
-    """Merge the parts. Then the term is finished if `ended` holds for their finished flags; else it is not."""
+    """Merge the parts. Then the term is finished if and only if `ended` holds for their finished flags."""
     for index, part in enumerate(term.parts()):
         part.merged(at.part(index))
     if ended([at.part(index).finished for index in range(len(term.parts()))]):
@@ -60,7 +60,7 @@ def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Composed(Term):
-    """A term made of terms. `_step` decides which of them get a hook, and when the whole term fires."""
+    """A term made of other terms. `_step` decides which of them get a hook, and when the whole term fires."""
 
     def element(self, at: Place) -> bool:
         return self._step(_element, at)
@@ -101,7 +101,7 @@ class _Several(_Composed):
 
     @classmethod
     def of(cls, *terms: Term) -> Self:
-        """Make a term of several terms: `AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
+        """Create a term from several terms: `AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
         return cls(terms)
 
     def parts(self) -> Sequence[Term]:
@@ -113,7 +113,7 @@ class AfterAny(_Several):
     """Term that fires once, when the first of its terms fires.
 
     Raises:
-        IllegalArgument: there are no terms, or a value is no term.
+        IllegalArgument: there are no terms, or a value is not a term.
     """
 
     def _step(self, hook: Hook, at: Place) -> bool:
@@ -135,7 +135,7 @@ class AfterAll(_Several):
     """Term that fires once, when each of its terms has fired.
 
     Raises:
-        IllegalArgument: there are no terms, or a value is no term.
+        IllegalArgument: there are no terms, or a value is not a term.
     """
 
     def _step(self, hook: Hook, at: Place) -> bool:
@@ -156,7 +156,7 @@ class AfterEach(_Several):
     """Term that fires with its first term until that is finished, then with the second, and so on.
 
     Raises:
-        IllegalArgument: there are no terms, or a value is no term.
+        IllegalArgument: there are no terms, or a value is not a term.
     """
 
     def _step(self, hook: Hook, at: Place) -> bool:
@@ -182,10 +182,10 @@ class AfterEach(_Several):
 
 @dataclass(frozen=True, slots=True)
 class Repeatedly(Term):
-    """Term that fires with another term, and starts it again each time it is finished. It never finishes by itself.
+    """Term that fires with another term, and restarts it each time it is finished. It never finishes by itself.
 
     Raises:
-        IllegalArgument: `term` is no term.
+        IllegalArgument: `term` is not a term.
     """
 
     term: Term
@@ -214,7 +214,7 @@ class Repeatedly(Term):
         return False
 
     def own_states(self) -> Sequence[str]:
-        # A term around this one may finish it, such as AfterAll.
+        # An enclosing term, such as AfterAll, may finish it.
         return (FINISHED,)
 
     def parts(self) -> Sequence[Term]:
@@ -236,10 +236,10 @@ class Repeatedly(Term):
 
 @dataclass(frozen=True, slots=True)
 class OrFinally(_Composed):
-    """Term that fires with `term` until `until` fires. It fires then too, and is finished.
+    """Term that fires with `term` until `until` fires. Then it fires once more, and is finished.
 
     Raises:
-        IllegalArgument: `term` or `until` is no term.
+        IllegalArgument: `term` or `until` is not a term.
     """
 
     term: Term

@@ -1,6 +1,7 @@
 """Continuous triggers, which fire at each multiple of an interval.
 
-Firings align to multiples of the interval, not to the window. A firing after the end of the window moves to the end.
+Firings are aligned to multiples of the interval, not to the window. A firing after the end of the window is moved to
+the end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class ContinuousTrigger(Trigger):
-    """Trigger that fires each time that the time of its domain reaches a multiple of `interval`.
+    """Trigger that fires each time its time domain reaches a multiple of `interval`.
 
     Args:
         interval: milliseconds (`of` takes a timedelta).
@@ -57,7 +58,7 @@ class ContinuousTrigger(Trigger):
 
     @classmethod
     def of(cls, interval: Duration) -> Self:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls(positive_millis(interval, "interval"))
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
@@ -95,12 +96,12 @@ class ContinuousTrigger(Trigger):
         return (_NEXT_FIRING,)
 
     def _is_due(self, time: Millis, window: Window, ctx: TriggerContext) -> bool:
-        """Return True if a timer is that of the next firing. Then register the firing after it."""
+        """Return True if a timer is the next firing, and then register the firing after it."""
         state = ctx.get_partitioned_state(_NEXT_FIRING)
         if state.get() != time:
             return False
         state.clear()
-        # Processing time may pass the end of a window of event time. The window stays, but has no next firing.
+        # Processing time may pass the end of an event-time window. The window stays, but has no next firing.
         if time < window.max_timestamp:
             self._schedule(time, window, ctx)
         return True
@@ -121,7 +122,7 @@ class ContinuousEventTimeTrigger(ContinuousTrigger):
     """Continuous trigger of event time. It also fires at the end of the window, and for each element after the end.
 
     Elements need timestamps, even in windows of processing time. Flink uses the smallest long for a missing timestamp,
-    and then fires once for each interval since.
+    and then fires once for each interval since then.
 
     Raises:
         IllegalArgument: the interval is not greater than zero.

@@ -40,7 +40,7 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, max_count: int) -> CountTrigger:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls(max_count)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -55,7 +55,7 @@ class CountTrigger(Trigger):
         return self.max_count > 1
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
-        # If a session grows, its pane is retracted, and then nothing counts how many elements were shown.
+        # If a session grows, its pane is retracted, and no counter knows how many elements were shown.
         return not merging
 
     @property

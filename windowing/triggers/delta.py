@@ -18,8 +18,8 @@ from tidegate.windowing.windows import Window
 class DeltaTrigger(Trigger):
     """Trigger that fires when `delta(reference, element) > threshold`. Then the element becomes the reference.
 
-    The first element of a window is its first reference. The trigger does not support windows that merge, because a
-    merged window would have several references. Source: Flink's `DeltaTrigger`.
+    The first element of a window is its first reference. The trigger does not support merging windows, because a merged
+    window would have several references. Source: Flink's `DeltaTrigger`.
 
     Args:
         threshold: limit in the unit of `delta`. A delta equal to it does not fire.
@@ -33,7 +33,7 @@ class DeltaTrigger(Trigger):
 
     @classmethod
     def of(cls, threshold: float, delta: Callable[[Any, Any], float], element_type: pa.DataType) -> DeltaTrigger:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls(threshold, delta, element_type)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:

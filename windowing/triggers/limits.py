@@ -1,4 +1,4 @@
-"""Triggers of the global window: fire never, or at the end of input."""
+"""Triggers of the global window: never fire, or fire at the end of input."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class PurgingTrigger(Trigger):
 
     @classmethod
     def of(cls, nested: Trigger) -> PurgingTrigger:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls(nested)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:

@@ -1,9 +1,9 @@
-"""Terms, the parts of composite triggers, and the trigger that a tree of terms makes.
+"""Terms, the parts of composite triggers, and the trigger that a tree of terms forms.
 
-A term fires when its condition holds. Then it is finished, until another term starts it again. Terms are values without
+A term fires when its condition holds. Then it is finished until another term restarts it. Terms are values without
 state. Each place in the tree of terms has named int64 states for a window. Timers follow from these states alone: after
-each hook, the trigger registers the timers that a term waits for, and deletes those that no term waits for any more. So
-two terms can wait for the same time, and neither deletes the timer of the other. Source of the idea: Beam's composite
+each hook, the trigger registers the timers that a term waits for, and deletes those that no term is waiting for any
+more. So two terms can wait for the same time, and neither deletes the other's timer. The idea is from Beam's composite
 triggers.
 """
 
@@ -27,7 +27,7 @@ from tidegate.windowing.windows import Window
 
 COUNT, DUE, FINISHED, ON_TIME = "count", "due", "finished", "on_time"
 
-# Functions that merge the states of windows. A term that is finished in one of the windows is finished.
+# Functions that merge the states of windows. A term that is finished in one of the windows stays finished.
 _MERGES: dict[str, Callable[[int, int], int]] = {COUNT: add, DUE: min, FINISHED: max, ON_TIME: max}
 
 
@@ -57,14 +57,14 @@ def _descriptor(path: str, state: str) -> TermState:
 
 
 class Wakeup(NamedTuple):
-    """A time for which a term waits, in event time or in processing time."""
+    """A time that a term waits for, in event time or in processing time."""
 
     event_time: bool
     time: Millis
 
 
 class Place:
-    """Place of a term in the tree of terms during a hook of a window: the states of the term, and the clocks."""
+    """The place of a term in the tree of terms, during a hook of a window: the states of the term, and the clocks."""
 
     __slots__ = ("ctx", "path", "window")
 
@@ -116,15 +116,15 @@ class Term(Trigger):
 
     @abstractmethod
     def event_time(self, time: Millis, at: Place) -> bool:
-        """Handle a watermark that reached the time of a wakeup, maybe one of another term."""
+        """Handle a watermark that reached the time of a wakeup, possibly that of another term."""
 
     @abstractmethod
     def processing_time(self, time: Millis, at: Place) -> bool:
-        """Handle processing time that reached the time of a wakeup, maybe one of another term."""
+        """Handle processing time that reached the time of a wakeup, possibly that of another term."""
 
     @abstractmethod
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        """Yield the times for which this term and its parts wait."""
+        """Yield the times that this term and its parts wait for."""
 
     @abstractmethod
     def own_states(self) -> Sequence[str]:
@@ -140,7 +140,7 @@ class Term(Trigger):
             part.merged(at.part(index))
 
     def reset(self, at: Place) -> None:
-        """Start again: clear the states of this term and its parts."""
+        """Restart: clear the states of this term and its parts."""
         for state in self.own_states():
             at.clear(state)
         for index, part in enumerate(self.parts()):
@@ -208,7 +208,8 @@ class Term(Trigger):
             if wakeup.time != end:
                 _delete(wakeup, at.ctx)
         for wakeup in after:
-            # A term waits for the end from the start, so `before` has that wakeup even if no timer is registered yet.
+            # A term waits for the end from the beginning, so `before` has that wakeup even if no timer is registered
+            # yet.
             if wakeup not in before or wakeup.time == end:
                 _register(wakeup, at.ctx)
         return FIRE if fires else CONTINUE
@@ -224,10 +225,10 @@ class Term(Trigger):
 
 
 def check_terms(field: str, *terms: object) -> None:
-    """Refuse values that are no terms.
+    """Refuse values that are not terms.
 
     Raises:
-        IllegalArgument: a value is no term. The error names the field and the value.
+        IllegalArgument: a value is not a term. The error names the field and the value.
     """
     for term in terms:
         if not isinstance(term, Term):

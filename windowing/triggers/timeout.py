@@ -1,4 +1,4 @@
-"""Timeout trigger: fire with another trigger, or when a timeout in processing time is over."""
+"""Timeout trigger: fire with another trigger, or after a timeout in processing time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.windowing.windows import Window
 class ProcessingTimeoutTrigger(Trigger):
     """Trigger that fires with `nested`, or `timeout` after the first element.
 
-    Any timer of the window fires it, including timers of the nested trigger. It does not support windows that merge.
+    Any timer of the window fires it, including timers of the nested trigger. It does not support merging windows.
     Source: Flink's `ProcessingTimeoutTrigger`.
 
     Args:
@@ -48,7 +48,7 @@ class ProcessingTimeoutTrigger(Trigger):
         reset_timer_on_new_record: bool = False,
         clear_on_timeout: bool = True,
     ) -> ProcessingTimeoutTrigger:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls(nested, positive_millis(timeout, "timeout"), reset_timer_on_new_record, clear_on_timeout)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -82,7 +82,7 @@ class ProcessingTimeoutTrigger(Trigger):
         self.nested.clear(window, ctx)
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        # Any timer fires the window, including the cleanup timer, and shows the elements that are still there.
+        # Any timer fires the window, including the cleanup timer, and the pane shows the remaining elements.
         return self.nested.may_purge_unfired
 
     @property
@@ -98,7 +98,7 @@ class ProcessingTimeoutTrigger(Trigger):
 
     @property
     def _timeout(self) -> ValueStateDescriptor:
-        # Snapshots identify states by name, and a nested timeout trigger, at any depth, may have taken a name.
+        # Snapshots identify states by name, and a nested timeout trigger, at any depth, may already use a name.
         taken = {state.name for state in self.nested.states()}
         names = (f"timeout_{number}" if number > 1 else "timeout" for number in count(1))
         return ValueStateDescriptor(next(name for name in names if name not in taken), pa.int64())

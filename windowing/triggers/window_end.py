@@ -24,7 +24,7 @@ class EventTimeTrigger(Trigger):
 
     @classmethod
     def create(cls) -> EventTimeTrigger:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls()
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -71,7 +71,7 @@ class EventTimeTrigger(Trigger):
         return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        # If the end has passed, the element that caused the merge fires the window at once.
+        # If the end has passed, the element that caused the merge fires the window immediately.
         if window.max_timestamp > ctx.current_watermark:
             ctx.register_event_time_timer(window.max_timestamp)
 
@@ -85,7 +85,7 @@ class ProcessingTimeTrigger(Trigger):
 
     @classmethod
     def create(cls) -> ProcessingTimeTrigger:
-        """Make the trigger, in Flink's spelling."""
+        """Create the trigger, named as in Flink."""
         return cls()
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:

@@ -1,6 +1,6 @@
 """Watermark alignment: pause sources that are too far ahead of the other sources of their group.
 
-Without alignment, a fast source reads on, and the state of its windows grows while they wait for a slow source. A
+Without alignment, a fast source keeps reading, and the state of its windows grows while they wait for a slow source. A
 source has to pause if its watermark is more than the drift ahead of the smallest watermark of its group. Source:
 Flink's watermark alignment (`WatermarkAlignmentParams`, `SourceCoordinator`).
 """
@@ -27,7 +27,7 @@ class WatermarkAlignmentParams:
 
     Args:
         group: name of the group of sources that are aligned with each other.
-        max_drift: largest lead of a source over the smallest watermark of its group.
+        max_drift: how far a source may be ahead of the smallest watermark of its group.
         update_interval: processing time from one announcement of the limit to the next.
 
     Raises:
@@ -52,7 +52,7 @@ class WatermarkAlignment:
     source may read.
 
     Args:
-        max_drift: largest lead of a source over the smallest watermark: a timedelta, or an int of milliseconds.
+        max_drift: how far a source may be ahead of the smallest watermark: a timedelta, or an int of milliseconds.
 
     Raises:
         IllegalArgument: the drift is negative.
@@ -82,7 +82,8 @@ class WatermarkAlignment:
         """Set the limit to the smallest reported watermark plus the drift.
 
         Returns:
-            The largest watermark with which a source may read on; `MAX_TIMESTAMP` if no active source has reported.
+            The largest watermark with which a source may continue to read; `MAX_TIMESTAMP` if no active source has
+            reported.
         """
         reported = [mark for source, mark in self._watermarks.items() if source not in self._idle]
         self._limit = saturating_add(min(reported, default=MAX_TIMESTAMP), self._max_drift)

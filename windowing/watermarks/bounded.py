@@ -1,4 +1,4 @@
-"""Watermark generators of the largest timestamp: with a bound on disorder, without disorder, and without watermarks."""
+"""Watermark generators based on the largest timestamp: with bounded disorder, in order, and without watermarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
     Source: Flink's `BoundedOutOfOrdernessWatermarks`.
 
     Args:
-        delay: largest distance of an event behind the largest timestamp: a timedelta, or an int of milliseconds.
+        delay: how far an event may be behind the largest timestamp: a timedelta, or an int of milliseconds.
 
     Raises:
         IllegalArgument: the delay is negative.
@@ -41,7 +41,7 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
         output.emit_watermark(watermark_behind(self._largest, self._delay))
 
     def snapshot(self) -> WatermarkSnapshot:
-        # The timestamp, not the watermark, so that a generator with another delay can restore it.
+        # The timestamp rather than the watermark, so that a generator with another delay can restore it.
         return {"largest_timestamp": self._largest}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:

@@ -24,7 +24,7 @@ class PartialWatermark:
         self.idle = False
 
     def advance(self, watermark: Millis) -> bool:
-        """Take a watermark, which makes the input active. Return True if the watermark of the input advanced."""
+        """Accept a watermark, which makes the input active. Return True if the watermark of the input advanced."""
         self.idle = False
         if watermark <= self.watermark:
             return False
@@ -48,10 +48,10 @@ class CombinedWatermark:
         """Add an input at `MIN_TIMESTAMP`. It holds back the combined watermark until it advances.
 
         Raises:
-            IllegalState: an input has this name already.
+            IllegalState: an input already has this name.
         """
         if name in self._inputs:
-            raise IllegalState(f"input {name!r} is registered already: unregister it first, or use another name")
+            raise IllegalState(f"input {name!r} is already registered: unregister it first, or use another name")
         self._inputs[name] = PartialWatermark()
 
     def remove(self, name: Hashable) -> bool:
@@ -101,7 +101,7 @@ class CombinedWatermark:
 class WatermarkOutputMultiplexer:
     """Multiplexer of outputs that are registered by id, such as those of a source's partitions.
 
-    An *immediate* output may advance the combined watermark at once. A *deferred* output has an effect at the next
+    An *immediate* output may advance the combined watermark immediately. A *deferred* output takes effect at the next
     periodic emit. Source: Flink 1.20's `WatermarkOutputMultiplexer`.
 
     Args:
@@ -116,7 +116,7 @@ class WatermarkOutputMultiplexer:
         """Register an output. It holds back the combined watermark until it emits one.
 
         Raises:
-            IllegalState: an output has this id already.
+            IllegalState: an output already has this id.
         """
         self._combined.add(output_id)
 
@@ -125,7 +125,7 @@ class WatermarkOutputMultiplexer:
         return self._combined.remove(output_id)
 
     def get_immediate_output(self, output_id: str) -> WatermarkOutput:
-        """Return the output of this id whose updates have an effect at once.
+        """Return the output of this id whose updates take effect immediately.
 
         Raises:
             IllegalArgument: no output has this id.
@@ -133,7 +133,7 @@ class WatermarkOutputMultiplexer:
         return _ImmediateOutput(self, self._combined[output_id])
 
     def get_deferred_output(self, output_id: str) -> WatermarkOutput:
-        """Return the output of this id whose updates have an effect at the next `on_periodic_emit`.
+        """Return the output of this id whose updates take effect at the next `on_periodic_emit`.
 
         Raises:
             IllegalArgument: no output has this id.
@@ -157,7 +157,7 @@ class WatermarkOutputMultiplexer:
         return self._combined.snapshot()
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Restore a result of `snapshot`. Outputs that were returned before are no longer valid."""
+        """Restore a result of `snapshot`. Outputs that were returned earlier are no longer valid."""
         self._combined.restore(snapshot)
 
 

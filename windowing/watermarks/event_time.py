@@ -1,9 +1,9 @@
 """Event time of a source: a watermark for each source partition, which advances at source commits.
 
-The built-in generators depend on the largest timestamp alone, so the largest timestamp of a commit stands for all its
+The built-in generators depend only on the largest timestamp, so the largest timestamp of a commit stands for all its
 events. A user's generator gets each event, in the order of event time. Idleness follows from the source's log: a
-partition is idle if no commit had rows of it for longer than the timeout, measured by commit times. So a backlog makes
-no partition idle, and a replay gives the same watermarks as the stream.
+partition is idle if no commit had rows of it for longer than the timeout, measured by commit times. So a backlog does
+not make a partition idle, and a replay gives the same watermarks as the stream.
 
 The generator of each partition writes to a channel of a `StatusWatermarkValve`. The `IdlenessTimer` of each partition
 counts from its last commit.
@@ -57,7 +57,7 @@ class EventTime:
     """The watermarks of all partitions of a source, and the combined watermark of the source.
 
     Args:
-        strategy: watermark strategy of the source; it makes the generators.
+        strategy: watermark strategy of the source; it creates the generators.
         watermark: watermark of the source so far, int64 epoch milliseconds. It never goes back.
         clock: processing time, int64 epoch milliseconds.
         partitions: partitions of the source so far, a result of `snapshot`.
@@ -102,7 +102,7 @@ class EventTime:
         return self._valve.idle
 
     def observe(self, partition: str, largest: Millis) -> None:
-        """Take the largest timestamp of rows of a commit. It has an effect when the commit is complete."""
+        """Note the largest timestamp of rows of a commit. It takes effect when the commit is complete."""
         source_partition = self._partition(partition)
         pending = source_partition.pending
         source_partition.pending = largest if pending is None else max(pending, largest)
@@ -119,7 +119,7 @@ class EventTime:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> Millis:
-        """Read a source commit, or a part of it, which advances the clock alone. Return the watermark.
+        """Read a source commit, or part of one, which only advances the clock. Return the watermark.
 
         Args:
             largest: largest event time of the usable rows of each source partition in the commit.
@@ -161,7 +161,7 @@ class EventTime:
         return self._combine()
 
     def _pass_time(self, clock: Millis) -> None:
-        """Advance the clock, and make the periodic calls due since then. They don't depend on the bounds of epochs."""
+        """Advance the clock, and make the periodic calls that are due since. They don't depend on where epochs end."""
         before, self.clock = self.clock, max(self.clock, clock)
         interval, timeout = self.strategy.interval, self.strategy.idle_timeout
         if not interval:
@@ -171,16 +171,16 @@ class EventTime:
             # A partition without a commit has no event time, and the clock may begin at 0.
             if silent_since is None or self._valve.channel(partition.channel).idle:
                 continue
-            # An idle partition gets no calls, whenever it is found to be idle.
+            # An idle partition gets no calls, no matter when it is found to be idle.
             until = self.clock if timeout is None else min(self.clock, silent_since + timeout)
-            # Calls are due at whole intervals after the last commit, which made the first of them itself.
+            # Calls are due at whole intervals after the last commit, which made the first call itself.
             made = max((before - silent_since) // interval, 1)
             due = (until - silent_since) // interval
             partition.generator.on_periodic_emits(max(due - made, 0), partition.output)
 
     def _combine(self) -> Millis:
         for partition in self._partitions.values():
-            # A check would start a timer that does not run yet.
+            # A check would start a timer that is not running yet.
             if partition.idleness.silent_since is not None and partition.idleness.check_if_idle():
                 partition.output.mark_idle()
         self._valve.combine()
@@ -206,7 +206,7 @@ class EventTime:
         return self._add(name, self._valve.add_channel()) if partition is None else partition
 
     def _add(self, name: str, channel: int) -> _Partition:
-        # The log shows if a partition is idle, so its generator does not need an idle timeout.
+        # The log shows whether a partition is idle, so its generator does not need an idle timeout.
         generator = replace(self.strategy, idle_timeout=None).create_generator(lambda: self.clock)
         idleness = IdlenessTimer(self.strategy.idle_timeout, lambda: self.clock)
         self._partitions[name] = partition = _Partition(generator, idleness, channel, self._valve.deferred(channel))
@@ -216,7 +216,7 @@ class EventTime:
 class WatermarkToDataOutput:
     """A `WatermarkOutput` for a stream. Source: Flink's `WatermarkToDataOutput`.
 
-    A watermark that does not advance is not emitted. But it makes an idle stream active, because events came.
+    A watermark that does not advance is not emitted, but makes an idle stream active, because events arrived.
 
     Args:
         emit: function that takes the records. None if only `watermark` and `idle` are read.

@@ -1,4 +1,4 @@
-"""Event time of a pipeline: the watermark of its only input, or the smaller of two. Idle inputs don't count.
+"""Event time of a pipeline: the watermark of its only input, or the smaller of two. Idle inputs are ignored.
 
 `WatermarkOutputMultiplexer` combines the inputs. Source: Flink's two-input operators (`CombinedWatermarkStatus`).
 """
@@ -21,10 +21,10 @@ class InputTime:
     """Event time of an input at the start of an epoch.
 
     Args:
-        strategy: watermark strategy of the input; it makes the generators.
+        strategy: watermark strategy of the input; it creates the generators.
         watermark: watermark of the input, int64 epoch milliseconds.
         partitions: source partitions by name, a result of `EventTime.snapshot`.
-        awaited: name of a partition for which other inputs wait, even before its first row; None: they don't wait.
+        awaited: name of a partition that other inputs wait for even before its first row; None if they don't wait.
     """
 
     strategy: WatermarkStrategy
@@ -86,7 +86,7 @@ class EventTimes:
     def read_together(
         self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
     ) -> Millis:
-        """Read a commit of every input at once, as at a hand-over. Return the combined watermark."""
+        """Read a commit of every input in one step, as at a handover. Return the combined watermark."""
         for each, times, seen in zip(self.inputs, largest, events, strict=True):
             each.read(times, clock, True, seen)
         return self.advance(clock)

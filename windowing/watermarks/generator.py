@@ -1,6 +1,6 @@
 """Contract of watermark generators, and of the outputs to which they write.
 
-A generator gets every event with its timestamp, and a call at each interval. It may emit a watermark at both. A
+A generator gets every event with its timestamp, and a call at each interval. It may emit a watermark in either. A
 watermark that it emits may be smaller than an earlier one, but the watermark of the stream never goes back. Source:
 Flink's `WatermarkGenerator` and `WatermarkOutput`.
 """
@@ -26,7 +26,7 @@ class WatermarkOutput(Protocol):
         """Mark the stream as idle, so that a combined watermark does not wait for it."""
 
     def mark_active(self) -> None:
-        """Mark the stream as active, because events come again."""
+        """Mark the stream as active, because events arrive again."""
 
 
 class WatermarkGenerator(HasFacts, ABC):
@@ -39,7 +39,7 @@ class WatermarkGenerator(HasFacts, ABC):
         Args:
             event: the event, for generators that read markers in it.
             timestamp: event time of the event, int64 epoch milliseconds.
-            output: output for a watermark that the generator emits at once.
+            output: output for a watermark that the generator emits immediately.
         """
 
     @abstractmethod
@@ -49,8 +49,8 @@ class WatermarkGenerator(HasFacts, ABC):
     def on_periodic_emits(self, calls: int, output: WatermarkOutput) -> None:
         """Make several periodic calls in a row, such as those of a pause. Only the largest watermark counts.
 
-        By default, this makes the calls one by one, until a call has the same effect as the call before it. A generator
-        that can compute the effect of all calls at once may override this.
+        By default, this makes the calls one by one, until a call has the same effect as the previous one. A generator
+        that can compute the effect of all calls in one step may override this.
 
         Args:
             calls: number of calls, 0 or more.
@@ -86,12 +86,12 @@ class WatermarkGenerator(HasFacts, ABC):
     @property
     @fact
     def moves_by_clock(self) -> bool:
-        """True if watermarks may advance while no event comes."""
+        """True if watermarks may advance while no events arrive."""
         return True
 
 
 class _LastEmitted:
-    """Output that passes on every call, and keeps the last watermark or status."""
+    """Output that passes on every call, and remembers the last watermark or status."""
 
     __slots__ = ("_output", "last")
 
@@ -113,7 +113,7 @@ class _LastEmitted:
 
 
 class PunctuatedWatermarks(WatermarkGenerator):
-    """Generator that emits the watermark of an event at once, and nothing at intervals.
+    """Generator that emits the watermark of an event immediately, and nothing at intervals.
 
     Source: the marker example of Flink's `WatermarkGenerator` documentation.
 

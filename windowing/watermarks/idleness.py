@@ -35,16 +35,16 @@ class IdlenessTimer:
         self._silent_since: Millis | None = None
 
     def activity(self) -> None:
-        """Record that an event came."""
+        """Record that an event arrived."""
         self._active = True
 
     def activity_at(self, time: Millis) -> None:
-        """Record that the last event came at `time`, according to a log. The time without events counts from then."""
+        """Record that, according to a log, the last event arrived at `time`, from which the idle time counts."""
         self._active, self._silent_since = False, time
 
     @property
     def silent_since(self) -> Millis | None:
-        """Time from which the time without events counts, int64 epoch milliseconds; None if the timer does not run."""
+        """Time from which the idle time counts, int64 epoch milliseconds; None if the timer is not running."""
         return self._silent_since
 
     def check_if_idle(self) -> bool:
@@ -58,19 +58,19 @@ class IdlenessTimer:
         return self._timeout is not None and self._clock() - self._silent_since > self._timeout
 
     def snapshot(self) -> WatermarkSnapshot:
-        """Return the state with the length of the time without events, because time between two runs does not count."""
+        """Return the state with the length of the idle time, because time between two runs does not count."""
         silence = None if self._silent_since is None else self._clock() - self._silent_since
         return {"active": self._active, "quiet_for": silence}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Restore a result of `snapshot`, relative to the present clock."""
+        """Restore a result of `snapshot`, relative to the current clock."""
         silence = optional_millis_in(snapshot, "quiet_for")
         self._active = flag_in(snapshot, "active")
         self._silent_since = None if silence is None else self._clock() - silence
 
 
 class WatermarksWithIdleness(WatermarkGenerator):
-    """Generator that marks an idle stream, and else passes each call to another generator.
+    """Generator that marks an idle stream, and otherwise passes each call to another generator.
 
     Args:
         generator: generator of the watermarks. It gets no periodic calls while the stream is idle.

@@ -1,6 +1,6 @@
-"""Watermark generator with bounded disorder, whose event time also advances while no data comes.
+"""Watermark generator with bounded disorder, whose event time also advances while no data arrives.
 
-With bounded disorder alone, the last windows before a pause wait for the next event. This generator advances a logical
+With only bounded disorder, the last windows before a pause wait for the next event. This generator advances a logical
 event time at every periodic call. When the logical time is further ahead of the last event than the wait, the watermark
 follows the logical time:
 
@@ -33,7 +33,7 @@ class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
     """Generator like `BoundedOutOfOrdernessWatermarks`, whose event time also advances after `wait` without events.
 
     Args:
-        delay: largest distance of an event behind the largest timestamp.
+        delay: how far an event may be behind the largest timestamp.
         wait: if the logical time is ahead of the last event by more than this, the watermark follows the logical time.
         interval: time by which each periodic call advances the logical time. It should be the interval of the strategy.
 
@@ -62,11 +62,11 @@ class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
         self.on_periodic_emits(1, output)
 
     def on_periodic_emits(self, calls: int, output: WatermarkOutput) -> None:
-        """Make several periodic calls at once. Logical time only grows, so the last call has the largest watermark."""
+        """Make several periodic calls in one step. Logical time only grows, so the last has the largest watermark."""
         if not calls:
             return
         if self._logical is not None and self._last_event is not None:
-            # MAX_TIMESTAMP stands for the end of input alone.
+            # MAX_TIMESTAMP is reserved for the end of input.
             self._logical = min(saturating_add(self._logical, calls * self._interval), MAX_TIMESTAMP - 1)
             if self._logical - self._last_event > self._wait:
                 self._largest = self._logical

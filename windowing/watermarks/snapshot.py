@@ -1,4 +1,4 @@
-"""Snapshots of watermark state: dicts of plain JSON values, which the manifest of a pipeline keeps."""
+"""Snapshots of watermark state: dicts of plain JSON values, which are stored in the manifest of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tidegate.windowing.time import Millis
 WatermarkSnapshot: TypeAlias = dict[str, Any]
 """Dict from field names to numbers, booleans, text, None, and lists and dicts of these."""
 
-_WAY_OUT = "Restore what the same watermark strategy wrote, or start without a snapshot"
+_WAY_OUT = "Restore a snapshot of the same watermark strategy, or start without a snapshot"
 
 
 def millis_in(snapshot: Mapping[str, Any], field: str) -> Millis:
     """Return a timestamp or duration of a snapshot.
 
     Raises:
-        IncompatibleSnapshot: the field is missing, or is no int.
+        IncompatibleSnapshot: the field is missing, or is not an int.
     """
     value = snapshot.get(field)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -35,7 +35,7 @@ def flag_in(snapshot: Mapping[str, Any], field: str) -> bool:
     """Return a boolean of a snapshot.
 
     Raises:
-        IncompatibleSnapshot: the field is missing, or is no boolean.
+        IncompatibleSnapshot: the field is missing, or is not a boolean.
     """
     value = snapshot.get(field)
     if not isinstance(value, bool):
@@ -44,12 +44,12 @@ def flag_in(snapshot: Mapping[str, Any], field: str) -> bool:
 
 
 def part_of(snapshot: Mapping[str, Any], field: str) -> WatermarkSnapshot:
-    """Return a snapshot that is a field of a snapshot.
+    """Return a nested snapshot.
 
     Raises:
-        IncompatibleSnapshot: the field is missing, or is no dict.
+        IncompatibleSnapshot: the field is missing, or is not a dict.
     """
     value = snapshot.get(field)
     if not isinstance(value, dict):
-        raise IncompatibleSnapshot(field, value, "a snapshot of its own", _WAY_OUT)
+        raise IncompatibleSnapshot(field, value, "a nested snapshot", _WAY_OUT)
     return value

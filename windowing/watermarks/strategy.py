@@ -50,10 +50,10 @@ class WatermarkStrategy:
     Use the factories, then the methods `with_...`. Two strategies with the same settings are equal.
 
     Args:
-        supplier: function that makes generators.
+        supplier: function that creates generators.
         timestamp_assigner: function that returns the timestamp of an element; None keeps the given timestamps.
-        idle_timeout: time without events after which a stream is idle, milliseconds; None: a stream is never idle.
-        alignment: settings of watermark alignment; None: the source is not aligned with others.
+        idle_timeout: time without events after which a stream is idle, milliseconds; None if a stream is never idle.
+        alignment: settings of watermark alignment; None if the source is not aligned with others.
         interval: interval of periodic emission, milliseconds; 0 turns it off.
 
     Example:
@@ -70,7 +70,7 @@ class WatermarkStrategy:
 
     def __post_init__(self) -> None:
         if not callable(self.supplier):
-            raise IllegalArgument("supplier", self.supplier, "give a function that makes a WatermarkGenerator")
+            raise IllegalArgument("supplier", self.supplier, "give a function that creates a WatermarkGenerator")
         if self.timestamp_assigner is not None and not callable(self.timestamp_assigner):
             raise IllegalArgument(
                 "timestamp_assigner", self.timestamp_assigner, "give a function (element, timestamp) -> timestamp"
@@ -81,7 +81,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_bounded_out_of_orderness(cls, delay: Duration) -> WatermarkStrategy:
-        """Make the strategy for events that lie at most `delay` behind the largest timestamp.
+        """Create the strategy for events that are at most `delay` behind the largest timestamp.
 
         Raises:
             IllegalArgument: the delay is negative.
@@ -93,7 +93,7 @@ class WatermarkStrategy:
     def for_bounded_out_of_orderness_with_idle_advance(
         cls, delay: Duration, wait: Duration, interval: Duration = DEFAULT_INTERVAL
     ) -> WatermarkStrategy:
-        """Make a strategy with bounded disorder, whose event time also advances after `wait` without events.
+        """Create the strategy with bounded disorder, whose event time also advances after `wait` without events.
 
         Raises:
             IllegalArgument: the delay or the wait is negative, or the interval is not greater than zero.
@@ -110,17 +110,17 @@ class WatermarkStrategy:
 
     @classmethod
     def for_monotonous_timestamps(cls) -> WatermarkStrategy:
-        """Make the strategy for events that come in the order of their timestamps."""
+        """Create the strategy for events that arrive in the order of their timestamps."""
         return cls(_BuiltIn("for_monotonous_timestamps", AscendingTimestampsWatermarks))
 
     @classmethod
     def no_watermarks(cls) -> WatermarkStrategy:
-        """Make the strategy without watermarks, for pipelines in processing time."""
+        """Create the strategy without watermarks, for pipelines in processing time."""
         return cls(_BuiltIn("no_watermarks", NoWatermarks))
 
     @classmethod
     def for_generator(cls, supplier: GeneratorSupplier) -> WatermarkStrategy:
-        """Make the strategy with a user's generators. A generator class that takes no arguments is a supplier too."""
+        """Create the strategy with a user's generators. A generator class without arguments is a supplier too."""
         return cls(supplier)
 
     def with_timestamp_assigner(self, assigner: TimestampAssigner) -> WatermarkStrategy:
@@ -174,7 +174,7 @@ class WatermarkStrategy:
 
     @property
     def moves_by_clock(self) -> bool:
-        """True if watermarks may advance while no event comes, by idleness or by the generators."""
+        """True if watermarks may advance while no events arrive, by idleness or by the generators."""
         return self.idle_timeout is not None or self._generator is None or self._generator.moves_by_clock
 
     @property
@@ -196,12 +196,12 @@ class WatermarkStrategy:
             clock: processing time, int64 epoch milliseconds.
 
         Raises:
-            IllegalArgument: the supplier returned a value that is no `WatermarkGenerator`.
+            IllegalArgument: the supplier returned something other than a `WatermarkGenerator`.
             UnsupportedOperation: the generator overrides only one of `snapshot` and `restore`.
         """
         generator = self.supplier()
         if not isinstance(generator, WatermarkGenerator):
-            raise IllegalArgument("supplier", self.supplier, f"it made {generator!r}, not a WatermarkGenerator")
+            raise IllegalArgument("supplier", self.supplier, f"it returned {generator!r}, not a WatermarkGenerator")
         check_together(generator, WatermarkGenerator, "snapshot", "restore")
         if self.idle_timeout is None:
             return generator

@@ -94,7 +94,7 @@ class StatusWatermarkValve:
         return self._channels[channel]
 
     def input_watermark(self, watermark: Millis, channel: int) -> None:
-        """Take a watermark of a channel. Ignore it if the channel is idle, or if the channel does not advance."""
+        """Accept a watermark of a channel. Ignore it if the channel is idle or does not advance."""
         status = self.channel(channel)
         if status.idle or watermark <= status.watermark:
             return
@@ -121,7 +121,7 @@ class StatusWatermarkValve:
         self._tell_status()
 
     def deferred(self, channel: int) -> WatermarkOutput:
-        """Return the output of a channel whose watermarks and status have an effect at the next `combine`.
+        """Return the output of a channel whose watermarks and status take effect at the next `combine`.
 
         Raises:
             IllegalArgument: no channel has this number.
@@ -156,7 +156,7 @@ class StatusWatermarkValve:
                 "channels",
                 len(channels) if isinstance(channels, list) else channels,
                 len(self._channels),
-                "Restore into a valve with as many channels",
+                "Restore into a valve with the same number of channels",
             )
         self._watermark, self._idle = millis_in(snapshot, "watermark"), flag_in(snapshot, "idle")
         self._channels = [ChannelStatus(*channel) for channel in channels]
@@ -178,7 +178,7 @@ class StatusWatermarkValve:
             self._output.mark_idle()
 
     def _tell_active(self) -> bool:
-        """Update the combined status, and mark the output as active if a channel resumed. Return the status before."""
+        """Update the combined status, and mark the output active if a channel resumed. Return the previous status."""
         was_idle = self._idle
         self._idle = self._all_are_idle()
         if was_idle and not self._idle:

@@ -1,4 +1,4 @@
-"""The DAGs of every pipeline in the tidegate.toml beside this file: backfill, stream and quality."""
+"""The DAGs of every pipeline in the tidegate.toml next to this file: backfill, stream and quality."""
 
 from __future__ import annotations
 

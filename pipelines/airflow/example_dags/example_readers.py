@@ -1,4 +1,4 @@
-"""DAGs that read what a pipeline made: day by day, after every check, and once the windows of an hour are final."""
+"""DAGs that read a pipeline's results: day by day, after every check, and once the windows of an hour are final."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count_windows() -> int:
 
 @task
 def show_day(dag_run: Any = None) -> str:
-    """Name the day whose final windows changed; compute it anew, and replace what was written for it before."""
+    """Print the day whose final windows changed; recompute it, and replace what was written for it before."""
     return str(dag_run.partition_key)
 
 

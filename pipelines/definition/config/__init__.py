@@ -1,7 +1,7 @@
 """tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
 
 DAG files and the command line read only this file, so a project adds its pipelines here and needs no other change.
-Importing this room does not import Spark.
+Importing this package does not import Spark.
 """
 
 from tidegate.pipelines.definition.config.file import ENVIRONMENT, config_of, find_config, load_config

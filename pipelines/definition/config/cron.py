@@ -1,6 +1,6 @@
-"""Cron expressions of tidegate.toml, checked when it is read. Airflow finds a fault only when it parses the DAG.
+"""Cron expressions of tidegate.toml, checked when it is read; Airflow would find an error only when it parses the DAG.
 
-A stream that reopens late rows by a schedule evaluates its expression itself, in the pipeline's time zone.
+A stream that reopens late rows on a schedule evaluates the expression itself, in the pipeline's time zone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ITEM = re.compile(r"(?:\*|\?|(?P<first>[0-9a-z]+)(?:-(?P<last>[0-9a-z]+))?)(?:/
 
 
 def check_cron(value: str) -> str:
-    """Return a cron expression after a check of its fields.
+    """Return a cron expression after checking its fields.
 
     Raises:
         ValueError: Airflow could not read it; the message names the field.
@@ -83,7 +83,7 @@ def has_tick(value: str, after: int, until: int, zone: str = "UTC") -> bool:
 
 
 def _is_day(day: datetime, of_month: str, of_week: str) -> bool:
-    """Return True if a day fits the two fields of days: one of them if both name days, as croniter reads them."""
+    """Return True if a day matches the two day fields: either of them if both name days, as in croniter."""
     weekday, is_last_week = day.isoweekday() % 7, (day + timedelta(days=7)).month != day.month
     if "#" in of_week or of_week.startswith("l"):
         places = (item.removeprefix("l").split("#") for item in of_week.split(","))
@@ -99,7 +99,7 @@ def _is_day(day: datetime, of_month: str, of_week: str) -> bool:
 
 
 def _numbers(text: str, place: int) -> set[int]:
-    """Return the numbers of a field; a range whose end lies before its start goes on from the smallest number."""
+    """Return the numbers of a field; a range that ends before it starts wraps around."""
     _, low, high, _ = _FIELDS[place]
     found = set[int]()
     for item in text.split(","):

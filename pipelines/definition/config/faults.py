@@ -1,7 +1,7 @@
-"""Messages about a faulty tidegate.toml: each names the field, its fault and what to give.
+"""Messages about a faulty tidegate.toml: each names the field, the error and what to give.
 
-A faulty file may hold keys of an object store, also in a wrong place, and everyone who sees Airflow's import errors
-reads the messages. So only the value of a known field of a pipeline is shown.
+A faulty file may hold keys of an object store, even in the wrong place, and everyone who sees Airflow's import errors
+can read the messages. So only the value of a known field of a pipeline is shown.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _EXAMPLES = {
 
 
 def describe(faults: Sequence[Mapping[str, Any]]) -> str:
-    """Return a message that names each faulty field and its fault; `faults` are those of pydantic's error."""
+    """Return a message that names each faulty field and its error; `faults` are those of pydantic's error."""
     messages: dict[str, str] = {}
     for fault in faults:
         place = _place(fault["loc"])
-        # A value that fits none of several types has a fault for each; the first is enough.
+        # A value that fits none of several types has an error for each; the first is enough.
         messages.setdefault(".".join(place), _fault(place, fault) if place else _own_words(fault))
     return "; ".join(f"{field}: {message}" if field else message for field, message in messages.items())
 
 
 def unquoted(text: str, message: str) -> str:
-    """Return what to add to the parser's message if a value lacks its quotes, or is a Boolean of Python; else "".
+    """Return what to add to the parser's message if a value lacks quotes, or is a Python boolean; else "".
 
     The value may be a secret, so only its key is shown.
 
@@ -73,7 +73,7 @@ def unquoted(text: str, message: str) -> str:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Return the keys that lead to a value; parts that pydantic adds for its types are left out."""
+    """Return the keys that lead to a value, without the parts that pydantic adds for its types."""
     depth = 3 if loc[:1] == ("pipelines",) else 2
     return tuple(str(part) for part in loc[:depth] if part != "[key]")
 
@@ -108,7 +108,7 @@ def _limit(kind: str, given: Mapping[str, Any]) -> str:
 
 
 def _own_words(fault: Mapping[str, Any]) -> str:
-    """Return the message of a check of this package, or else pydantic's message."""
+    """Return the message of one of this package's checks, or else pydantic's message."""
     return str(fault["msg"]).removeprefix("Value error, ")
 
 

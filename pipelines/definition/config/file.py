@@ -19,7 +19,7 @@ ENVIRONMENT = "TIDEGATE_CONFIG"
 
 
 def find_config(start: Path | None = None) -> Path:
-    """Return the path of tidegate.toml: that in TIDEGATE_CONFIG, else the nearest one from `start` upwards.
+    """Return the path of tidegate.toml: the one in TIDEGATE_CONFIG, or else the nearest one from `start` upwards.
 
     Raises:
         UsageError: there is no such file.
@@ -38,12 +38,12 @@ def find_config(start: Path | None = None) -> Path:
 def load_config(file: Path | None = None) -> Config:
     """Read tidegate.toml.
 
-    A faulty entry of a pipeline is an error of that pipeline alone: `Config.entry` raises it, and
-    `Config.check_entries` those of all pipelines.
+    A faulty entry of a pipeline affects only that pipeline: `Config.entry` raises its error, and `Config.check_entries`
+    those of all pipelines.
 
     Raises:
-        UsageError: the file is missing, or what all pipelines share is faulty; the error names file and field, but no
-            value that may be secret.
+        UsageError: the file is missing, or the shared settings are faulty; the error names file and field, but no value
+            that may be secret.
     """
     path = file or find_config()
     by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
@@ -70,7 +70,7 @@ def load_config(file: Path | None = None) -> Config:
         return Config.model_validate(given)
     except ValidationError as error:
         faults = error.errors()
-    # Raised outside of the handler: pydantic's error holds the values, and a chained traceback would show them.
+    # Raised outside the handler: pydantic's error holds the values, and a chained traceback would show them.
     if any(fault["loc"][:1] != ("pipelines",) or len(fault["loc"]) == 1 for fault in faults):
         raise UsageError(f"{file}: {describe(faults)}")
     by_pipeline: dict[str, list[Mapping[str, Any]]] = {}
@@ -84,12 +84,12 @@ def load_config(file: Path | None = None) -> Config:
 def config_of(
     pipelines: Mapping[str, object], entries: Mapping[str, Mapping[str, object]], settings: Mapping[str, object]
 ) -> Config:
-    """Return the settings of a project that code describes, without a file.
+    """Return the settings of a project that is described in code, without a file.
 
     Args:
         pipelines: the Pipeline values by name.
         entries: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml.
-        settings: the other fields of the file; None takes the default.
+        settings: the other fields of the file; None for the default.
 
     Raises:
         UsageError: a setting is faulty, or names a pipeline that is not given.

@@ -1,4 +1,4 @@
-"""The JSON schema of tidegate.toml, made from the models that read it, for editors."""
+"""The JSON schema of tidegate.toml for editors, derived from the models that read the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA_FILE = "tidegate.schema.json"
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema: every key of tidegate.toml with its type, its default and what it means."""
+    """Return the schema: every key of tidegate.toml with its type, default and meaning."""
     schema = Config.model_json_schema()
     parts = {Config.__name__: schema, **schema["$defs"]}
     for title, part in parts.items():
@@ -32,7 +32,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _texts(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstring below each field. Pydantic would read them at each import of the models."""
+    """Return the docstring below each field. Pydantic would read them at every import of the models."""
     body = ast.parse(inspect.getsource(model)).body[0].body  # type: ignore[attr-defined]
     return {
         field.target.id: inspect.cleandoc(str(text.value.value))

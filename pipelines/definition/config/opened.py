@@ -1,6 +1,6 @@
-"""The warehouse and the artifacts of a project, as its settings name them.
+"""The warehouse and the artifacts of a project, as named in its settings.
 
-The stores are imported on use: reading tidegate.toml alone must stay fast.
+The stores are imported on use, because reading tidegate.toml alone must stay fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def warehouse_of(config: Config) -> Warehouse:
     """Return the warehouse that tidegate.toml names.
 
     Raises:
-        UsageError: the credentials of its object store can't be had.
+        UsageError: the credentials of its object store are not available.
     """
     from tidegate.pipelines.storage.credentials import complete
     from tidegate.pipelines.storage.warehouse import Warehouse, is_local
@@ -33,7 +33,7 @@ def artifacts_of(config: Config) -> Artifacts:
     """Return the artifacts of a project.
 
     Raises:
-        UsageError: the credentials of their object store can't be had.
+        UsageError: the credentials of their object store are not available.
     """
     from tidegate.pipelines.storage.artifacts import ArtifactsInFolder, ArtifactsInStore
     from tidegate.pipelines.storage.credentials import complete

@@ -63,7 +63,7 @@ def _moment(value: object) -> object:
 
 
 def _address(value: object) -> object:
-    """Return `host:port`; a port alone is one of loopback."""
+    """Return `host:port`; a port alone is on the loopback interface."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     host, _, port = text.rpartition(":")
     if "/" in host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
@@ -72,7 +72,7 @@ def _address(value: object) -> object:
 
 
 def _collector(value: str) -> str:
-    """Return the address of a collector, without a slash at its end."""
+    """Return the address of a collector, without a trailing slash."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("give the address of the collector, such as http://localhost:4318")
@@ -83,11 +83,11 @@ def _collector(value: str) -> str:
 
 def _folder(value: str) -> str:
     if not value.strip() or "://" in value:
-        raise ValueError('give a folder of this host, such as "metrics" or "/var/lib/tidegate"; no URI')
+        raise ValueError('give a folder of this host, such as "metrics" or "/var/lib/tidegate"; not a URI')
     return value
 
 
-# Editors take a date of TOML for a text, and one without a time for no date-time.
+# Editors treat a TOML date as text, and one without a time not as a date-time.
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"})]
 """A date or date-time of TOML; without a zone it is in the pipeline's `timezone`."""
 
@@ -126,7 +126,7 @@ class Notifier(BaseModel):
 
 
 class SourceAsset(BaseModel):
-    """An asset of Airflow whose name is not its URI."""
+    """An Airflow asset whose name differs from its URI."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -135,7 +135,7 @@ class SourceAsset(BaseModel):
 
 
 class WindowsTable(BaseModel):
-    """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window that stands."""
+    """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window with a result."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -148,9 +148,9 @@ class WindowsTable(BaseModel):
 
 
 class RowSuites(BaseModel):
-    """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites for rows beside the final windows.
+    """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites for rows other than the final windows.
 
-    Each is the place of an ExpectationSuite, `package.module:name`, for rows that came since the check before.
+    Each names an ExpectationSuite, `package.module:name`, for rows that were added since the previous check.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -268,7 +268,7 @@ class PipelineEntry(BaseModel):
     def _holds_what_events_name(self) -> PipelineEntry:
         if self.hold == "partitions" and self.asset_partitions == "none":
             raise ValueError(
-                'hold "partitions" needs events by partition: give asset_partitions "hour", "day" or "month"'
+                'hold "partitions" needs partitioned events: give asset_partitions "hour", "day" or "month"'
             )
         return self
 
@@ -282,7 +282,7 @@ class PipelineEntry(BaseModel):
 
 
 class MetricsSettings(BaseModel):
-    """The table `[metrics]` of tidegate.toml; without a key of the first three, nothing is measured or sent."""
+    """The table `[metrics]` of tidegate.toml; without one of the first three keys, nothing is measured or sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -302,7 +302,7 @@ class MetricsSettings(BaseModel):
 
 
 class Config(BaseModel):
-    """The content of tidegate.toml."""
+    """The contents of tidegate.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -351,14 +351,14 @@ class Config(BaseModel):
                         f"stream_groups.{group}: unknown pipeline {name!r}; there are {listed(sorted(self.pipelines))}"
                     )
                 if name in seen:
-                    raise ValueError(f"stream_groups.{group}: {name!r} is in group {seen[name]!r} already")
+                    raise ValueError(f"stream_groups.{group}: {name!r} is already in group {seen[name]!r}")
                 seen[name] = group
             if len(names) < 2:
                 raise ValueError(f"stream_groups.{group}: a group has at least two pipelines")
         return self
 
     def group_of(self, pipeline: str) -> str | None:
-        """Return the group in which the stream of a pipeline runs; None for none."""
+        """Return the group that runs the stream of a pipeline; None for none."""
         return next((group for group, names in self.stream_groups.items() if pipeline in names), None)
 
     @property
@@ -397,14 +397,14 @@ class Config(BaseModel):
 
     @property
     def shares_work(self) -> bool:
-        """Return True if the artifacts are in the work folder, which then all hosts must see."""
+        """Return True if the artifacts are in the work folder, which all hosts must then see."""
         return self.artifacts_uri == str(self.work_folder)
 
     def make_folders(self) -> None:
-        """Make the work folder, and the warehouse if it is a folder.
+        """Create the work folder, and the warehouse if it is a folder.
 
         Raises:
-            UsageError: a folder can't be made; the error names the setting.
+            UsageError: a folder can't be created; the error names the setting.
         """
         for setting, folder in (("warehouse", self.warehouse_uri), ("work", str(self.work_folder))):
             if "://" in folder:
@@ -413,12 +413,12 @@ class Config(BaseModel):
                 Path(folder).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UsageError(
-                    f"folder {folder} can't be made: {error.strerror}. Set `{setting}` in {self.file_name}"
+                    f"folder {folder} can't be created: {error.strerror}. Set `{setting}` in {self.file_name}"
                 ) from error
 
     @property
     def names(self) -> str:
-        """Return the names of the pipelines as the clause of a message."""
+        """Return the names of the pipelines as a clause of a message."""
         if self.values:
             return f"Project(pipelines=[...]) has {listed(sorted(self.pipelines))}"
         if not self.declared:
@@ -427,14 +427,14 @@ class Config(BaseModel):
 
     @property
     def declared(self) -> Set[str]:
-        """Return the names of all pipelines, also of those whose entry is faulty."""
+        """Return the names of all pipelines, including those whose entry is faulty."""
         return self.pipelines.keys() | self.faulty.keys()
 
     def entry(self, name: str) -> PipelineEntry:
         """Return the entry of a pipeline; a branch has that of its pipeline.
 
         Raises:
-            UsageError: there is no pipeline of that name, or its entry is faulty.
+            UsageError: there is no pipeline with that name, or its entry is faulty.
         """
         name = pipeline_of(name)
         if name in self.faulty:
@@ -447,7 +447,7 @@ class Config(BaseModel):
         """Refuse a file in which an entry is faulty, for callers that need all pipelines.
 
         Raises:
-            UsageError: the message names every fault.
+            UsageError: the message names every error.
         """
         if self.faulty:
             raise UsageError(f"{self.file}: {'; '.join(self.faulty.values())}")
@@ -467,7 +467,7 @@ class Config(BaseModel):
             imported = importlib.import_module(module)
         except Exception as error:
             message = f"{field} = {path!r}: {explain_import(error, module, self.root)}"
-            # A file or a service that a module reads may be back at the next try, so an OSError is worth a retry.
+            # A file or a service that a module reads may be available on the next try, so an OSError is worth a retry.
             raise (TidegateError if isinstance(error, OSError) else UsageError)(message) from error
         if not hasattr(imported, attribute):
             raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}{similar(imported, attribute)}")

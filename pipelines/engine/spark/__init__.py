@@ -1,1 +1,1 @@
-"""The parts that start Spark: sessions, jars, Java, the archive of classes, the shipping of modules to executors."""
+"""The parts that start Spark: sessions, jars, Java, the archive of classes, and shipping modules to executors."""

@@ -31,30 +31,30 @@ def archive_file(java: str) -> Path:
     import pyspark
 
     jars = sorted((*(Path(pyspark.__file__).parent / "jars").glob("*.jar"), *jars_folder().glob("*.jar")))
-    # The JVM compares size and time of each jar: after a new environment in the same place the archive does not fit.
+    # The JVM compares size and time of each jar: after a new environment in the same place, the archive does not fit.
     seen = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars for status in (jar.stat(),)]
     fits = xxhash.xxh64_hexdigest("\n".join((java, *seen)).encode())
     return jars_folder() / f"classes-{fits}.jsa"
 
 
 def java_options(java: str) -> str:
-    """Return the JVM's options to use the archive; an empty text if there is no archive."""
+    """Return the JVM options to use the archive; an empty string if there is no archive."""
     file = archive_file(java)
     return f'"-XX:SharedArchiveFile={file}" {_NO_LOG}' if file.exists() else ""
 
 
 def options_to_make(archive: Path) -> str:
-    """Return the options of a JVM that writes its classes to an archive when it ends."""
+    """Return the options for a JVM that writes its classes to an archive when it ends."""
     return f'-XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_NO_LOG}'
 
 
 def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
-    """Return the archive, made by a short run if it does not exist yet; None if this Java can't make one.
+    """Return the archive, creating it with a short run if necessary; None if this Java can't create one.
 
     Args:
         java: the version text of the Java, from `check_java`.
         run: module to run with the archive's path; it starts a JVM with `options_to_make` and does some work.
-        tell: called with the reason if no archive can be made.
+        tell: called with the reason if no archive can be created.
     """
     file = archive_file(java)
     if file.exists():
@@ -67,14 +67,14 @@ def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line:
         )
         if not part.exists():
             *_, last = ["it wrote no message", *ran.stderr.splitlines()]
-            tell(f"the run that makes the archive ended with exit code {ran.returncode}: {last}")
+            tell(f"the run that creates the archive ended with exit code {ran.returncode}: {last}")
             return None
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
     archives = sorted(file.parent.glob("classes-*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
     for old in archives[_KEPT:]:
-        # Another environment may be making its own; a JVM that uses the file keeps it open.
+        # Another environment may be creating its own; a JVM that uses the file keeps it open.
         with suppress(OSError):
             old.unlink()
     return file

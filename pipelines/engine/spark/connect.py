@@ -1,7 +1,7 @@
 """Sessions of Spark Connect: Spark runs in a server, and this process has no JVM.
 
-The server is named as everywhere in Spark: by the setting `spark.remote`, else by the variable SPARK_REMOTE. Tidegate
-and the project's modules are sent with the session; other packages must be installed where the server runs Python.
+The server is named as usual in Spark: by the setting `spark.remote`, or else by the variable SPARK_REMOTE. Tidegate and
+the project's modules are sent with the session; other packages must be installed where the server runs Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def remote_of(settings: Mapping[str, str | int | bool]) -> str | None:
 
 
 def without_remote() -> dict[str, str]:
-    """Return the environment for a process that must start a JVM of its own."""
+    """Return the environment for a process that must start its own JVM."""
     return {name: text for name, text in os.environ.items() if name != REMOTE_ENVIRONMENT}
 
 
@@ -53,12 +53,13 @@ def start_connect(remote: str, name: str, ours: Mapping[str, str], given: Mappin
     Args:
         remote: address of the server, such as `sc://host:15002`; it may hold a token, so no message shows all of it.
         name: purpose of the session.
-        ours: settings of a session that Tidegate chooses.
+        ours: session settings that Tidegate chooses.
         given: settings of the project.
-        file: the file that has them, for messages.
+        file: the file that contains them, for messages.
 
     Raises:
-        UsageError: the address is faulty, a package is missing, or only the start of the server can change a setting.
+        UsageError: the address is faulty, a package is missing, or a setting can only be changed when the server is
+            started.
         TidegateError: no server answers.
     """
     from pyspark.errors import PySparkException
@@ -102,7 +103,7 @@ def _check_reached(remote: str) -> None:
         channel = DefaultChannelBuilder(remote).toChannel()
     except (PySparkException, ValueError) as error:
         raise UsageError(
-            f"{REMOTE} = {_shown(remote)!r} is no address of a Spark Connect server: give sc://host:port, with "
+            f"{REMOTE} = {_shown(remote)!r} is not the address of a Spark Connect server: give sc://host:port, with "
             "parameters as in sc://host:port/;use_ssl=true;token=..."
         ) from error
     try:
@@ -124,8 +125,8 @@ def _shown(remote: str) -> str:
 def count_cores(session: SparkSession) -> int:
     """Return the number of tasks that the session runs at the same time.
 
-    Connect has no call for it. The server makes as many partitions of a range as it has cores, and a short job counts
-    them, once for each session.
+    Connect has no call for this. The server splits a range into as many partitions as it has cores, and a short job
+    counts them, once per session.
     """
     if not is_connect(session):
         return session.sparkContext.defaultParallelism
@@ -143,11 +144,11 @@ def runs_here(session: SparkSession) -> bool:
 
 
 def keep_alive(session: SparkSession, timer: Callable[[], float] = time.monotonic) -> None:
-    """Use a session of Connect if it was not used here for minutes, so that a stream may wait longer for data.
+    """Use a Connect session if it has been idle for minutes, so that a stream may wait longer for data.
 
     Args:
-        session: the session; one with a JVM of its own needs nothing.
-        timer: returns seconds that only grow.
+        session: the session; one with its own JVM needs nothing.
+        timer: returns seconds from a monotonic clock.
     """
     if not is_connect(session):
         return

@@ -1,4 +1,4 @@
-"""Reading of a Delta table's files by Spark, through its public API: rows of a version, identified by file and place.
+"""Reads a Delta table's files with Spark, through its public API: rows of a version, identified by file and position.
 
 Delta reads what our reader doesn't know yet, and applies deletion vectors and column mapping itself. A commit's rows
 are read in the newest version in which all its files are still listed, so an OPTIMIZE later removes none of them.
@@ -56,11 +56,11 @@ class DeltaFiles:
         return self._version(version).limit(0)
 
     def rows(self, parts: Sequence[FilePart], are_placed: bool = False) -> DataFrame:
-        """Return the rows of files with all columns, path, place in the file, and all columns as a struct.
+        """Return the rows of files with all columns, path, position in the file, and all columns as a struct.
 
         Args:
             parts: the files; rows outside the intervals of all parts may be missing.
-            are_placed: True if places must tell rows of a file apart; otherwise they may all be 0.
+            are_placed: True if positions must distinguish the rows of a file; otherwise they may all be 0.
         """
         by_version: dict[int, set[str]] = {}
         of_part = {part.path: part for part in sorted(parts, key=lambda part: part.version)}
@@ -74,7 +74,7 @@ class DeltaFiles:
         return reduce(DataFrame.unionByName, frames)
 
     def _located(self, version: int, parts: Sequence[FilePart], are_placed: bool) -> DataFrame:
-        """Return the rows of a version with the paths that its log has."""
+        """Return the rows of a version with the paths as in its log."""
         frame = self._version(version)
         metadata = frame.metadataColumn("_metadata")
         # `url_decode` would turn a plus into a space, but in a path it means a plus.
@@ -85,7 +85,7 @@ class DeltaFiles:
             F.concat(
                 F.lit(f"source table {self.of.table}: a row of file "),
                 path,
-                F.lit(", which no commit that is read added. Nothing was committed; this is a fault of tidegate"),
+                F.lit(", which none of the commits being read added. Nothing was committed; this is a bug in tidegate"),
             )
         )
         # If a path is spelled otherwise, a plain filter would lose the rows of its file without an error.
@@ -96,8 +96,8 @@ class DeltaFiles:
         rows = rows.where(self._bounds(parts))
         if not are_placed or _has_row_index(frame, metadata):
             return rows
-        # Equal rows of a file are told apart by a number: which of them gets which makes no difference. The text is
-        # digested first, because rows of one xxhash64 can be made on purpose.
+        # Equal rows of a file are distinguished by a number: which of them gets which number makes no difference. The
+        # text is digested first, because rows with the same xxhash64 can be constructed on purpose.
         text = F.to_json(F.col(ROW), _EXACT)
         number = F.row_number().over(Window.partitionBy(PATH, text).orderBy(PATH))
         digest = F.xxhash64(F.sha2(text, 256))
@@ -136,12 +136,12 @@ class DeltaFiles:
 
 
 def _has_row_index(frame: DataFrame, metadata: Column) -> bool:
-    """Return True if Delta reports the places of rows in their files, as it does for tables with deletion vectors."""
+    """Return True if Delta reports the positions of rows in their files, as for tables with deletion vectors."""
     (described,) = frame.select(metadata.alias("metadata")).schema
     kind = described.dataType
     return isinstance(kind, StructType) and "row_index" in kind.names
 
 
 def _place(frame: DataFrame, metadata: Column) -> Column:
-    """Return the place of each row in its file, or 0 if Delta does not report it."""
+    """Return the position of each row in its file, or 0 if Delta does not report it."""
     return metadata.getField("row_index").cast("long") if _has_row_index(frame, metadata) else F.lit(0).cast("long")

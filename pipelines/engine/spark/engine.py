@@ -1,8 +1,8 @@
-"""Spark as the engine: functions run in its tasks, packs move by its shuffle, and it does what only Spark can do.
+"""Spark as the engine: functions run in its tasks, its shuffle moves packs, and it does what only Spark can do.
 
-tasks read and evaluate      files -> judged rows -> the caller's function
-Spark evaluates the SQL      files -> columns of the source -> Spark: `columns`, `where` -> judged rows -> ...
-Spark reads the files, too   rows of Spark -> Spark: `columns`, `where` -> judged rows -> ...
+tasks read and evaluate      files -> checked rows -> the caller's function Spark evaluates the SQL      files ->
+columns of the source -> Spark: `columns`, `where` -> judged rows -> ... Spark reads the files, too   rows of Spark ->
+Spark: `columns`, `where` -> judged rows -> ...
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SparkEngine:
     """A session of Spark as the engine of a run.
 
     Args:
-        session: a session that runs; this engine neither watches nor stops it.
+        session: a running session; this engine neither monitors nor stops it.
     """
 
     name = "spark"
@@ -63,11 +63,11 @@ class SparkEngine:
 
     @classmethod
     def of(cls, config: Config, purpose: str, starts: Callable[[], None] = lambda: None) -> SparkEngine:
-        """Return the engine of a project, whose session starts when something first needs it, and ends with it.
+        """Return the engine of a project, whose session starts on first use and ends with the engine.
 
         Args:
             config: the project.
-            purpose: purpose of the session, for people who look at Spark.
+            purpose: purpose of the session, shown in Spark's UI.
             starts: called before the session starts.
         """
         from tidegate.pipelines.engine.spark.jvm import known_settings
@@ -79,7 +79,7 @@ class SparkEngine:
 
     @property
     def session(self) -> SparkSession:
-        """The session; it is started if it does not run yet. See `start_session` for the errors."""
+        """The session; it is started if it is not running. See `start_session` for the errors."""
         if self._session is None:
             from tidegate.pipelines.engine.spark.session import start_session
 
@@ -113,7 +113,7 @@ class SparkEngine:
         """Raise an error if Spark's process has ended.
 
         Args:
-            error: an error that the end of the process may have caused; one that names another cause stands.
+            error: an error that the end of the process may have caused; an error with another known cause is kept.
             within: seconds to wait for the end.
 
         Raises:
@@ -127,7 +127,7 @@ class SparkEngine:
             keep_alive(self._session)
         if isinstance(error, Refused) or (code := ended_with(self._session, within)) is None:
             return
-        raise TidegateError(f"{_end_of_spark(code, self._config)}. The last snapshot is good: run again") from error
+        raise TidegateError(f"{_end_of_spark(code, self._config)}. The last snapshot is intact: run again") from error
 
     def close(self) -> None:
         """Stop the session, if this engine started it."""
@@ -137,7 +137,7 @@ class SparkEngine:
             stop_session(self._session)
 
     def tasks(self, pieces: int, rows: int) -> int:
-        """Return the number of tasks; a task costs more than a piece without events, so each takes several."""
+        """Return the number of tasks; a task costs more than a piece without events, so each gets several."""
         return min(pieces, _TASKS_PER_CORE * self.cores)
 
     def in_place(
@@ -166,7 +166,7 @@ class SparkEngine:
         ordered = self._frame(files, run, unnamed, names).orderBy(
             *(unnamed.names[schema.get_field_index(name)] for name in by)
         )
-        # As bytes, values come as Arrow gives them, whatever Spark would make of them on the driver.
+        # As bytes, values arrive as Arrow wrote them, whatever Spark would convert them to on the driver.
         for row in ordered.mapInArrow(_as_bytes, from_arrow(_BATCH)).toLocalIterator(prefetchPartitions=True):
             for batch in pa.ipc.open_stream(row["batch"]):
                 yield batch.rename_columns(schema.names)
@@ -181,7 +181,7 @@ class SparkEngine:
     ) -> list[pa.RecordBatch]:
         """Pack events by shard, shuffle the packs, and run a function once for each shard; see `Engine.exchanged`.
 
-        One marker row for each shard is part of the data: without it, Spark would run no task for a shard that has no
+        One marker row for each shard is part of the data: without it, Spark would run no task for a shard without
         events, and no timer would fire.
         """
         frame = self.session.createDataFrame(list(markers.items()), f"{SHARD} int, {MARKER} string")
@@ -206,8 +206,8 @@ class SparkEngine:
         else:
             if not isinstance(source, SparkSource):
                 raise Refused(
-                    f"pipeline {pipeline.name!r} can't read source {source.path}: {choice.files_by_spark}, and Spark "
-                    "can't read a source of this kind. Change that part of the pipeline, or write the events into a "
+                    f"pipeline {pipeline.name!r} can't read source {source.path}: {choice.files_by_spark}, but Spark "
+                    "can't read this kind of source. Change that part of the pipeline, or write the events into a "
                     "Delta table"
                 )
             files = DeltaFiles(self.session, source.spark_reader(None))
@@ -228,7 +228,7 @@ class SparkEngine:
     def _frame(
         self, files: FileSlice, run: Run, schema: pa.Schema, names: Names | None = None, are_placed: bool = False
     ) -> DataFrame:
-        """Return what a function yields over the judged rows of a slice, whoever reads and evaluates them."""
+        """Return what a function yields over the checked rows of a slice, whatever reads and evaluates them."""
         names = names or [table.columns.names for table in files.tables]
         frames = []
         by_tasks = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
@@ -254,7 +254,7 @@ class SparkEngine:
         schema: pa.Schema,
         are_placed: bool,
     ) -> DataFrame:
-        """Run a function over the rows of parts of one table, after Spark evaluated its SQL."""
+        """Run a function over the rows of parts of one table, after Spark has evaluated the SQL."""
         from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
         from tidegate.pipelines.engine.spark.sql import evaluated
 
@@ -278,7 +278,7 @@ class SparkEngine:
         return _map_in_arrow(evaluated(sql, rows, names, origin), judge, schema)
 
     def _stored(self, files: FileSlice, numbers: list[int], names: Sequence[str]) -> DataFrame:
-        """Return columns of the source, which tasks read, with the part and the place of each row."""
+        """Return columns of the source, which tasks read, with the part and the position of each row."""
         heaps = heaped(files.parts, numbers, _TASKS_PER_CORE * self.cores)
         columns = files.table_of(numbers[0]).columns.schema
         kinds = pa.schema([*(columns.field(name).with_nullable(True) for name in names), *_ORIGIN.items()])
@@ -295,7 +295,7 @@ class SparkEngine:
 def _judged(
     files: FileSlice, table: SourceTable, by_path: dict[str, list[int]], names: Sequence[str], batch: pa.RecordBatch
 ) -> Iterator[JudgedRows]:
-    """Yield the rows of a batch that Spark evaluated, by parts."""
+    """Yield the rows of a batch that Spark evaluated, part by part."""
     rows = pa.Table.from_batches([batch])
     origin = rows.column_names[len(names)]
     events = rows.select([*names, KEPT, PARTITION])
@@ -310,13 +310,13 @@ def _judged(
             yield table.judged_by_spark(number, files.parts[number], events.filter(of_file), places, whole)
         if origin == PATH and origin_of_rows not in by_path:
             raise TidegateError(
-                f"source table {table.name}: a row of file {origin_of_rows}, which no commit that is read added. "
-                "Nothing was committed; this is a fault of tidegate"
+                f"source table {table.name}: a row of file {origin_of_rows}, which none of the commits being read "
+                "added. Nothing was committed; this is a bug in tidegate"
             )
 
 
 def _unnamed(run: Run, schema: pa.Schema) -> tuple[Run, pa.Schema]:
-    """Return a function and its schema with numbered columns: names may have dots, which Spark takes for fields."""
+    """Return a function and its schema with numbered columns: names may contain dots, which Spark reads as fields."""
     unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
 
     def renamed(judged: Iterator[JudgedRows]) -> Batches:
@@ -335,7 +335,7 @@ def _numbers(batches: Iterable[pa.RecordBatch], heaps: Sequence[Sequence[int]]) 
 
 
 def _map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
-    """Run a function over the batches of a frame; its columns may have any names.
+    """Run a function over the batches of a frame, whose columns may have any names.
 
     Spark's own `mapInArrow` looks each column up by its name, and reads a dot in the name as a field of a struct.
     """
@@ -362,7 +362,7 @@ def _as_bytes(batches: Batches) -> Batches:
 
 
 def _of_shard(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Buffer]]:
-    """Return the marker and the packs of one shard; the marker is None in a task that got none."""
+    """Return the marker and the packs of one shard; the marker is None in a task without a shard."""
     marker: str | None = None
     packs: list[pa.Buffer] = []
     for batch in batches:
@@ -375,7 +375,7 @@ def _of_shard(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Bu
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep a command's handler of Ctrl-C, in place of which PySpark sets its own; Python's default one may go."""
+    """Keep a command's handler of Ctrl-C, which PySpark would replace; Python's default may be replaced."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -385,16 +385,16 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def _end_of_spark(code: int, config: Config) -> str:
-    """Describe the end of Spark's process by its exit code, with a remedy; below 0 or above 128 a signal ended it."""
+    """Describe the end of Spark's process by its exit code, with a remedy; a code below 0 or above 128 is a signal."""
     more = f'Give it more memory with "spark.driver.memory" under [spark] in {config.file_name}'
     if code == _OUT_OF_MEMORY:
         return f"Spark's process ran out of memory (exit code {code}). {more}"
     if code == _HEARTBEATS_MISSED:
         return (
-            f"Spark's process did not run for minutes and ended itself (exit code {code}): it was stopped, its machine "
-            "was suspended, or other programs used all processors"
+            f"Spark's process was not scheduled for minutes and ended itself (exit code {code}): it was stopped, its "
+            "machine was suspended, or other programs used all processors"
         )
     if (number := -code if code < 0 else code - 128) in set(signal.Signals):
         name = signal.Signals(number).name
-        return f"Spark's process was ended by {name}: somebody ended it, or the system was short of memory"
+        return f"Spark's process was ended by {name}: it was killed, or the system ran out of memory"
     return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"

@@ -1,8 +1,8 @@
-"""A session of Spark that runs already, as the engine: that of a notebook, a job of Databricks or `spark-submit`.
+"""An existing Spark session as the engine: that of a notebook, a Databricks job or `spark-submit`.
 
-Runs use another session of the same process of Spark, with the settings of the given one and with ours. Sessions share
-no settings, views or functions, so the given one stays as it was. A client of Spark Connect can't make another session
-of its server, so there a run changes four settings of the given one, and `close` sets them back.
+Runs use another session of the same Spark process, with the settings of the given one and with ours. Sessions share no
+settings, views or functions, so the given one stays as it was. A Spark Connect client can't create another session of
+its server, so there a run changes four settings of the given one, and `close` resets them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _sent: WeakKeyDictionary[SparkContext | SparkSession, set[str]] = WeakKeyDiction
 
 
 class BorrowedSession(SparkEngine):
-    """A session beside the one that somebody else started, as the engine of a run; `close` leaves it.
+    """A session next to one that somebody else started, as the engine of a run; `close` keeps the given one.
 
     Args:
         config: the project, which has the session.
@@ -58,7 +58,7 @@ class BorrowedSession(SparkEngine):
             else:
                 self._given.conf.set(name, value)
         if not is_connect(self._given):
-            # A session that made frames is the active one of the thread; this public call makes another one active.
+            # A session that created frames is the active one of the thread; this public call makes another one active.
             self._active.createDataFrame([], "nothing int")
 
     def _set_ours(self) -> None:
@@ -68,7 +68,7 @@ class BorrowedSession(SparkEngine):
             self._given.conf.set(name, value)
 
     def _send_code(self, folder: Path) -> None:
-        """Send the modules of this process that workers may not have."""
+        """Send modules of this process that workers may not have."""
         if is_connect(self._given):
             file = pack(unknown_modules(sys.modules, None), folder)
             if file.name not in _sent.setdefault(self._given, set()):
@@ -86,7 +86,7 @@ class BorrowedSession(SparkEngine):
 
 
 def check_session(session: object) -> None:
-    """Check that a value is a session of Spark.
+    """Check that a value is a Spark session.
 
     Raises:
         UsageError: it is something else.
@@ -94,21 +94,21 @@ def check_session(session: object) -> None:
     from pyspark.sql import SparkSession
 
     if not isinstance(session, SparkSession) and not is_connect(cast("Session", session)):
-        raise UsageError(f"spark: {type(session).__name__} is no session of Spark: give the value that is named spark")
+        raise UsageError(f"spark: {type(session).__name__} is not a Spark session: give the value named spark")
 
 
 def _beside(session: Session) -> Session:
-    """Return another session of the same process of Spark, with the settings of the given one, and with ours.
+    """Return another session of the same Spark process, with the settings of the given one and with ours.
 
     Raises:
-        UsageError: the given session was stopped, or its Spark can't make another one.
+        UsageError: the given session was stopped, or its Spark can't create another one.
     """
     try:
         beside = session.newSession()
         settings, present = session.conf.getAll, beside.conf.getAll
     except Exception as error:
-        raise UsageError(f"spark: this session can't be used: {in_words(error)}. Give one that runs") from error
-    # Such as credentials of an object store, which notebooks set in their session.
+        raise UsageError(f"spark: this session can't be used: {in_words(error)}. Give one that is running") from error
+    # For example credentials of an object store, which notebooks set in their session.
     for name, value in {**settings, **SESSION}.items():
         if present.get(name) != str(value) and beside.conf.isModifiable(name):
             beside.conf.set(name, value)
@@ -117,7 +117,7 @@ def _beside(session: Session) -> Session:
 
 @contextmanager
 def _same_path() -> Iterator[None]:
-    """Keep Python's path, where `addPyFile` would put a copy of the code before the code itself."""
+    """Preserve Python's path, where `addPyFile` would put a copy of the code before the code itself."""
     before = list(sys.path)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Delta's jars for Spark, resolved once by Spark's own resolver, and kept in a folder for each version."""
+"""Delta's jars for Spark, resolved once by Spark's own resolver, and kept in one folder per version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JARS_ENVIRONMENT = "TIDEGATE_JARS"
 
 
 def jars_folder() -> Path:
-    """Return the folder of the resolved jars: TIDEGATE_JARS, else a folder for these versions in the user's cache."""
+    """Return the folder of the resolved jars: TIDEGATE_JARS, or a folder for these versions in the user's cache."""
     if named := os.environ.get(JARS_ENVIRONMENT):
         return Path(named).absolute()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -38,9 +38,9 @@ def find_jars() -> list[Path]:
 
 
 def resolve_jars() -> list[Path]:
-    """Resolve Delta's jars with Spark's own resolver, if they are not there yet, and return them.
+    """Resolve Delta's jars with Spark's own resolver, if necessary, and return them.
 
-    Jars that Spark has already are left out.
+    Jars that Spark already has are left out.
 
     Raises:
         UsageError: Spark is too old, or they can't be resolved; then the message has the resolver's last line.
@@ -75,13 +75,13 @@ def resolve_jars() -> list[Path]:
         raise UsageError(
             f"Delta's jars ({coordinates}) can't be resolved: {reason or lines[-1:]}. Setting up needs access to Maven "
             f"Central once; or put the jars into {folder} yourself. If Delta {delta} has no jars for Spark {spark}, "
-            "install versions of pyspark and delta-spark that fit: docs/operations/versions.md has some"
+            "install matching versions of pyspark and delta-spark: see docs/operations/versions.md"
         )
     ours = ivy / "ours"
     ours.mkdir()
     for jar in resolved:
         jar.rename(ours / jar.name)
-    # The jars appear all at once: a folder with half of them would pass for a complete one.
+    # The jars appear all at once, because a folder with half of them would pass for a complete one.
     ours.rename(folder)
     shutil.rmtree(ivy, ignore_errors=True)
     return sorted(folder.glob("*.jar"))

@@ -1,7 +1,7 @@
-"""The JVM of this process's Spark sessions, and what is known of Spark without one: its settings and its functions.
+"""The JVM of this process's Spark sessions, and what is known about Spark without one: its settings and functions.
 
-A JVM outlives a session, and serves the next one.
-Tidegate starts it with pyspark's `launch_gateway`, so it has the JVM's process without a private name of Spark.
+A JVM outlives a session, and serves the next one. Tidegate starts it with pyspark's `launch_gateway`, so it gets the
+JVM's process without using private names of Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _gateways: list[Any] = []
 
 
 def is_running() -> bool:
-    """Return True if this process has a JVM, which no longer reads a file of properties."""
+    """Return True if this process has a JVM, which no longer reads a properties file."""
     from pyspark.sql import SparkSession
 
     return bool(_gateways) or SparkSession.getActiveSession() is not None
@@ -62,7 +62,7 @@ def process() -> subprocess.Popen[bytes] | None:
 
 
 def end() -> None:
-    """End the JVM, and wait for its end."""
+    """End the JVM, and wait until it has ended."""
     gateway = _gateways.pop()
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -70,7 +70,7 @@ def end() -> None:
 
 
 def known_settings(config: Config) -> Callable[[str], str | None] | None:
-    """Return the function of `settings_of`; None if a session may have settings from other places."""
+    """Return the function of `settings_of`; None if a session may have settings from elsewhere."""
     return None if _has_other_settings(config) else settings_of(config)
 
 
@@ -79,7 +79,7 @@ def _has_other_settings(config: Config) -> bool:
         return True
     if remote_of(config.spark) is not None or os.environ.get("PYSPARK_SUBMIT_ARGS"):
         return True
-    # A session in a JVM that runs already takes its settings over.
+    # A session in a running JVM inherits its settings.
     if "pyspark" in sys.modules and is_running():
         return True
     folders = [os.environ.get("SPARK_CONF_DIR"), *(f"{home}/conf" for home in spark_homes())]
@@ -87,7 +87,7 @@ def _has_other_settings(config: Config) -> bool:
 
 
 def spark_homes() -> list[str]:
-    """Return the folders in which Spark may be installed, the one that is used first."""
+    """Return the folders where Spark may be installed, starting with the one that is used."""
     package = importlib.util.find_spec("pyspark")
     homes = [os.environ.get("SPARK_HOME"), *(package.submodule_search_locations or () if package else ())]
     return [home for home in homes if home]
@@ -105,7 +105,7 @@ _ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.c
 
 
 def function_names(config: Config) -> frozenset[str] | None:
-    """Return the names of all functions of a project's Spark, and some more; None if there may be functions of others.
+    """Return the names of all functions of a project's Spark, and some more; None if others may have added functions.
 
     The names are the constants of the class that registers the functions, so they are those of the installed version.
     """
@@ -116,7 +116,7 @@ def function_names(config: Config) -> frozenset[str] | None:
 
 @cache
 def installed_names() -> frozenset[str] | None:
-    """Return the constants that may be names of functions; None without jars of Spark, as beside Connect's client."""
+    """Return the constants that may be names of functions; None without Spark's jars, as with Connect's client."""
     jars = (jar for home in spark_homes() for jar in Path(home, "jars").glob("spark-catalyst_*.jar"))
     if (jar := next(jars, None)) is None:
         return None

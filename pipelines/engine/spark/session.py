@@ -1,4 +1,4 @@
-"""The Spark session: one factory, with the settings that Tidegate's exactness rests on."""
+"""The Spark session: one factory, with the settings that Tidegate's exactness depends on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def require_spark(config: Config, subject: str) -> None:
 
     Args:
         config: the project.
-        subject: the thing that needs Spark, such as `a backfill`; the message begins with it.
+        subject: what needs Spark, such as `a backfill`; the message begins with it.
 
     Raises:
         UsageError: it is not installed; the error names the extra.
@@ -79,12 +79,12 @@ def start_session(config: Config, name: str) -> SparkSession:
 
     Args:
         config: the project; its `spark` settings take precedence over ours.
-        name: purpose of the session, for people who look at Spark.
+        name: purpose of the session, shown in Spark's UI.
 
     Raises:
-        UsageError: Spark is not installed, or too old; there is no Java, or too old a one; the jars were never
-            resolved; `spark` sets another time zone; or the secret of the cluster is missing.
-        TidegateError: there is no Connect server where `spark.remote` or SPARK_REMOTE says.
+        UsageError: Spark is not installed, or too old; Java is missing or too old; the jars were never resolved;
+            `spark` sets another time zone; or the secret of the cluster is missing.
+        TidegateError: there is no Connect server at `spark.remote` or SPARK_REMOTE.
     """
     require_spark(config, f"the Spark session {name!r}")
     zone = config.spark.get(_TIME_ZONE, "UTC")
@@ -140,9 +140,9 @@ def _text(value: str | int | bool) -> str:
 
 @contextmanager
 def _properties(settings: Mapping[str, str]) -> Iterator[None]:
-    """Pass settings to a JVM that is started in the body, by a file that only this user can read.
+    """Pass settings to a JVM that is started in the body, in a file that only this user can read.
 
-    Everyone on the machine can read a command line, and the settings may include keys of an object store.
+    Everyone on the machine can read command lines, and the settings may include keys of an object store.
     """
     if not settings:
         yield
@@ -174,7 +174,7 @@ def _escaped(text: str) -> str:
 
 
 def log_python_to(file: Path) -> None:
-    """Write what PySpark and py4j log about a failed call to a file; the command reports an error in one line."""
+    """Write what PySpark and py4j log about failed calls to a file; the command reports an error in one line."""
     from pyspark.logger import PySparkLogger
 
     loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _STRUCTURED)]
@@ -190,7 +190,7 @@ def log_python_to(file: Path) -> None:
 
 
 def _from_root_to_py4j(record: logging.LogRecord) -> bool:
-    """Hand what py4j logs at the root logger, such as an answer that never came, to its own logger."""
+    """Pass what py4j logs at the root logger, such as missing answers, to its own logger."""
     if Path(record.pathname).parent.name != "py4j":
         return True
     record.name = "py4j"
@@ -199,7 +199,7 @@ def _from_root_to_py4j(record: logging.LogRecord) -> bool:
 
 
 def _log_updates_to_py4j() -> None:
-    """Log the errors that Spark's accumulator server prints when the JVM is gone; the command reports that itself."""
+    """Log errors that Spark's accumulator server prints when the JVM has ended; the command reports that itself."""
     from pyspark import accumulators
 
     def handle_error(self: object, request: object, client_address: object) -> None:
@@ -207,7 +207,7 @@ def _log_updates_to_py4j() -> None:
             "the connection for updates of Spark accumulators failed", exc_info=True
         )
 
-    # Each version of Spark has other servers.
+    # The servers differ between versions of Spark.
     for server in vars(accumulators).values():
         if isinstance(server, type) and issubclass(server, BaseServer) and server.__module__ == accumulators.__name__:
             server.handle_error = handle_error  # type: ignore[method-assign]
@@ -217,7 +217,7 @@ def _log_updates_to_py4j() -> None:
 def errors_to(file: Path) -> Iterator[None]:
     """Let processes that are started in the body write their stderr to a file: the JVM prints a lot.
 
-    With TIDEGATE_SPARK_LOG=stderr they write it to ours, for a container whose files are lost with it.
+    With TIDEGATE_SPARK_LOG=stderr they write to our stderr, for containers whose files are lost with them.
     """
     if os.environ.get(LOG_ENVIRONMENT) == "stderr":
         yield
@@ -226,7 +226,7 @@ def errors_to(file: Path) -> Iterator[None]:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"work folder {file.parent} can't be made: {error.strerror}. Set `work` in tidegate.toml"
+            f"work folder {file.parent} can't be created: {error.strerror}. Set `work` in tidegate.toml"
         ) from error
     stderr = os.dup(2)
     with file.open("ab") as log:
@@ -248,12 +248,12 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(jars),
-        # The driver has them on its class path as well: the archive of classes holds only classes from there.
+        # The driver also has them on its class path: the archive contains only classes from there.
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         "spark.log.level": "ERROR",
-        # A JVM out of memory ends, and the run with it: otherwise it may hang.
+        # A JVM that runs out of memory ends, and with it the run, which might otherwise hang.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+ExitOnOutOfMemoryError "
         f"{java_options(java)}",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -262,7 +262,7 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         **SESSION,
         "spark.python.worker.faulthandler.enabled": True,
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
-        # Elsewhere these folders may not exist, and the modules are sent.
+        # On other machines these folders may not exist, and the modules are sent.
         **({"spark.executorEnv.PYTHONPATH": search_path()} if is_local(master) else {}),
     }
 
@@ -279,7 +279,7 @@ def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
 
 
 def stop_session(session: SparkSession) -> None:
-    """End a session, unless its JVM is gone."""
+    """End a session, unless its JVM has ended."""
     if ended_with(session) is None:
         session.stop()
 
@@ -298,17 +298,17 @@ _PROTECTION: dict[str, str | int | bool] = {
     "spark.network.crypto.authEngineVersion": 2,
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.saslFallback": False,
-    # What executors spill to their disks.
+    # This is what executors spill to their disks.
     "spark.io.encryption.enabled": True,
 }
 
 
 def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str, str | int | bool]:
-    """Return the settings that protect the connections of a project's Spark; none for a master of another kind.
+    """Return the settings that protect the connections of a project's Spark; none for other kinds of masters.
 
     Args:
         settings: Spark settings of the project.
-        file: the file that has them, for messages.
+        file: the file that contains them, for messages.
 
     Raises:
         UsageError: the secret is missing.
@@ -332,6 +332,6 @@ def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str,
 
 
 def secret(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
-    """Return the setting with the secret of the environment, which Spark wants of a driver on a standalone cluster."""
+    """Return the setting with the environment's secret, which Spark requires of a driver on a standalone cluster."""
     is_standalone = str(settings.get("spark.master", "")).startswith(_STANDALONE)
     return {_OTHER_PLACES[0]: os.environ[SECRET]} if is_standalone and os.environ.get(SECRET) else {}

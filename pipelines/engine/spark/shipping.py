@@ -1,6 +1,6 @@
-"""Shipping of code to the executors: Tidegate and the project's own modules, as the driver has them.
+"""Ships code to the executors: Tidegate and the project's own modules, as the driver has them.
 
-They are sent with the application, or with the session of a Connect server, in one zip file. So a new version needs no
+They are sent in one zip file, with the application or with the session of a Connect server. So a new version needs no
 installation on the workers, and driver and executors always run the same code. Other packages (pyarrow, deltalake and
 so on) must be installed there.
 """
@@ -29,11 +29,11 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def ship(session: SparkSession, folder: Path) -> None:
-    """Send the code of this process to the executors; local executors import it from where it is (`search_path`).
+    """Send the code of this process to the executors; local executors import it from its place (`search_path`).
 
     Args:
         session: session of the driver.
-        folder: folder for the zip file, which is named by its content.
+        folder: folder for the zip file, which is named after its content.
     """
     if is_connect(session):
         # Even on this machine, the server's tasks are not children of this process.
@@ -50,7 +50,7 @@ def is_local(master: str | None) -> bool:
 
 
 def search_path() -> str:
-    """Return the folders in which this process looks for modules and another one of the environment would not.
+    """Return the folders where this process finds modules but another process of the environment would not.
 
     A project's folder is one of them, and so is a folder that a module of the project puts on `sys.path`.
     """
@@ -59,7 +59,7 @@ def search_path() -> str:
 
 
 def own_modules(imported: Mapping[str, ModuleType]) -> list[Path]:
-    """Return files and folders of the imported top-level modules that were not installed, and of Tidegate."""
+    """Return files and folders of imported top-level modules that were not installed, and of Tidegate."""
     paths: set[Path] = set()
     for name, module in imported.items():
         file = Path(getattr(module, "__file__", None) or "/")
@@ -91,14 +91,14 @@ def _is_installed(path: Path) -> bool:
 
 
 def pack(modules: Iterable[Path], folder: Path) -> Path:
-    """Write top-level modules into one zip file, named by its content, and return the file."""
+    """Write top-level modules into one zip file, named after its content, and return the file."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
         for top in modules:
             for path in _below(top):
-                # Without an entry of its own, Python would not find a folder that has no __init__.py.
+                # Without its own entry, Python would not find a folder that has no __init__.py.
                 name = f"{path.relative_to(top.parent).as_posix()}{'/' if path.is_dir() else ''}"
-                # A fixed date lets the same code give the same bytes.
+                # With a fixed date, the same code gives the same bytes.
                 packed.writestr(zipfile.ZipInfo(name, _LONG_AGO), b"" if path.is_dir() else path.read_bytes())
     file = folder / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
     if not file.exists():

@@ -1,7 +1,7 @@
 """SQL of an input that Spark evaluates: derived columns, and a flag for each row that `where` keeps.
 
-Spark evaluates what no program of Arrow is proven for (`sql`), over batches that our tasks read. Only the columns that
-expressions and events need go through Spark.
+Spark evaluates expressions without a proven Arrow program (`sql`), over batches that our tasks read. Only the columns
+that expressions and events need go through Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def typed(sql: SparkSql, rows: DataFrame) -> SparkSql:
         rows: rows with all columns of the source.
 
     Raises:
-        Refused: an expression can't be evaluated, or gives another value each time it is read.
+        Refused: an expression can't be evaluated, or gives a different value each time it is evaluated.
     """
     frame = rows
     for name, text in sql.programs.items():
@@ -55,10 +55,10 @@ def evaluated(sql: SparkSql, rows: DataFrame, names: Sequence[str], also: Sequen
         sql: the expressions.
         rows: rows with the columns that `SparkSql.reads` names.
         names: the columns of events.
-        also: columns of `rows` that are returned as they are.
+        also: columns of `rows` that are returned unchanged.
     """
     rows = _flagged(sql, rows)
-    # With `watermark_from="all"`, dropped rows need their event times, too.
+    # With `watermark_from="all"`, dropped rows need their event times too.
     for_all = sql.where is None or sql.all_move
     for name, text in sql.programs.items():
         rows = rows.withColumn(name, F.expr(text) if for_all else F.when(F.col(KEPT), F.expr(text)))
@@ -68,7 +68,7 @@ def evaluated(sql: SparkSql, rows: DataFrame, names: Sequence[str], also: Sequen
 
 
 def _flagged(sql: SparkSql, rows: DataFrame) -> DataFrame:
-    """Return rows with the flags of those that `where` keeps. It sees derived columns, which may replace others."""
+    """Return rows with flags of those that `where` keeps. It sees derived columns, which may replace others."""
     if sql.where is None:
         return rows.withColumn(KEPT, F.lit(True))
     names = rows.columns
@@ -82,7 +82,7 @@ def _flagged(sql: SparkSql, rows: DataFrame) -> DataFrame:
 
 
 def _check(sql: SparkSql, field: str, text: str, rows: DataFrame) -> None:
-    """Refuse an expression that Spark can't evaluate for each row alone, or whose value changes between runs."""
+    """Refuse an expression that Spark can't evaluate row by row, or whose value changes between runs."""
     if (call := changing_call(text, rows.columns)) is not None:
         raise changing_value(sql.prefix + field, sql.pipeline, text, call)
     # Spark accepts only a deterministic expression over single rows as the condition of a join.
@@ -90,7 +90,7 @@ def _check(sql: SparkSql, field: str, text: str, rows: DataFrame) -> None:
 
     def analyse() -> DataFrame:
         joined = rows.join(beside, F.expr(text).isNull())
-        # Through Spark Connect, only a question about the plan makes Spark analyse it.
+        # With Spark Connect, Spark only analyses a plan when asked something about it.
         _ = joined.schema
         return joined
 

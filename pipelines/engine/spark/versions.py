@@ -82,7 +82,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
 def ends_with_what_is_there(reader: type[Reader]) -> type[Reader]:
     """Declare to Spark that a stream reader has `prepareForTriggerAvailableNow`.
 
-    Before Spark 4.2, a query of what is there is one batch; after a failure that is the batch that failed.
+    Before Spark 4.2, an available-now query is one batch; after a failure, it is the failed batch.
     """
     with suppress(ImportError):
         import_module("pyspark.sql.streaming.datasource").SupportsTriggerAvailableNow.register(reader)
@@ -101,14 +101,14 @@ def place_by_number(frame: DataFrame, column: str, partitions: int) -> DataFrame
 
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, F.col(column)).drop(column)
-    # Spark 4.0 places rows by a hash only, so each number is replaced by one that the hash sends there.
+    # Spark 4.0 can only place rows by a hash, so each number is replaced by one that the hash sends there.
     values = F.array(*map(F.lit, numbers_by_partition(partitions)))
     placed = frame.withColumn(column, F.element_at(values, F.col(column) + 1))
     return placed.repartition(partitions, F.col(column)).drop(column)
 
 
 def numbers_by_partition(partitions: int) -> list[int]:
-    """Return for each of so many partitions the smallest number that Spark's `repartition` by an int sends there."""
+    """Return for each partition the smallest number that Spark's `repartition` by an int sends there."""
     numbers: dict[int, int] = {}
     for number in count():
         if len(numbers) == partitions:

@@ -1,7 +1,7 @@
-"""Backups of a pipeline: made beside a running driver, listed, and removed. A file is copied once for all of them.
+"""Backups of a pipeline: created while a driver runs, listed, and removed. A file is copied once for all of them.
 
-A place holds for each pipeline a pool of data files and, for each backup, a list of its files with the content of the
-logs, and a description. The description is written last: without it there is no backup.
+For each pipeline, the place of the backups has a pool of data files and, for each backup, a list of its files with the
+content of the logs, and a description. The description is written last: without it there is no backup.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Backup:
         created_at: int64 epoch milliseconds.
         files: number of its data files.
         size: their size in bytes.
-        library_version: tidegate that wrote the epoch.
-        versions: by table, its version.
-        format: of the files that describe a backup.
+        library_version: version of tidegate that wrote the epoch.
+        versions: the version of each table.
+        format: format of the files that describe a backup.
     """
 
     name: str
@@ -77,13 +77,13 @@ def create_backup(
     now: Millis,
     check_lease: Callable[[], None] = lambda: None,
 ) -> tuple[Backup, int]:
-    """Copy the newest published epoch of a pipeline, and return the backup and the number of bytes that were copied.
+    """Copy the newest published epoch of a pipeline; return the backup and the number of bytes that were copied.
 
-    The caller holds the lease of the place; a driver may be at work on the pipeline itself.
+    The caller holds the lease of the place; the pipeline itself may be running.
 
     Args:
         tables: the pipeline's tables.
-        place: the same pipeline in the place of its backups.
+        place: the pipeline's folder in the place of the backups.
         name: letters, digits, `_` and `-`.
         now: int64 epoch milliseconds.
         check_lease: raises LeaseHeld if another command has the lease of the place.
@@ -92,7 +92,7 @@ def create_backup(
         UsageError: the name is not valid, or is taken.
         Refused: the pipeline has no published epoch, or a file is missing.
         LeaseHeld: this command hung while another one worked in the place.
-        TidegateError: clean-ups removed parts of every cut.
+        TidegateError: cleanups removed parts of every cut.
     """
     try:
         check_name(name)
@@ -113,13 +113,13 @@ def create_backup(
         except CutMoved:
             continue
     raise TidegateError(
-        f"clean-ups of {tables.pipeline} removed files while they were copied, {_TRIES} times: no backup was made. Run "
-        "the command again: it copies only the files that are new since"
+        f"cleanups of {tables.pipeline} removed files while they were being copied, {_TRIES} times: no backup was "
+        "created. Run the command again: it copies only the files that are new since then"
     )
 
 
 def list_backups(place: PipelineTables) -> list[Backup]:
-    """Return the backups of a pipeline, the newest first.
+    """Return the backups of a pipeline, newest first.
 
     Raises:
         Refused: a newer tidegate wrote one of them.
@@ -128,10 +128,10 @@ def list_backups(place: PipelineTables) -> list[Backup]:
 
 
 def find_backup(place: PipelineTables, name: str) -> Backup:
-    """Return the backup of a name, or the newest for `latest`.
+    """Return the backup with a name, or the newest one for `latest`.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such backup.
     """
     backups = list_backups(place)
     for backup in backups:
@@ -142,12 +142,12 @@ def find_backup(place: PipelineTables, name: str) -> Backup:
 
 
 def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Callable[[], None] = lambda: None) -> int:
-    """Remove backups, and the files of the pool that no other backup has; return the number of those files.
+    """Remove backups, and the files of the pool that no other backup has; return how many files were removed.
 
     The caller holds the lease of the place.
 
     Args:
-        place: the pipeline in the place of its backups.
+        place: the pipeline's folder in the place of the backups.
         names: names of the backups.
         check_lease: raises LeaseHeld if another command has the lease of the place.
 
@@ -160,7 +160,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     left = _names(place)
     for file in place.warehouse.names(place.path(BACKUPS)):
         check_lease()
-        # The list of files of a backup that was removed now, or whose command was killed.
+        # The list of files of a backup that was just removed, or whose command was killed.
         if file.removesuffix(".json").removesuffix(".parquet") not in left:
             place.warehouse.delete_file(place.path(BACKUPS), file)
     needed = {
@@ -177,7 +177,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
 
 
 def _remove(place: PipelineTables, folder: str, file: str, check_lease: Callable[[], None]) -> None:
-    """Remove a file of the pool, unless this command hung: then a new backup may rely on the file."""
+    """Remove a file of the pool, unless this command hung: a new backup may then rely on the file."""
     path, aside = place.path(folder), f"{file}.removed"
     if not place.warehouse.move_file(path, file, path, aside):
         return
@@ -218,7 +218,7 @@ def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
 def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: str) -> None:
     """Withdraw a backup whose files are missing: another command removed them before the backup was visible.
 
-    From now on none does, because the backup is described.
+    From now on that can't happen, because the backup has its description.
     """
     listed = f"{name}.parquet" in place.warehouse.names(place.path(BACKUPS))
     for table in cut.tables:
@@ -227,7 +227,7 @@ def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: s
             place.warehouse.delete_file(place.path(BACKUPS), f"{name}.json")
             raise TidegateError(
                 f"another command removed files of backup {name!r} of {tables.pipeline} while this one hung: no backup "
-                "was made. Run the command again"
+                "was created. Run the command again"
             )
 
 
@@ -275,14 +275,14 @@ def _read(place: PipelineTables, name: str) -> Backup:
     described = json.loads(place.warehouse.read_text(place.path(BACKUPS), f"{name}.json"))
     if described["format"] != _FORMAT:
         raise Refused(
-            f"backup {name!r} of {place.pipeline} in {place.warehouse.uri} has format {described['format']}, and this "
+            f"backup {name!r} of {place.pipeline} in {place.warehouse.uri} has format {described['format']}, but this "
             f"tidegate reads {_FORMAT}: a newer version wrote it. Use that version"
         )
     return Backup(**described)
 
 
 def _pool_folders(place: PipelineTables) -> Iterator[str]:
-    """Yield the folders of the pool that hold files, such as `state` and `savepoints/NAME`."""
+    """Yield the folders of the pool that contain files, such as `state` and `savepoints/NAME`."""
     for folder in place.warehouse.folders(place.path(POOL)):
         yield folder
         yield from (f"{folder}/{below}" for below in place.warehouse.folders(place.path(f"{POOL}/{folder}")))
@@ -294,7 +294,7 @@ def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup
     The caller holds the lease of the pipeline.
 
     Raises:
-        Refused: there are tables that are not of an interrupted call, or a file of the backup is missing.
+        Refused: there are tables that an interrupted call did not leave, or a file of the backup is missing.
     """
     rows = content_of(place, backup.name)
     cuts = [_cut(rows, name, version) for name, version in backup.versions.items()]
@@ -302,14 +302,14 @@ def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup
         raise Refused(
             f"there is a table {tables.path(table)}: a backup is restored only where the pipeline has no tables. "
             f"Move the folder {tables.warehouse.path(tables.pipeline)} away, and run the command again. To go back "
-            f"within tables that are whole, use `tidegate restore {tables.pipeline}` with a snapshot"
+            f"within intact tables, use `tidegate restore {tables.pipeline}` with a snapshot"
         )
     for cut in cuts:
         pool = place.path(f"{POOL}/{cut.name}")
         stored = place.warehouse.names(pool)
         if lost := sorted(file for file, size in cut.files.items() if stored.get(file) != size):
             raise Refused(
-                f"{len(lost)} files of the backup are missing or cut short in {pool}, the first is {lost[0]}: nothing "
+                f"{len(lost)} files of the backup are missing or truncated in {pool}, the first is {lost[0]}: nothing "
                 f"of table {cut.name} was restored. Restore another backup: `tidegate backup list {tables.pipeline}`"
             )
     return make_tables(tables, cuts, lambda name: place.path(f"{POOL}/{name}"))

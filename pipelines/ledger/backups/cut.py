@@ -1,10 +1,10 @@
-"""Copies of all tables of a pipeline as of one epoch: read while a driver works, and made tables again.
+"""Copies of all tables of a pipeline as of one epoch: read while a driver works, and turned back into tables.
 
-Backups store such a cut, and a rename changes the name in it; both make tables of it by `make_tables`.
+Backups store such a cut, and a rename changes the name in it; both turn it into tables with `make_tables`.
 
-An epoch is committed to table `state` first and published to the other tables one after the other. So each table is
-cut at its last version that holds no later epoch. Files and log entries never change, hence the cut needs no lease. A
-clean-up may remove some of them meanwhile; `is_whole` notices it, and the backup makes a new cut.
+An epoch is committed to table `state` first and published to the other tables one after the other. So each table is cut
+at its last version without a later epoch. Files and log entries never change, so the cut needs no lease. A cleanup may
+remove some of them in the meantime; `is_whole` notices that, and the backup makes a new cut.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SIDECARS = "_sidecars"
 
 
 class CutMoved(TidegateError):
-    """A clean-up removed a part of the cut while it was read."""
+    """A cleanup removed a part of the cut while it was being read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Cut:
     tables: tuple[TableCut, ...]
 
     def is_whole(self, tables: PipelineTables) -> bool:
-        """Return True if no log lost an entry since: a clean-up removes entries before it removes their files."""
+        """Return True if no log has lost an entry since: a cleanup removes entries before it removes their files."""
         return all(set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name) for cut in self.tables)
 
 
@@ -82,9 +82,9 @@ def cut_now(tables: PipelineTables) -> Cut:
 
     Raises:
         Refused: there is no such epoch, a data file of a table is missing, or a table lacks what was committed to it.
-        CutMoved: a clean-up is at work, so a later try may succeed.
+        CutMoved: a cleanup is running, so a later try may succeed.
     """
-    # A copy of a table that lacks rows would be the newest backup, and could push older ones out.
+    # A copy of a table that lacks rows would be the newest backup, and could displace older ones.
     trusted_head(tables)
     # Checks are cut first, so none of them is about a later epoch.
     has_checks = tables.warehouse.exists(tables.path(quality.NAME))
@@ -127,7 +127,7 @@ def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = 
         tables: the pipeline's tables.
         name: folder of the table.
         version: the last version.
-        epoch: files of later epochs are left out; None takes all files.
+        epoch: files of later epochs are left out; None for all files.
     """
     path = tables.path(name)
     log, noted = tables.warehouse.log(path), f"{path}/{FOLDER}"
@@ -137,7 +137,7 @@ def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = 
     try:
         content = {each: log.read(each) for each in sorted(wanted)}
     except FileNotFoundError:
-        raise CutMoved(f"a clean-up removed entries in the log of table {path}") from None
+        raise CutMoved(f"a cleanup removed entries in the log of table {path}") from None
     if tables.warehouse.sizes(noted, [LAST_CHECKPOINT])[LAST_CHECKPOINT] is not None:
         hint = log.read(LAST_CHECKPOINT)
         if json.loads(hint)["version"] <= version:
@@ -154,7 +154,7 @@ def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = 
 
 
 def _log_names(tables: PipelineTables, name: str) -> set[str]:
-    """Return the files of a table's log that belong to a version, and those that such files refer to."""
+    """Return the files of a table's log that belong to a version, and those that they refer to."""
     folder = f"{tables.path(name)}/{FOLDER}"
     entries = {each for each in tables.warehouse.names(folder) if version_of(each) is not None}
     second_format = any(".checkpoint." in each and not each.endswith(".checkpoint.parquet") for each in entries)
@@ -166,7 +166,7 @@ def _check_opens(path: str, names: Collection[str], version: int) -> None:
     """Raise CutMoved if the files of a log don't lead to a version."""
     checkpoints = [older for older in checkpoint_versions(names) if checkpoint_files(names, older)]
     if set(range(max(checkpoints, default=-1) + 1, version + 1)) - set(entry_versions(names)):
-        raise CutMoved(f"a clean-up removed entries in the log of table {path}")
+        raise CutMoved(f"a cleanup removed entries in the log of table {path}")
 
 
 def _check_files(tables: PipelineTables, cut: TableCut) -> None:
@@ -177,7 +177,7 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
     for name, size in active.items():
         if cut.files.get(name) != size:
             if not set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name):
-                raise CutMoved(f"a clean-up removed files of table {path}")
+                raise CutMoved(f"a cleanup removed files of table {path}")
             fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
             fault = "is a symbolic link" if name in tables.warehouse.links(path) else fault
             raise Refused(
@@ -187,12 +187,12 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
 
 
 def taken(tables: PipelineTables, cuts: Sequence[TableCut]) -> str | None:
-    """Return a table that is not of an interrupted `make_tables` with these cuts; None if there is none.
+    """Return a table that an interrupted `make_tables` with these cuts did not leave; None if there is none.
 
-    A table `state` that is whole is one: then the call was not interrupted.
+    A complete table `state` is one: then the call was not interrupted.
     """
     for cut in cuts:
-        # A process that was killed may have left the beginning of a file.
+        # A killed process may have left the beginning of a file.
         present = {name for name in log_files(tables, cut.name) if not name.endswith(".tmp")}
         log = tables.warehouse.log(tables.path(cut.name))
         is_whole = cut.name == state.NAME and cut.log.keys() <= present
@@ -208,15 +208,15 @@ def make_tables(
     check_lease: Callable[[], None] = lambda: None,
     share: bool = False,
 ) -> int:
-    """Make tables as cuts have them; return the number of bytes that were copied.
+    """Create tables from cuts; return the number of bytes that were copied.
 
-    Data files come first and logs last, that of table `state` at the very end: its entries, the newest first, and then
-    its checkpoints, the newest last. A log without the oldest of its entries, or without the checkpoint that stands for
-    older ones, can't be opened. So no command takes tables for complete that are not, and after an interruption the
-    same call goes on.
+    Data files come first and logs last, that of table `state` at the very end: its entries, newest first, and then its
+    checkpoints, newest last. A log without its oldest entry, or without the checkpoint that replaces older ones, can't
+    be opened. So no command mistakes incomplete tables for complete ones, and after an interruption the same call
+    continues.
 
     Args:
-        tables: the tables to make; `taken` returned None for them.
+        tables: the tables to create; `taken` returned None for them.
         cuts: the tables; `state` comes last.
         folder_of: returns the folder with the data files of a table.
         check_lease: raises LeaseHeld if another command has the lease of the pipeline.
@@ -236,7 +236,7 @@ def make_tables(
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Return the place of a log file among those that are written: the note of the newest checkpoint comes first."""
+    """Return the position of a log file among those that are written: the note of the newest checkpoint comes first."""
     if name == LAST_CHECKPOINT or name.startswith(SIDECARS):
         return 0, 0
     return (1, -(version_of(name) or 0)) if is_entry(name) else (2, version_of(name) or 0)

@@ -1,8 +1,8 @@
-"""A pipeline's tables under another name: copied as a backup is restored, with the new name where the old one stood.
+"""A pipeline's tables under another name: copied as a backup is restored, with the new name in place of the old one.
 
-The name stands in each manifest, in the transaction of each epoch and in the names of the tables. All else is copied as
-it is: versions, ids, snapshots and savepoints. The old tables are removed when the new ones are whole; a note in the
-new folder says so until then, and an interrupted rename is continued by the same calls.
+The name is in each manifest, in the transaction of each epoch and in the names of the tables. Everything else is copied
+unchanged: versions, ids, snapshots and savepoints. The old tables are removed once the new ones are complete; until
+then a note in the new folder says so, and the same calls continue an interrupted rename.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Renamed:
     Args:
         old: name that the pipeline had.
         epoch: the newest epoch that was copied.
-        run_id: run that made it.
+        run_id: run that produced it.
     """
 
     old: str
@@ -44,7 +44,7 @@ class Renamed:
 
 
 def unfinished(new: PipelineTables) -> Renamed | None:
-    """Return the note of a rename to this name that has copied tables and is not finished; None if there is none."""
+    """Return the note of an unfinished rename to this name that has copied tables; None if there is none."""
     folder = new.warehouse.path(new.pipeline)
     if _NOTE not in new.warehouse.names(folder):
         return None
@@ -59,7 +59,7 @@ def copy_tables(
     The caller holds the leases of both names.
 
     Raises:
-        Refused: the new name has other tables, the old tables can't be copied, or an epoch was made of them after an
+        Refused: the new name has other tables, the old tables can't be copied, or an epoch was added to them after an
             earlier call had copied them.
         LeaseHeld: this command hung, and another one works on one of the names.
     """
@@ -102,7 +102,7 @@ def copy_tables(
 
 
 def remove_tables(old: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> None:
-    """Remove all that the old name has but its lease, which the caller holds."""
+    """Remove everything under the old name except its lease, which the caller holds."""
     folder = old.warehouse.path(old.pipeline)
     for table in sorted(old.warehouse.folders(folder), key=lambda name: name != state.NAME):
         if table != LEASE:
@@ -120,7 +120,7 @@ def finish(old: PipelineTables, new: PipelineTables) -> None:
 
 
 def _readable_head(tables: PipelineTables) -> Snapshot | None:
-    """Return the newest snapshot; None if its table is not whole, because it is not yet copied or partly removed."""
+    """Return the newest snapshot; None if its table is incomplete: not yet copied, or partly removed."""
     try:
         return read_snapshot(tables)
     except Refused:
@@ -128,7 +128,7 @@ def _readable_head(tables: PipelineTables) -> Snapshot | None:
 
 
 def _check_free(new: PipelineTables, cut: Cut) -> None:
-    """Refuse a name with a folder that no copy has; `taken` looks into the folders that one has."""
+    """Refuse a name whose folder is not from a copy; `taken` checks folders that are."""
     folder = new.warehouse.path(new.pipeline)
     present = {*new.warehouse.folders(folder), *new.warehouse.links(folder)} - {SAVEPOINTS}
     present |= {f"{SAVEPOINTS}/{name}" for name in new.warehouse.folders(f"{folder}/{SAVEPOINTS}")}
@@ -174,9 +174,9 @@ class _WithName:
     check_lease: Callable[[], None]
 
     def cut(self) -> TableCut:
-        """Return the table with the new name in its log; files with manifests are written, because they change.
+        """Return the table with the new name in its log; files with manifests are rewritten, because they change.
 
-        Files that only save Delta time are left out, because they describe the old log.
+        Files that only speed Delta up are left out, because they describe the old log.
         """
         entries = {
             name: _read(name, content)
@@ -186,7 +186,7 @@ class _WithName:
         manifests = self._manifests(row for rows, _ in entries.values() for row in rows)
         sizes = {file: self._write_manifest(file) for file in sorted(manifests & self.table.files.keys())}
         log: dict[str, bytes] = {}
-        # A checkpoint names the sizes of its sidecars.
+        # A checkpoint contains the sizes of its sidecars.
         for name in sorted(entries, key=lambda name: not name.startswith(SIDECARS)):
             rows, schema = entries[name]
             log[name] = _written([self._with_name(row, sizes, log) for row in rows], schema)
@@ -194,7 +194,7 @@ class _WithName:
         return replace(self.table, log=log, files=files)
 
     def _manifests(self, rows: Iterable[Action]) -> set[str]:
-        """Return the files that have a manifest, as the statistics in the log say."""
+        """Return the files that contain a manifest, according to the statistics in the log."""
         if self.table.name != state.NAME and not self.table.name.startswith(f"{SAVEPOINTS}/"):
             return set()
         added = {add["path"]: json.loads(add["stats"] or "{}") for row in rows if (add := row.get("add"))}
@@ -221,7 +221,7 @@ class _WithName:
         return _json(self._record(json.loads(text)))
 
     def _record(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Return a manifest, or its short form, with the new name; one of another pipeline's savepoint stays."""
+        """Return a manifest, or its short form, with the new name; one of another pipeline's savepoint is unchanged."""
         return {**record, "pipeline": self.new.pipeline} if record.get("pipeline") == self.old.pipeline else record
 
     def _with_name(self, row: Action, sizes: dict[str, int], sidecars: dict[str, bytes]) -> Action:
@@ -247,7 +247,7 @@ class _WithName:
 
 
 def _read(name: str, content: bytes) -> tuple[list[Action], pa.Schema | None]:
-    """Return the rows of a log file, and the schema of one that is Parquet."""
+    """Return the rows of a log file, and the schema if it is Parquet."""
     if not name.endswith(".parquet"):
         return actions_in(content), None
     rows = pq.read_table(pa.BufferReader(content))

@@ -1,1 +1,1 @@
-"""Snapshots: the manifest, and how one is found, restored and compared."""
+"""Snapshots: the manifest, and how snapshots are found, restored and compared."""

@@ -1,7 +1,7 @@
 """The commit of a snapshot: the one place that changes table state, and the fence between drivers.
 
-The commit uses the handle that the epoch was planned with, and allows no retry. So if two drivers start from one
-snapshot, the second driver fails here, before it publishes anything.
+The commit uses the handle that the epoch was planned with, and does not retry. So if two drivers start from one
+snapshot, the second one fails here, before it publishes anything.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def commit_snapshot(
     Args:
         tables: the pipeline's tables.
         handle: table state, opened when the epoch was planned.
-        manifest: the manifest of the new snapshot; it becomes a row in a file of its own.
-        schema: columns of the table from now on.
+        manifest: the manifest of the new snapshot; it becomes a row in a separate file.
+        schema: new columns of the table.
         added: state files to add. A restore adds files of older versions again.
         kept: paths of the files that stay; every other file is removed.
 
@@ -60,7 +60,7 @@ def commit_snapshot(
     check_before_commit(tables, state.NAME, files, manifest.epoch)
     removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
     try:
-        # It is durable before publishing: readers must not see results of a commit that a power cut can undo.
+        # It is made durable before publishing: readers must not see results of a commit that a power loss can undo.
         commit_to(
             tables.warehouse,
             handle,
@@ -88,10 +88,10 @@ def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest
 def remaining(
     tables: PipelineTables, snapshot: Snapshot, prefix: str, replaced: Sequence[Shard] = ()
 ) -> tuple[list[DataFile], list[dict[str, Any]]]:
-    """Return the state that stays when some shards are replaced: newly written files, and unchanged files.
+    """Return the state that remains when some shards are replaced: newly written files, and unchanged files.
 
-    A file is written anew only if somebody compacted the table, so that rows that stay share a file with the manifest
-    or with rows that are replaced.
+    A file is rewritten only if somebody compacted the table, so that remaining rows share a file with the manifest or
+    with replaced rows.
 
     Args:
         tables: the pipeline's tables.
@@ -118,20 +118,20 @@ def remaining(
 
 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
-    """Refuse a manifest that lists a file which is missing or has another size.
+    """Refuse a manifest that lists a file which is missing or has a different size.
 
     Raises:
-        FilesMissing: a file is missing or cut short.
+        FilesMissing: a file is missing or truncated.
     """
     for table, work in manifest.publish.items():
         check_before_commit(tables, table, (*work.files, *(each.file for each in work.departed)), manifest.epoch)
 
 
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:
-    """Refuse files that are missing or have another size, before anything of an epoch is committed.
+    """Refuse files that are missing or have a different size, before anything of an epoch is committed.
 
     Raises:
-        FilesMissing: a file is missing or cut short.
+        FilesMissing: a file is missing or truncated.
     """
     try:
         check_written(tables.warehouse, tables.path(table), files)
@@ -142,7 +142,7 @@ def check_before_commit(tables: PipelineTables, table: str, files: Sequence[Data
 
 
 def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
-    """Return the error for a driver that another driver overtook between plan and commit."""
+    """Return the error for a driver that was overtaken by another one between plan and commit."""
     return Refused(
         f"epoch {epoch} of {tables.pipeline}: another driver committed to table state after this epoch was planned at "
         f"{planned_at}. The epoch was not committed; run it again once the other driver has ended"
@@ -166,7 +166,7 @@ def quiet_manifest(
     now: Millis,
     shards: tuple[Shard, ...] | None = None,
 ) -> Manifest:
-    """Return the manifest of an epoch that takes the state, position and watermark of a snapshot.
+    """Return the manifest of an epoch that keeps the state, position and watermark of a snapshot.
 
     Args:
         state_of: manifest of the snapshot, which becomes the parent.
@@ -176,7 +176,7 @@ def quiet_manifest(
         line: its ancestors and itself.
         publish: by table, the changes to publish.
         now: the driver's clock, int64 epoch milliseconds.
-        shards: ranges of key groups with their open windows; None takes those of the snapshot.
+        shards: ranges of key groups with their open windows; None for those of the snapshot.
     """
     ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
     nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
@@ -200,6 +200,6 @@ def quiet_manifest(
 
 
 def _uncounted(shard: Shard) -> Shard:
-    """Return a shard with all counters at 0 except its open windows, because a quiet epoch changes nothing else."""
+    """Return a shard with all counters at 0 except open windows, because a quiet epoch changes nothing else."""
     counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
     return shard.model_copy(update={"counters": counters})

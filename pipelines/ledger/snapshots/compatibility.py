@@ -26,7 +26,7 @@ _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """A field in which a snapshot and the code differ, so that the code can't use the snapshot.
+    """A field in which a snapshot and the code differ in a way that prevents the code from using the snapshot.
 
     Args:
         field: name of the field, in words.
@@ -49,9 +49,9 @@ class Compatibility:
     """The differences between a snapshot and the code.
 
     Args:
-        migrations: changes that the next epoch makes to the state, in words; empty if it uses the state as it is.
+        migrations: changes that the next epoch makes to the state, in words; empty if it uses the state unchanged.
         incompatibilities: differences that keep the code from using the snapshot; empty if it can.
-        notes: changes that don't touch the state, in words.
+        notes: changes that don't affect the state, in words.
     """
 
     migrations: tuple[str, ...]
@@ -60,7 +60,7 @@ class Compatibility:
 
 
 def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
-    """Compare each field of a snapshot with the code, and sort the differences by their consequence."""
+    """Compare each field of a snapshot with the code, and group the differences by their consequences."""
     now, then = bound.schemas, manifest.schemas
     whole: list[tuple[str, object, object]] = [
         (f"key column {name!r}", then.key.get(name), now.key.get(name)) for name in {**then.key, **now.key}
@@ -92,7 +92,7 @@ def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompat
 
 
 def migration_of(bound: BoundPipeline, manifest: Manifest) -> StateFormat | None:
-    """Return the format to migrate state rows from; None if they need no migration."""
+    """Return the format from which state rows must be migrated; None if they need no migration."""
     return format_of(manifest.schemas, bound) if compare(bound, manifest).migrations else None
 
 
@@ -118,8 +118,8 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
     """Refuse a snapshot that this pipeline can't use, not even after a migration.
 
     Raises:
-        Refused: key, contents, trigger state, user state or max_parallelism differ; the message names
-            the field, both values and the way out.
+        Refused: key, contents, trigger state, user state or max_parallelism differ; the message names the field, both
+            values and the remedy.
     """
     for difference in compare(bound, manifest).incompatibilities:
         raise Refused(
@@ -131,8 +131,8 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
 def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
     """Refuse a name in `dropped` that the code still computes, or that the pipeline never had.
 
-    A result that was left behind before keeps its column in table results. Such a state leaves no trace. So if the code
-    or the snapshot has states, an unknown name may be a state that was left behind before.
+    A result that was dropped earlier keeps its column in table results. A dropped state leaves no trace. So if the code
+    or the snapshot has states, an unknown name may be a state that was dropped earlier.
 
     Args:
         tables: the pipeline's tables.
@@ -140,7 +140,7 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
         manifest: the manifest of the snapshot to start from.
 
     Raises:
-        Refused: the message names the field, the name and the way out.
+        Refused: the message names the field, the name and the remedy.
     """
     now = _names(format_of(bound.schemas, bound))
     then = _names(format_of(manifest.schemas, bound)) | (
@@ -186,7 +186,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
 
 def _way_out(bound: BoundPipeline, difference: Difference) -> str:
     if is_held(difference) and difference.expected is None:
-        return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
+        return f"Elements that wait for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:
         return (
             "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "

@@ -1,8 +1,8 @@
-"""Changes of published rows that tidegate did not make: found by the log, refused, and undone on request.
+"""Changes of published rows that tidegate did not make: found in the log, refused, and undone on request.
 
-The newest epoch of a table does not show such a change: a RESTORE of Delta removes published rows and keeps the
-transaction of their epoch. The files do. So they are followed through the log from the newest epoch on. No epoch is
-published on top of a change.
+The newest epoch of a table does not reveal such a change: Delta's RESTORE removes published rows but keeps the
+transaction of their epoch. The files do reveal it, so they are followed through the log from the newest epoch on. No
+epoch is published on top of a change.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Change:
 
 
 def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
-    """Return the change after which a table lacks published rows or has others; None if there is none.
+    """Return the change after which a table lacks published rows or has extra ones; None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
 
     Args:
         tables: the pipeline's tables.
         table: name of a published table.
-        newest: the version to look at; None looks at the newest.
+        newest: the version to check; None for the newest.
 
     Raises:
         Refused: an entry of the log is damaged.
@@ -72,10 +72,10 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 
 
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
-    """Refuse a published table whose rows somebody else changed. The arguments are those of `find_change`.
+    """Refuse a published table whose rows somebody else changed. For the arguments see `find_change`.
 
     Raises:
-        Refused: the message tells how to continue.
+        Refused: the message says how to continue.
     """
     if (change := find_change(tables, table, newest)) is not None:
         raise Refused(f"{described(tables, change)}; then run again")
@@ -95,17 +95,17 @@ def described(tables: PipelineTables, change: Change) -> str:
 def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
     """Undo changes of published tables; return a sentence for each. The caller holds the lease.
 
-    A table gets the files of the version before the change again.
+    The table gets back the files of the version before the change.
 
     Args:
         tables: the pipeline's tables.
         give_up: True accepts that files of that version are missing; the restore that follows names and removes them.
-            If the version itself is no longer in the log, the table stays as it is.
+            If the version itself is no longer in the log, the table is left as it is.
 
     Raises:
         Refused: rows would be lost. Then nothing was changed.
     """
-    # The handles are opened before the search for changes, so nothing that somebody commits later is undone.
+    # The handles are opened before the search for changes, so that later commits by others are not undone.
     handles = {table: tables.open(table) for table in PUBLISHED if tables.warehouse.exists(tables.path(table))}
     changes = [
         change
@@ -122,7 +122,7 @@ def _put_back(tables: PipelineTables, change: Change, handle: DeltaTable, give_u
     path = tables.path(change.table)
     if _before(tables, change) is None:
         commit(tables.warehouse, handle, [], {PUT_BACK: str(handle.version())})
-        return f"table {path} stays as it is: what version {change.version} changed is given up"
+        return f"table {path} is left as it is: what version {change.version} changed is given up"
     commit_by(
         lambda properties, hooks: handle.restore(
             change.good, ignore_missing_files=give_up, commit_properties=properties, post_commithook_properties=hooks
@@ -148,7 +148,7 @@ def _remedy(tables: PipelineTables, change: Change) -> str:
 
 
 def lost_rows(tables: PipelineTables, change: Change) -> list[str]:
-    """Return a sentence for each thing that keeps a change from being undone; empty if nothing does."""
+    """Return a sentence for each thing that prevents a change from being undone; empty if nothing does."""
     path, before = tables.path(change.table), _before(tables, change)
     if before is None:
         return [f"version {change.good} of table {path}, the last with all published rows, is no longer in its log"]
@@ -170,11 +170,11 @@ def _before(tables: PipelineTables, change: Change) -> DeltaTable | None:
 
 
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
-    """Return the commit of the newest epoch (or of a later repair) and the commits after it, the oldest first."""
+    """Return the commit of the newest epoch (or of a later repair) and the commits after it, oldest first."""
     log, entries = TableLog(tables, table), list[LogEntry]()
-    # A table without a log is gone, and whoever opens it says so.
+    # A table without a log is gone, and opening it reports that.
     last = (log.versions[-1] if log.versions else -1) if newest is None else newest
-    # Others may have made any number of commits since: whatever was not read would count as right.
+    # Others may have made any number of commits since: anything not read would count as correct.
     for version in range(last, -1, -1):
         if (entry := log.entry(version)) is None:
             break
@@ -185,7 +185,7 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
 
 
 def moves_rows(table: str, entry: LogEntry) -> bool:
-    """Return True if a commit leaves the published rows as they are, and only moves them to other files."""
-    # Compactions of old versions of tidegate wrote no mark into their commits.
+    """Return True if a commit leaves the published rows unchanged, and only moves them to other files."""
+    # Compactions by old versions of tidegate wrote no mark into their commits.
     is_old = bool(entry.added) and all(path.startswith(f"{table}-compacted-") for path in entry.added)
     return COMPACTION in entry.info or entry.info.get("operation") == "OPTIMIZE" or is_old

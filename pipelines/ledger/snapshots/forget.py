@@ -1,9 +1,9 @@
 """Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files they were in.
 
-`forget` is an epoch of its own: one commit changes state and manifest, and publishing changes the other tables. The
-manifest loses source partitions that are named after the key, and the checks lose their examples of it. Then only the
-newest snapshot stays, because every older one may hold the key. Users repeat an interrupted run. If nothing holds the
-key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
+`forget` is a separate epoch: one commit changes state and manifest, and publishing changes the other tables. Source
+partitions named after the key are removed from the manifest, and its examples from the checks. Then only the newest
+snapshot is kept, because every older one may hold the key. Users repeat an interrupted run. If nothing holds the key,
+nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Forgotten:
     """Report of an erasure.
 
     Args:
-        epoch: number of its epoch; None if nothing held the key, and nothing changed.
+        epoch: number of its epoch; None if nothing held the key, so nothing changed.
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
     """
 
@@ -79,7 +79,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
 
     Args:
         tables: the pipeline's tables.
-        pipeline: the pipeline's value. Rows of the source don't have key columns that its `columns=` derives.
+        pipeline: the pipeline's value. Rows of the source lack key columns that are derived by `columns=`.
         key: texts of the key columns' values, in order.
         now: int64 epoch milliseconds.
 
@@ -98,7 +98,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
         )
-    # Copies of an interrupted command belong to no savepoint, and may hold the key.
+    # Copies left by an interrupted command belong to no savepoint, and may hold the key.
     remove_rests(tables)
     head = required(tables, recover(tables))
     rows = _published_rows(tables, head, value)
@@ -121,7 +121,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         except (DeltaError, OSError, TidegateError):
             if tables.warehouse.exists(entry.path):
                 raise
-            # Another command deleted the savepoint meanwhile. If it ended halfway, files of it may hold the key.
+            # Another command has deleted the savepoint. If it ended halfway, remaining files may hold the key.
             remove_rests(tables)
             continue
         rows[f"savepoint {entry.name}"] = rest.gone
@@ -134,7 +134,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
 
 def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
     """Refuse if table late or rejects holds rows without the key columns: their key can't be determined."""
-    # Late and rejected rows of two inputs have the key columns of the pipeline beside the columns of the source.
+    # Late and rejected rows of two inputs have the key columns of the pipeline in addition to those of the source.
     derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
     for table in (late.NAME, rejects.NAME):
         handle = tables.open(table)
@@ -163,7 +163,7 @@ class _Rest(NamedTuple):
     """The state files of a snapshot without a key.
 
     `group` is the key's group, `gone` the number of removed rows, and `open_windows` that of removed open windows.
-    `added` are new files, and `kept` the paths of unchanged files. A file with the manifest never stays, because the
+    `added` are new files, and `kept` the paths of unchanged files. A file with the manifest is never kept, because the
     manifest changes.
     """
 
@@ -196,7 +196,7 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
 
 
 def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:
-    """Return the manifest of a snapshot with the counts and source partitions of the key, and its digests, removed."""
+    """Return the manifest of a snapshot without the counts, source partitions and digests of the key."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
@@ -209,7 +209,7 @@ def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key,
 
 def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
     """Return the changes of a table without entries that name a key: its reopened late rows are already deleted."""
-    # Only an older tidegate named keys by their hashes.
+    # Only older versions of tidegate named keys by their hashes.
     digest, hashed = digest_of(key), hash_of(schema, key)
     reopened = tuple(
         each.model_copy(
@@ -246,7 +246,7 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
 
 
 def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
-    """Commit the remaining state to a savepoint, and delete all that its newest version does not need."""
+    """Commit the remaining state to a savepoint, and delete everything that its newest version does not need."""
     table = f"{SAVEPOINTS}/{name}"
     record = newest_record(tables.warehouse, snapshot.handle)["tidegate"]
     added, removes = list[DataFile](), list[RemoveAction]()
@@ -258,6 +258,6 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
         listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
         removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
     present = tables.warehouse.names(snapshot.path)
-    # Also if the key is in none of its files: who hangs with a file that goes now must not commit it.
+    # This applies even if the key is in none of its files: a hung process must not commit a file that is deleted now.
     commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
     leave_newest(tables, table, tables.open(table).version(), present)

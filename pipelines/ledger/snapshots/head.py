@@ -1,4 +1,4 @@
-"""Snapshots in table `state`: read the newest or an older one, list them all, and follow their lineage back."""
+"""Snapshots in table `state`: read the newest or an older one, list them, and follow their lineage back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHANGED = "Only tidegate may change it: restore the table from before that chan
 
 
 class OtherPipeline(Refused):
-    """Error for a table of state rows that a pipeline of another name made."""
+    """Error for a table of state rows that belongs to a pipeline with another name."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     if snapshot is not None and snapshot.manifest.pipeline != tables.pipeline:
         raise OtherPipeline(
             f"table {snapshot.path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: "
-            "was its folder renamed? Only the pipeline that made the state can continue from it: give the folder, or "
+            "was its folder renamed? Only the pipeline that produced the state can continue from it: give the folder, "
+            "or "
             f"the pipeline, the name {snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in a folder "
             "of its own"
         )
@@ -90,7 +91,7 @@ class PublishedBy:
 def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None:
     """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
 
-    The result is None if an older tidegate committed that snapshot: it did not record them.
+    The result is None if an older version of tidegate committed that snapshot, because it did not record them.
     """
     return _published_by(newest_record(warehouse, handle))
 
@@ -98,8 +99,8 @@ def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None
 def newest_record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     """Return the description of the newest commit, up to a handle's version, that names its epoch; empty if none does.
 
-    Between it and the handle are only commits without an epoch, such as the fences of clean-ups. Delta's own history
-    reads all commits at once, where mostly one is needed, and is empty on an object store if the first folder of the
+    Between it and the handle are only commits without an epoch, such as the fences of cleanups. Delta's own history
+    reads all commits, although usually one is enough, and on an object store it is empty if the first folder of the
     path has a colon.
     """
     log = warehouse.log(path_of(handle))
@@ -166,7 +167,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
     """Return the snapshot in a table of state rows, at the version of the handle; None if the table is empty.
 
     Raises:
-        Refused: the table holds state rows and no manifest, or several manifests.
+        Refused: the table holds state rows but no manifest, or several manifests.
     """
     files = active_files(handle)
     manifest_files = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
@@ -189,7 +190,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
 def state_rows(
     warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None, columns: list[str] | None = None
 ) -> pa.Table:
-    """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or those that are named."""
+    """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or the given ones."""
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
     rows = warehouse.read_files(
         snapshot.path,
@@ -202,12 +203,12 @@ def state_rows(
 
 
 def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:
-    """Return the snapshot that an epoch of this process made right after another one; None if others committed since.
+    """Return the snapshot that an epoch of this process created right after another; None if others committed since.
 
-    Only the entry of that commit is read, where `read_snapshot` opens the table.
+    Only the entry of that commit is read, whereas `read_snapshot` opens the table.
 
     Args:
-        parent: the snapshot that was the head; its handle moves on, so the caller gives it up.
+        parent: the snapshot that was the head; its handle is moved, so the caller must not use it any more.
         manifest: manifest of the epoch.
     """
     handle = parent.handle
@@ -221,7 +222,7 @@ def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:
 def _snapshot(
     manifest: Manifest, handle: DeltaTable, files: list[dict[str, Any]], manifest_files: list[dict[str, Any]]
 ) -> Snapshot:
-    # After a compaction by somebody else, a file may hold the manifest and state rows.
+    # After a compaction by somebody else, a file may hold both the manifest and state rows.
     shared = [file for file in manifest_files if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
     return Snapshot(
         manifest,
@@ -250,16 +251,16 @@ class SnapshotEntry:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that made the snapshot."""
+        """Number of the epoch that created the snapshot."""
         return int(self.manifest["epoch"])
 
 
 def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[SnapshotEntry]:
-    """Return the snapshots in the log, the newest first. This reads only the log, and starts no JVM.
+    """Return the snapshots in the log, newest first. This reads only the log, and starts no JVM.
 
     Args:
         tables: the pipeline's tables.
-        newest: number of snapshots to return; None returns all. The rest of the log is not read.
+        newest: number of snapshots to return; None for all. The rest of the log is not read.
 
     Raises:
         Refused: an entry of the log is damaged.
@@ -269,11 +270,11 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Versions that the newest clean-up kept of those before it. It may hang, and still remove what it did not keep.
+    """Versions that the newest cleanup kept of those before it. The cleanup may hang, and still remove the others.
 
     Args:
         snapshots: versions of table state before those of `since`.
-        since: by table, the version from which on all versions stay.
+        since: by table, the version from which on all versions are kept.
     """
 
     snapshots: frozenset[int] = frozenset()
@@ -285,7 +286,7 @@ class Kept:
 
 
 def kept_of(log: TableLog) -> Kept:
-    """Return what the newest clean-up in a log of table `state` kept; everything if there was none."""
+    """Return what the newest cleanup in a log of table `state` kept; everything if there was none."""
     for version in reversed(log.recent):
         entry = log.entry(version)
         if entry is not None and (kept := entry.info.get(KEPT)) is not None:
@@ -294,7 +295,7 @@ def kept_of(log: TableLog) -> Kept:
 
 
 def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
-    """Yield the snapshots in a log of table `state` that no clean-up gave up, the newest first.
+    """Yield the snapshots in a log of table `state` that no cleanup gave up, newest first.
 
     Delta's own history expects versions without a gap. This log has gaps between snapshots that retention removed.
     """
@@ -312,7 +313,7 @@ def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
-    """Yield the snapshot of an epoch, then those of its ancestors, the newest first. Restores are followed too."""
+    """Yield the snapshot of an epoch, then those of its ancestors, newest first, also across restores."""
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
     while epoch is not None and epoch in entries:
         yield entries[epoch]

@@ -1,4 +1,4 @@
-"""Traces of a key: files and manifests that hold it, also those that no snapshot refers to any more.
+"""Traces of a key: files and manifests that hold it, including those that no snapshot refers to any more.
 
 If a key has no trace, there is nothing to forget. A file that can't be read may hold any key.
 """
@@ -87,7 +87,7 @@ class KeyTraces:
         return (
             any(is_of(item, self.schema, self.key) for item in manifest.next_panes)
             or any(is_forgotten(self.key, mark) for mark in {mark for work in works for mark in work.forgotten})
-            # Only an older tidegate named keys by their hashes.
+            # Only older versions of tidegate named keys by their hashes.
             or any(hash_of(self.schema, self.key) in work.forget_keys for work in works)
             or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
         )
@@ -116,7 +116,7 @@ class KeyTraces:
     def _are_in_files(
         self, path: str, names: Iterable[str], schema: pa.Schema, columns: tuple[str, ...], is_state: bool
     ) -> bool:
-        # Other tables may have a column of the user that is named key_group.
+        # Other tables may have a user's column named key_group.
         group = ["key_group"] if is_state else []
         for name in names:
             rows = self.tables.warehouse.read_files(path, [name], schema, [*columns, *group])
@@ -128,15 +128,15 @@ class KeyTraces:
 
 
 def is_of(item: NextPane, schema: KeySchema, key: Key) -> bool:
-    """Return True if the number of a next pane is of a key."""
+    """Return True if the number of a next pane belongs to a key."""
     if item.digest is None:
-        # Only an older tidegate named keys by their hashes.
+        # Only older versions of tidegate named keys by their hashes.
         return item.key == hash_of(schema, key)
     return item.digest == digest_of(key)
 
 
 def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key) -> set[str]:
-    """Return the source partitions that are named after a part of a key. Later rows of one start a new partition.
+    """Return the source partitions that are named after a part of a key. Later rows of it start a new partition.
 
     Args:
         manifest: manifest of a snapshot.
@@ -164,11 +164,11 @@ def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key
 def _is_same(column: KeySchema, text: str, value: pa.Scalar) -> bool:
     """Return True if a text stands for a value of a key column. The partition of nulls is named after no value."""
     if not value.is_valid or isinstance(value.as_py(), str):
-        # Another text may be one that the command line reads as this one.
+        # The command line may read another text as the same value.
         return bool(value.is_valid and text == value.as_py())
     try:
         (named,) = key_of_texts(column, (text,))
     except UsageError:
-        # A partition's name need not be a value of the column: that of the partition of nulls is no number.
+        # A partition's name need not be a value of the column: that of the partition of nulls is not a number.
         return False
     return bool(named.equals(value))

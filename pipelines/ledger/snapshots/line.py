@@ -1,7 +1,7 @@
 """Lineages: the epochs that a snapshot and the published tables share, and the fork after which they differ.
 
 A manifest names its ancestors. If the newest manifest can't be read, or its commit is lost, the logs and table `epochs`
-name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids don't suffice,
+name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids are not enough,
 because a copy of a warehouse continues with the same ones.
 """
 
@@ -78,7 +78,7 @@ class Head:
 
 
 def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
-    """Return True if this pipeline made the snapshot in this warehouse, or in the warehouse that this one copies."""
+    """Return True if this pipeline created the snapshot in this warehouse, or in the one of which this is a copy."""
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
@@ -98,8 +98,8 @@ def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -
         shared = max((epoch for epoch, is_same in same.items() if is_same and epoch < min(others)), default=0)
     elif head.snapshot is None and not shared:
         losses.add(
-            f"the newest epoch of {tables.pipeline}, {head.epoch}, can't be read, so tidegate can't see where the "
-            f"timeline of epoch {then.epoch} left it: a restore would remove all published rows"
+            f"the newest epoch of {tables.pipeline}, {head.epoch}, can't be read, so tidegate can't tell where the "
+            f"timeline of epoch {then.epoch} branched off: a restore would remove all published rows"
         )
     return shared
 
@@ -133,8 +133,8 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
 def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile]:
     """Return the files that the epochs of a lineage published to a table after the fork, each once.
 
-    A restore also lists files of other epochs of the line. Such a file is taken from the restore only if the manifest
-    of its own epoch is not retained.
+    A restore also lists files of other epochs of the lineage. Such a file is taken from the restore only if the
+    manifest of its own epoch is not retained.
     """
     by_path = {
         file.path: file for manifest in left if manifest.kind != "restore" for file in manifest.publish[table].files
@@ -164,7 +164,7 @@ def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
 
 
 def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
-    """Return True if a file that reappears is newer than the newest pruned epoch, or if a prune spares its rows."""
+    """Return True if a file that reappears is newer than the newest pruned epoch, or if a prune spared its rows."""
     epoch = epoch_of(file.path)
     return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
 
@@ -209,7 +209,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
 def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
     """Return the manifests of the `change` epochs that a restore undoes: those of the head's lineage.
 
-    The rows that left tables late and rejects in them come back.
+    The rows that they removed from tables late and rejects come back.
     """
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
     manifests = []
@@ -222,8 +222,8 @@ def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Loss
             manifests.append(snapshot.manifest)
         elif row.get(epochs.DEPARTED):
             losses.add(
-                f"rows that left tables late and rejects of {tables.pipeline} in epoch {epoch}, because they went from "
-                "the source, are no longer retained"
+                f"rows that epoch {epoch} removed from tables late and rejects of {tables.pipeline}, because they were "
+                "deleted from the source, are no longer retained"
             )
     return manifests
 
@@ -241,11 +241,11 @@ def rows_of_departed(
 
     Args:
         tables: the pipeline's tables.
-        changes: the epochs that are taken back.
+        changes: the epochs that are undone.
         table: name of the table.
         work: what else the restore changes in the table.
         prunes: the epochs whose rows each prune removed from each table.
-        losses: takes rows that can't be read.
+        losses: records rows that can't be read.
         epoch: number of the restore.
     """
     published = newest_epochs(tables)[table]
@@ -264,9 +264,9 @@ def rows_of_departed(
 
 
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
-    """Return for each listed epoch whether restoring it recovers everything published up to it.
+    """Return for each listed epoch whether restoring it would bring back everything that was published up to it.
 
-    It does if every epoch from it back to the line of the head is retained.
+    It would if every epoch from it back to the lineage of the head is retained.
     """
     head = _readable(tables, None) if entries else None
     line = () if head is None else head.manifest.line
@@ -315,7 +315,7 @@ class _Ancestry:
             if tables.warehouse.exists(tables.path(table)):
                 record = newest_record(tables.warehouse, tables.look(table)).get("tidegate", {})
                 records += [record] if "parent" in record else []
-        # The later record of an epoch wins, so the logs count more than table epochs.
+        # The later record of an epoch wins, so the logs take precedence over table epochs.
         records = [*_epoch_rows(tables), *records]
         return cls(
             {record["epoch"]: record["parent"] for record in records},

@@ -1,4 +1,4 @@
-"""Losses: published rows that a restore can't bring back. The error names them; users can give them up."""
+"""Losses: published rows that a restore can't bring back. The error lists them; users can give them up."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 
 
 class Losses:
-    """Collector of the losses of a restore, so that one error names all of them.
+    """Collects the losses of a restore, so that one error lists all of them.
 
     Args:
         tables: the pipeline's tables.
         target: the snapshot to restore.
-        give_up: called with the text of each loss; None refuses to lose anything.
+        give_up: called with the text of each loss; None to refuse any loss.
     """
 
     def __init__(self, tables: PipelineTables, target: Snapshot, give_up: Callable[[str], None] | None) -> None:
@@ -48,7 +48,7 @@ class Losses:
             epoch = self._target.manifest.epoch
             target = epoch if self._target.path == self._tables.path(state.NAME) else self._savepoint
             raise Refused(
-                f"{'; '.join(self.texts)}. Put the missing files back, or go on without them: `tidegate restore "
+                f"{'; '.join(self.texts)}. Put the missing files back, or continue without them: `tidegate restore "
                 f"{self._tables.pipeline} {target} {GIVE_UP}`"
             )
         if self._give_up is not None:
@@ -60,7 +60,7 @@ class Losses:
         return f"savepoint:{self._target.path.rpartition('/')[2]}"
 
     def readable(self, table: str, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Return the readable files of a lineage that is restored. Record the rows of the other files as lost."""
+        """Return the readable files of a lineage that is restored, recording the rows of the other files as lost."""
         path = self._tables.path(table)
         sizes = self._tables.warehouse.sizes(path, [file.path for file in files])
         kept = []
@@ -72,7 +72,7 @@ class Losses:
         return tuple(kept)
 
     def rows_of(self, table: str, files: Sequence[dict[str, Any]], removed: Collection[int]) -> tuple[str, ...]:
-        """Return the paths of damaged files to give up. Record their rows as lost unless their epochs are removed."""
+        """Return the paths of damaged files to give up; record their rows as lost unless their epochs are removed."""
         for file in files:
             first, last = file.get("min.epoch"), file.get("max.epoch")
             if first is None or last is None or not {*range(first, last + 1)} <= {*removed}:

@@ -1,4 +1,4 @@
-"""Removal of late and rejected rows of old epochs. It is a quiet epoch that lists the old epochs, like a restore."""
+"""Removes late and rejected rows of old epochs. This is a quiet epoch that lists the old epochs, like a restore."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PRUNED = (late.NAME, rejects.NAME)
 def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
     """Remove the late and rejected rows of epochs that began before a time; return their number by table.
 
-    The caller holds the lease. The counters of these epochs stay and still count the removed rows. If an epoch rejected
-    a row because its time was ahead, its rejected rows stay: without them, the row would be accepted once OPTIMIZE has
-    rewritten its file.
+    The caller holds the lease. The counters of these epochs are kept and still count the removed rows. If an epoch
+    rejected a row because its time was ahead, its rejected rows are kept: without them, the row would be accepted once
+    OPTIMIZE has rewritten its file.
 
     Args:
         tables: the pipeline's tables.
-        before: the moment, int64 epoch milliseconds.
+        before: the time, int64 epoch milliseconds.
         now: the driver's clock, int64 epoch milliseconds.
 
     Raises:
@@ -44,7 +44,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
         expired = held.filter(pc.and_not(is_old, is_spared))
         counts[table] = len(expired)
-        # The newest old epoch is listed even without rows here: files of a line that was left may hold older rows.
+        # The newest old epoch is listed even without rows here: files of an abandoned lineage may hold older rows.
         newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
         gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
@@ -67,7 +67,7 @@ def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple
     """Return three things about the epochs that began before a time.
 
     They are the numbers of these epochs; a number such that all epochs below it are old too, even if table epochs no
-    longer has their rows (0 for none); and the newest old number on any line (0 for none).
+    longer has their rows (0 for none); and the newest old number in any lineage (0 for none).
     """
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))

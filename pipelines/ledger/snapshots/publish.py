@@ -1,8 +1,8 @@
 """Step 4 of an epoch: add the rows that the manifest lists to results, late, rejects and epochs, one commit each.
 
 The check for an earlier commit and the commit itself share one handle. After a harmless conflict (somebody altered the
-table) this code opens the table again, checks again and commits again, so the next epoch never starts before the
-previous one is published. Recovery runs the same code: it publishes what the newest manifest lists and a table lacks.
+table) it reopens the table, checks again and commits again, so the next epoch never starts before the previous one is
+published. Recovery runs the same code: it publishes what the newest manifest lists and a table lacks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ATTEMPTS = 10
 class Handles:
     """The handles of published tables after this process committed to them.
 
-    Opening a table takes longer than reading the entry of that commit. A table to which others committed is opened.
+    Opening a table takes longer than reading the entry of that commit. A table to which others committed is reopened.
     """
 
     _kept: dict[str, DeltaTable] = field(default_factory=dict)
@@ -53,13 +53,13 @@ class Handles:
         if handle is not None and is_moved(handle):
             return handle
         if table not in self._shared:
-            # Most runs publish one epoch, and looked at the tables before.
+            # Most runs publish one epoch, and have read the tables before.
             self._shared[table] = handle = tables.look(table)
             return handle
         return tables.open(table)
 
     def keep(self, table: str, handle: DeltaTable) -> None:
-        """Keep a handle whose next version is a commit of this process, unless other readers may hold it."""
+        """Keep a handle that has moved to a commit of this process, unless other readers may hold it."""
         if handle is self._shared.get(table):
             self._shared[table] = None
         else:
@@ -67,20 +67,20 @@ class Handles:
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:
-    """Publish an epoch to every table. A table that has the epoch already stays as it is.
+    """Publish an epoch to every table. A table that already has the epoch is left as it is.
 
     Raises:
         FilesMissing: a file that the manifest lists is missing. Refused: the table's commits keep failing.
     """
     for table in PUBLISHED:
         if table == epochs.NAME:
-            # Views hold an epoch as published when table epochs has it.
+            # Views consider an epoch published when table epochs has it.
             publish_windows(tables, manifest)
         publish_table(tables, manifest, table)
 
 
 def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handles: Handles | None = None) -> bool:
-    """Publish an epoch to one table; return False if the table has it already or gets nothing."""
+    """Publish an epoch to one table; return False if the table already has it or gets nothing."""
     work = manifest.publish[table]
     if not manifest.goes_to(table):
         log_step("passed over", manifest.epoch, table)
@@ -91,7 +91,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         if is_published(handle, tables.application, manifest.epoch):
             log_step("has", manifest.epoch, table)
             return False
-        # On top of another epoch, nobody would notice the change any more.
+        # On top of another epoch, the change would go unnoticed.
         check_unchanged(tables, table, handle.version())
         try:
             _commit(tables, manifest, table, handle, work)
@@ -101,14 +101,14 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         handles.keep(table, handle)
         return True
     raise Refused(
-        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table come in "
-        "between. Only tidegate may write to it: stop the other writer. Then run again: publishing continues where it "
-        "stopped"
+        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table keep getting "
+        "in between. Only tidegate may write to it: stop the other writer. Then run again: publishing continues where "
+        "it stopped"
     )
 
 
 def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
-    """Return True if a table holds this epoch or a later one, so that nothing is left to publish."""
+    """Return True if a table has this epoch or a later one, so that nothing is left to publish."""
     published = handle.transaction_version(application)
     return published is not None and published >= epoch
 
@@ -163,7 +163,7 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
             except Refused as error:
                 reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
                 raise Refused(
-                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or to mark rows of a "
+                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or mark rows of a "
                     f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
                     f"the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
                     "run again"
@@ -186,7 +186,7 @@ def _rewritten(
         table: name of the table.
         handle: the table.
         work: the changes of the table.
-        departing: the rows that went from the source; None for none.
+        departing: the rows that were deleted from the source; None for none.
     """
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
@@ -194,7 +194,7 @@ def _rewritten(
     listed = set() if work.reopened or work.departed else {file.path for file in work.files}
     for file in _touched(table, handle, work):
         if file["path"] in listed:
-            # This file of the epoch was published before, and stays.
+            # This file of the epoch was published before, and is kept.
             continue
         if _goes_whole(file, work):
             removes.append(remove_action(file))
@@ -202,7 +202,7 @@ def _rewritten(
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
         goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
         if work.forget_keys and key:
-            # Only an older tidegate named keys by their hashes.
+            # Only older versions of tidegate named keys by their hashes.
             goes = pc.or_(goes, pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64())))
         if work.forgotten and key:
             goes = pc.or_(goes, are_forgotten(rows, key, work.forgotten))
@@ -232,7 +232,7 @@ def _returning(
 ) -> list[DataFile]:
     """Return the files that a manifest lists. Late rows that an epoch of the lineage reopened return as reopened.
 
-    Rows that went from the source stay away; see `_rewritten`.
+    Rows that were deleted from the source don't return; see `_rewritten`.
     """
     if not work.reopened and departing is None:
         return list(work.files)
@@ -250,7 +250,7 @@ def _returning(
 
 def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
     """Yield the files whose statistics allow rows that change; every file if keys are to be forgotten."""
-    # Elsewhere the name is a user's.
+    # In other tables this is a user's column.
     has_marks = table == late.NAME
     departed = {epoch for each in work.departed for epoch, _ in each.by_epoch}
     wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
@@ -278,7 +278,7 @@ def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> boo
     if not wanted:
         return False
     if first is None or last is None:
-        # Tidegate writes statistics of `reopened` for each file with marked rows, so a file without has no marks.
+        # Tidegate writes statistics of `reopened` for each file with marked rows, so a file without them has no marks.
         return column == "epoch"
     return bool(first <= max(wanted) and last >= min(wanted))
 
@@ -291,7 +291,7 @@ def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Da
 
 
 def _departed(manifest: Manifest) -> list[dict[str, int]] | None:
-    """Return the numbers of rows that left tables late and rejects in an epoch, by the epochs that counted them."""
+    """Return how many rows an epoch removed from tables late and rejects, by the epochs that counted them."""
     if manifest.kind != "change":
         return None
     counted: dict[int, dict[str, int]] = {}

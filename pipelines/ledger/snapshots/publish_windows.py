@@ -1,9 +1,9 @@
-"""Publish table `windows`: it follows the log of table `results`, and so has each published window exactly once.
+"""Publishes table `windows`: it follows the log of table `results`, and so has each published window exactly once.
 
-A commit names the version of `results` that the table shows from then on. So whoever publishes next knows what is
-missing, also after a crash, and a driver that hung can't add anything twice. If epochs only added rows to `results`
-since that version, the new windows are added, and only files with windows that these rows retract or replace are
-rewritten. Files with only first panes are copied as they are: readers leave out the columns of panes. After anything
+Each commit names the version of `results` that the table reflects from then on. So the next publisher knows what is
+missing, even after a crash, and a driver that hung can't add anything twice. If epochs have only added rows to
+`results` since that version, the new windows are added, and only files with windows that these rows retract or replace
+are rewritten. Files with only first panes are copied unchanged: readers ignore the columns of panes. After anything
 else (a restore, `forget`, a replaced interval, a lost log) all windows are selected again.
 """
 
@@ -46,10 +46,10 @@ _ROWS_AT_ONCE = 4_000_000
 
 
 def make_windows(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted) -> None:
-    """Create the table if the project wants it and it does not exist.
+    """Create the table if the project's settings ask for it and it does not exist.
 
     Raises:
-        Refused: the table exists and is another than the project wants, or a column has the name of the partitions.
+        Refused: the table exists with other settings, or a column has the name of the partition column.
     """
     field, path = f"pipelines.{tables.pipeline}.windows", tables.path(windows.NAME)
     if tables.warehouse.exists(path):
@@ -69,15 +69,15 @@ def make_windows(tables: PipelineTables, key: Sequence[str], wanted: windows.Wan
 
 def _remedy(tables: PipelineTables, wanted: windows.Wanted) -> str:
     if wanted.enabled:
-        return f"run `tidegate windows build {tables.pipeline}`, which builds the table again from table results"
+        return f"run `tidegate windows build {tables.pipeline}`, which rebuilds the table from table results"
     return "remove the folder of the table"
 
 
 def build_windows(tables: PipelineTables, manifest: Manifest, wanted: windows.Wanted) -> int:
-    """Build the table as the project wants it, with all windows of the published epochs; return their number.
+    """Build the table with the project's settings and all windows of the published epochs; return how many there are.
 
-    A table with other settings is replaced in its log, so that a driver which hung can't commit to it any more; until
-    the windows are there, readers see an empty table. The caller holds the lease.
+    A table with other settings is replaced in its log, so that a driver that hung can no longer commit to it; until the
+    windows are written, readers see an empty table. The caller holds the lease.
     """
     if tables.warehouse.exists(tables.path(windows.NAME)):
         handle = _opened(tables)
@@ -90,7 +90,7 @@ def build_windows(tables: PipelineTables, manifest: Manifest, wanted: windows.Wa
 
 
 def drop_unreadable(tables: PipelineTables) -> None:
-    """Remove the table if it can't be opened: it says nothing that table results does not say."""
+    """Remove the table if it can't be opened: it holds nothing that table results does not hold."""
     if tables.warehouse.exists(tables.path(windows.NAME)):
         try:
             _opened(tables)
@@ -106,7 +106,7 @@ def _create(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted, 
 
 
 def publish_windows(tables: PipelineTables, manifest: Manifest, again: bool = False) -> bool:
-    """Bring the table to the newest version of `results`; return False if it is there, or if there is no such table.
+    """Bring the table to the newest version of `results`; return False if it is already there, or does not exist.
 
     Args:
         tables: the pipeline's tables.
@@ -135,16 +135,16 @@ def publish_windows(tables: PipelineTables, manifest: Manifest, again: bool = Fa
             continue
         return True
     raise Refused(
-        f"epoch {manifest.epoch} can't be published to {path}: other commits to that table come in between. Only "
-        "tidegate may write to it: stop the other writer, then run again"
+        f"epoch {manifest.epoch} can't be published to {path}: other commits to that table keep getting in between. "
+        "Only tidegate may write to it: stop the other writer, then run again"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The version of table `results` that the table shows, and the id of the commit that made that version.
+    """The version of table `results` that the table reflects, and the id of the commit that created that version.
 
-    The id differs if the log of `results` lost its end and grew again.
+    The id differs if the log of `results` lost its end and was continued.
     """
 
     results: int
@@ -152,7 +152,7 @@ class Shown:
 
 
 def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
-    """Return what the table shows; None if it is new, or if somebody else changed it."""
+    """Return what the table reflects; None if it is new, or if somebody else changed it."""
     log = TableLog(tables, windows.NAME)
     for version in range(handle.version(), -1, -1):
         try:
@@ -169,7 +169,7 @@ def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
 
 
 def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str] | None:
-    """Return the files that epochs added to `results` since a version; None if more happened than that."""
+    """Return the files that epochs added to `results` since a version; None if anything else happened."""
     log, added = TableLog(tables, results.NAME), list[str]()
     for version in range(since.results, source.version() + 1):
         entry = log.entry(version)
@@ -199,7 +199,7 @@ def _opened(tables: PipelineTables) -> DeltaTable:
     except Refused as error:
         raise Refused(
             f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error}. `tidegate windows build "
-            f"{tables.pipeline}` builds it again from table results"
+            f"{tables.pipeline}` rebuilds it from table results"
         ) from error
 
 
@@ -229,16 +229,16 @@ class _Step:
     key: tuple[str, ...]
 
     def widen(self) -> bool:
-        """Add the columns that `results` got since; return True if there were any."""
+        """Add the columns that `results` has gained since; return True if there were any."""
         wanted = windows.schema(arrow_schema(self.source), self.key, _unit(self.handle))
         return self.tables.widen({windows.NAME: wanted})
 
     def commit(self, added: Sequence[str] | None, manifest: Manifest) -> None:
-        """Add windows that stand by these files of `results`, and remove what they replace; None selects all again."""
+        """Add the windows of these files of `results`, and remove what they replace; None selects all windows again."""
         try:
             changed = None if added is None else self._appended(added)
         except Refused:
-            # A file that was compacted and cleaned up since, or a damaged one of this table: results has all rows.
+            # The file has been compacted and cleaned up, or a file of this table is damaged: results has all rows.
             changed = None
         adds, removes = changed or self._selected()
         entry = TableLog(self.tables, results.NAME).entry(self.source.version())
@@ -254,15 +254,15 @@ class _Step:
         )
 
     def _selected(self) -> tuple[list[AddAction], list[RemoveAction]]:
-        """Return all windows that stand in new files, in place of every file of the table."""
+        """Return all windows in new files, replacing every file of the table."""
         adds = [action for rows in self._read(active_files(self.source)) for action in self._written(rows)]
         return adds, [remove_action(file) for file in active_files(self.handle)]
 
     def _appended(self, added: Sequence[str]) -> tuple[list[AddAction], list[RemoveAction]] | None:
-        """Return the windows of added files, and what is left of files with windows that they replace."""
+        """Return the windows of added files, and the remaining rows of files with windows that they replace."""
         files = [file for file in active_files(self.source) if file["path"] in set(added)]
         if len(files) != len(added):
-            # Compacted since.
+            # Compacted since then.
             return None
         if all(windows.are_first_panes(file, _early(self.handle)) for file in files):
             return self._copies(files), []
@@ -286,7 +286,7 @@ class _Step:
         return adds, removes
 
     def _copies(self, files: Sequence[dict[str, Any]]) -> list[AddAction]:
-        """Return copies of files whose rows are a window each; files with windows of several partitions are divided."""
+        """Return copies of files with one window per row; files with windows of several partitions are split."""
         warehouse, path, unit = self.tables.warehouse, self.tables.path(windows.NAME), _unit(self.handle)
         source, columns = self.tables.path(results.NAME), stored_schema(self.handle).names
         adds, copies = list[AddAction](), dict[str, DataFile]()
@@ -312,7 +312,7 @@ class _Step:
             yield self.tables.warehouse.read_files(path, names, schema, where=of_part if parts > 1 else None)
 
     def _written(self, rows: pa.Table) -> Iterator[AddAction]:
-        """Write the windows that stand by rows of `results`, and return the files."""
+        """Write the windows from rows of `results`, and return the files."""
         yield from self._divided(windows.standing(rows, self.key, _early(self.handle)))
 
     def _divided(self, rows: pa.Table) -> Iterator[AddAction]:

@@ -1,4 +1,4 @@
-"""The newest snapshot whose epoch every table has. Results, sensors, checks and reports use this one.
+"""The newest snapshot whose epoch every table has. Results, sensors, checks and reports use it.
 
 A driver commits an epoch to table `state` before it publishes the results: some milliseconds before, or after a crash
 until the next run of the pipeline. In between, the watermark of the epoch says nothing about the published results.
@@ -40,7 +40,7 @@ def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Sn
 
     Args:
         tables: the pipeline's tables.
-        head: the newest snapshot, if the caller has read it already.
+        head: the newest snapshot, if the caller has already read it.
 
     Raises:
         Refused: a table can't be read.
@@ -60,7 +60,7 @@ def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Sn
 def settled_watermark(snapshot: Snapshot, head: Snapshot) -> Millis:
     """Return the watermark up to which the published results are complete, int64 epoch milliseconds.
 
-    While a restore or a repeated interval is published, it removes results beyond its own watermark. So the lower
+    While a restore or a repeated interval is being published, it removes results beyond its own watermark. So the lower
     watermark counts.
 
     Args:
@@ -71,7 +71,7 @@ def settled_watermark(snapshot: Snapshot, head: Snapshot) -> Millis:
 
 
 def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
-    """Return the time through which published windows are final, by `final_at`: see `Manifest.final_through`.
+    """Return the time through which published windows are final, by `final_at`; see `Manifest.final_through`.
 
     Args:
         snapshot: the newest published snapshot.
@@ -98,12 +98,12 @@ def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
 def newest_epoch_rows(
     warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False
 ) -> pa.Table:
-    """Return the rows of the newest epochs, the newest first. Files that hold only older epochs are not read.
+    """Return the rows of the newest epochs, newest first. Files that hold only older epochs are not read.
 
     Args:
         warehouse: the warehouse of the table.
         handle: the table.
-        limit: number of rows; None takes all.
+        limit: number of rows; None for all.
         with_stale: True includes epochs whose results were replaced.
     """
     path, schema = path_of(handle), arrow_schema(handle)
@@ -114,7 +114,7 @@ def newest_epoch_rows(
         is_full = limit is not None and len(newest_rows) == limit
         if is_full and file["max.epoch"] < pc.min(newest_rows["epoch"]).as_py():
             break
-        # Read the numbers alone first: a file may hold a million epochs, and the caller may ask for twenty.
+        # Read only the numbers first: a file may hold a million epochs, and the caller may want twenty.
         numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
         numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
         chosen = numbers.slice(0, limit).combine_chunks()
@@ -125,22 +125,22 @@ def newest_epoch_rows(
 
 
 def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> bool:
-    """Return True if a key was forgotten after an epoch, so that what was read as of that epoch may have the key."""
+    """Return True if a key was forgotten after an epoch, so that data read as of that epoch may contain the key."""
     where = (pc.field("kind") == "forget") & (pc.field("epoch") > epoch)
     return bool(len(read_table(warehouse, handle, ["epoch"], where)))
 
 
 @dataclass(frozen=True)
 class PinnedTables:
-    """The rows that an epoch and the epochs before it published and that are not stale.
+    """The rows that an epoch and earlier ones published and that are not stale.
 
     Args:
         snapshot: snapshot of the epoch.
         versions: by table, the version that was read.
         results: every pane.
-        late: rows that came too late.
+        late: rows that arrived too late.
         rejects: rejected rows.
-        epochs: one row for each epoch of the snapshot's line, ordered by number.
+        epochs: one row for each epoch of the snapshot's lineage, ordered by number.
         state: state rows of the snapshot.
     """
 
@@ -167,20 +167,20 @@ class PinnedTables:
         return results.latest(self.results, self.key)
 
     def final_windows(self) -> pa.Table:
-        """Return the newest panes of windows that no later event can change."""
+        """Return the newest panes of windows that can no longer change."""
         return results.final(self.latest_windows(), self.manifest.final_through)
 
 
 @dataclass(frozen=True)
 class PinnedEpoch:
-    """An epoch and the tables that hold its rows, each opened at one version and not read yet.
+    """An epoch and the tables that hold its rows, each opened at one version but not yet read.
 
     Args:
         snapshot: snapshot of the epoch.
         handles: the published tables.
-        epochs: one row for each epoch of the snapshot's line, ordered by number.
+        epochs: one row for each epoch of the snapshot's lineage, ordered by number.
         erasing: rows of table epochs for the epochs that removed rows on a user's request. They may be older or newer
-            than this epoch, or off its line, because each of them may have removed rows of this line.
+            than this epoch, or outside its lineage, because each of them may have removed rows of this lineage.
     """
 
     snapshot: Snapshot
@@ -233,7 +233,7 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
 
     Args:
         tables: the pipeline's tables.
-        epoch: number of the epoch. None takes the newest published one: a driver may be about to publish another.
+        epoch: number of the epoch. None for the newest published one, since a driver may be about to publish another.
 
     Raises:
         UsageError: the epoch has no snapshot.
@@ -260,7 +260,7 @@ def _check_settled(manifest: Manifest, published: int) -> None:
     takes_away = any(work.remove_epochs or work.stale_epochs or work.forgets_keys for work in manifest.publish.values())
     if takes_away and manifest.epoch > published:
         raise TidegateError(
-            f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) removes rows at this moment: try again "
+            f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) is removing rows right now: try again "
             "once it is published. If its driver died, the next run of the pipeline publishes it"
         )
 

@@ -1,8 +1,8 @@
 """Recovery: check that the newest snapshot agrees with the tables, and publish what they lack.
 
-The log entry of every commit to the five tables names its epoch. So recovery notices a table that somebody set back,
-whose log lost its end, or whose folder is gone, before a new epoch starts from it. It refuses state that is behind a
-published table, and a published table that was set back. It publishes to a table whose log lost its end what the
+The log entry of every commit to the five tables names its epoch. So recovery notices a table that was set back, whose
+log lost its end, or whose folder is gone, before a new epoch starts from it. It refuses state that is behind a
+published table, and a published table that was set back. If the log of a table lost its end, it publishes what the
 retained manifests list.
 """
 
@@ -30,13 +30,13 @@ from tidegate.pipelines.ledger.tables.table_log import TableLog
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
-    """Publish what the newest snapshots list and the tables lack; return the newest snapshot, None if there is none.
+    """Publish what the newest snapshots list and the tables lack; return the newest snapshot, or None if there is none.
 
     Recovery only rolls forward, so it can be repeated at any time. The caller holds the lease.
 
     Args:
         tables: the pipeline's tables.
-        publish_epoch: called to publish an epoch; None publishes without a log line.
+        publish_epoch: called to publish an epoch; None to publish without a log line.
 
     Raises:
         Refused: state is behind a published table, a table is gone, or a snapshot that a table lacks is not retained.
@@ -53,7 +53,7 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
 
 
 def trusted_head(tables: PipelineTables) -> Snapshot | None:
-    """Return the newest snapshot, after a check that no table is ahead of it; None if there is none. Changes nothing.
+    """Return the newest snapshot after checking that no table is ahead of it; None if there is none. Changes nothing.
 
     Raises:
         Refused: table state is gone or behind a published table, or a published table is gone.
@@ -63,7 +63,7 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
 
 def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
     check_logs(tables)
-    # Read the tables before the head: a driver that works meanwhile moves the head first, never a table ahead of it.
+    # Read the tables before the head: a concurrent driver moves the head first, never a table ahead of it.
     newest = newest_epochs(tables)
     head = read_snapshot(tables)
     check_agreement(tables, head, newest)
@@ -71,16 +71,16 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
 
 
 def check_logs(tables: PipelineTables) -> None:
-    """Refuse a log whose newest entry ends early at the end of a line: Delta opens it, with a part of the commit.
+    """Refuse a log whose newest entry is truncated at the end of a line: Delta would open it with a part of the commit.
 
     Raises:
-        Refused: an entry is cut; the message tells how to continue.
+        Refused: an entry is truncated; the message says how to continue.
     """
     for table in ALL:
         if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
             raise Refused(
-                f"entry {name} in the log of table {tables.path(table)} is cut: it lacks the end of its commit. "
-                f"`tidegate restore {tables.pipeline} latest` sets it aside and goes on"
+                f"entry {name} in the log of table {tables.path(table)} is truncated: it lacks the end of its commit. "
+                f"`tidegate restore {tables.pipeline} latest` sets it aside and continues"
             )
 
 
@@ -88,7 +88,7 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
     """Refuse a head that is behind a table, a pipeline that has lost a table, and a published table that was set back.
 
     Raises:
-        Refused: the message tells how to continue.
+        Refused: the message says how to continue.
     """
     epoch = 0 if head is None else head.manifest.epoch
     name, committed = tables.pipeline, max(newest.values(), default=0)
@@ -101,17 +101,17 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
         )
     if head is not None and gone:
         raise Refused(
-            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or go on without its rows: "
+            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or continue without its rows: "
             f"`tidegate restore {name} latest {GIVE_UP}`"
         )
     ahead = [table for table, at in newest.items() if at > epoch]
     if ahead:
         back = _newest_readable(tables)
-        way = "" if back is None else f"go on from the newest snapshot that exists, `tidegate restore {name} {back}`, "
+        way = "" if back is None else f"continue from the newest existing snapshot, `tidegate restore {name} {back}`, "
         raise Refused(
             f"table {tables.path(state.NAME)} ends at epoch {epoch}, but epoch {committed} was committed to "
             f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. No run continues "
-            f"from there, because its new epochs would count as published already: {way}or restore a savepoint "
+            f"from there, because its new epochs would be considered published already: {way}or restore a savepoint "
             f"(`tidegate savepoint list {name}`), then run again"
         )
     for table in PUBLISHED:
@@ -120,9 +120,9 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:
-    """Return the manifests that may have to be published, the oldest first.
+    """Return the manifests that may have to be published, oldest first.
 
-    This is the newest one alone, unless the log of a table lost its end.
+    This is only the newest one, unless the log of a table lost its end.
 
     Args:
         tables: the pipeline's tables.
@@ -134,7 +134,7 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     """
     record = published_by(tables.warehouse, head.handle)
     if record is None or _holds(at, record):
-        # An older tidegate left no record. `publish` itself checks whether a table has the newest epoch.
+        # Older versions of tidegate left no record. `publish` itself checks whether a table has the newest epoch.
         return [head.manifest]
     manifests: list[Manifest] = []
     # Retention removed snapshots between the older ones, and nothing records what those published.
@@ -161,7 +161,7 @@ def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, in
     ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
     return (
         f"{ends}, but epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
-        f"publish it again are no longer retained. Put the table back from a copy, or go on without the lost rows: "
+        f"publish it again are no longer retained. Put the table back from a copy, or continue without the lost rows: "
         f"`tidegate restore {tables.pipeline} latest {GIVE_UP}`"
     )
 

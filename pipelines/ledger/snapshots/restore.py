@@ -1,8 +1,8 @@
-"""Restore: make an older snapshot the head, in an epoch of its own that begins a new timeline.
+"""Restore: make an older snapshot the head, in a separate epoch that begins a new timeline.
 
 The commit brings back the state of the older snapshot. Publishing the restore removes what was published after that
-snapshot, and brings back the results of a line that an earlier restore left. Recovery rolls a crash in between forward,
-like that of any epoch. Epoch numbers keep growing, so two timelines never share a new number.
+snapshot, and brings back the results of a lineage that an earlier restore abandoned. After a crash in between, recovery
+rolls forward as for any epoch. Epoch numbers keep increasing, so two timelines never share a new number.
 """
 
 from __future__ import annotations
@@ -62,24 +62,25 @@ def restore(
     """Make an older snapshot the head; return the manifest of the restore. The caller holds the lease.
 
     A savepoint that was made elsewhere brings its state, not its results: the rows in the tables are removed. A
-    pipeline without tables gets them. If somebody set table state back, or the log of a table lost its end, the restore
-    leaves the newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the
-    restore does nothing and returns the target's manifest.
+    pipeline without tables gets them. If table state was set back, or the log of a table lost its end, the restore
+    starts from the newest epoch that any table has. If the target is already the head and nothing is lost or damaged,
+    the restore does nothing and returns the target's manifest.
 
     Args:
         tables: the pipeline's tables.
         target: a retained snapshot, or a savepoint.
         now: the driver's clock, int64 epoch milliseconds.
         keep_stale: True marks the rows published since the snapshot as stale instead of removing them.
-        give_up: called with a text for each published thing that is lost; None refuses to lose anything.
-        schemas: returns the columns of each table, to create a table that is gone and given up.
+        give_up: called with a text for each published thing that is lost; None to refuse any loss.
+        schemas: returns the columns of each table, to create a lost table that is given up.
 
     Raises:
-        Refused: results that belong to the snapshot are gone, somebody changed a published table (`put_back` undoes
-            that), or another driver committed meanwhile.
+        Refused: results that belong to the snapshot are lost, somebody changed a published table (`put_back` undoes
+            that), or another driver has committed.
     """
     losses = Losses(tables, target, give_up)
-    # Opened before all that the restore goes by: the commit fails if a clean-up gave the target up since.
+    # Opened before everything that the restore is based on: the commit fails if a cleanup has given the target up
+    # since.
     handle = tables.open(state.NAME) if tables.exist else None
     _check_listed(tables, target)
     head = Head.of(tables)
@@ -110,12 +111,12 @@ def restore(
 
 
 def _check_listed(tables: PipelineTables, target: Snapshot) -> None:
-    """Refuse a snapshot that a clean-up gave up after it was looked for."""
+    """Refuse a snapshot that a cleanup gave up after it was found."""
     in_state = target.path == tables.path(state.NAME)
     if in_state and target.version not in kept_of(TableLog(tables, state.NAME)):
         raise Refused(
-            f"epoch {target.manifest.epoch} of {tables.pipeline} can't be restored: a clean-up removes its snapshot. "
-            f"`tidegate snapshot list {tables.pipeline}` names those that stay"
+            f"epoch {target.manifest.epoch} of {tables.pipeline} can't be restored: a cleanup is removing its "
+            f"snapshot. `tidegate snapshot list {tables.pipeline}` lists those that remain"
         )
 
 
@@ -147,7 +148,7 @@ def _make_missing(
 
 
 def _is_there(head: Head, target: Snapshot) -> bool:
-    """Return True if a snapshot is the head already."""
+    """Return True if a snapshot is already the head."""
     if head.snapshot is None or not head.is_trusted:
         return False
     newest, then = head.snapshot.manifest, target.manifest
@@ -157,7 +158,7 @@ def _is_there(head: Head, target: Snapshot) -> bool:
 def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:
     """Publish what a crash left unpublished; return the first epoch that can't be published, 0 if all can.
 
-    An epoch that can't be published is no loss if the restore goes back to before it.
+    An epoch that can't be published is not a loss if the restore goes back to before it.
     """
     if head.snapshot is None:
         return 0
@@ -180,7 +181,7 @@ def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot)
     if lost := sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names)):
         raise Refused(
             f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
-            "Other code made it: restore it into another warehouse"
+            "Different code produced it: restore it into another warehouse"
         )
 
 
@@ -199,7 +200,7 @@ def _manifest(
     epoch = max(newest, then.epoch) + 1
     parted = 0 if head is None else fork(tables, head, target, losses)
     if lacking:
-        # The part of it that is published goes away, and comes back with the line.
+        # The published part of it is removed, and comes back with the lineage.
         parted = min(parted, lacking - 1)
     left = [] if head is None else left_line(tables, head, target, parted, losses)
     since = tuple(range(parted + 1, newest + 1))

@@ -1,8 +1,8 @@
-"""Clean-up of a pipeline's tables: remove old snapshots and files, and keep what retained snapshots and readers need.
+"""Cleanup of a pipeline's tables: removes old snapshots and files, keeping what retained snapshots and readers need.
 
-The clean-up removes older versions of the tables together with their entries in the log. So the log lists only what
-can be restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
-Savepoints are tables of their own, and the clean-up never touches them.
+The cleanup removes older versions of the tables together with their log entries. So the log lists only what can be
+restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
+Savepoints are separate tables, and the cleanup never touches them.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _DELETIONS_PER_CHECK = 100
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """Snapshots and files that a clean-up removes (or would remove).
+    """Snapshots and files that a cleanup removes (or would remove).
 
     Args:
-        snapshots: epochs whose snapshots can't be restored any more.
+        snapshots: epochs whose snapshots can no longer be restored.
         files: by table, name and size in bytes of the removed files.
     """
 
@@ -63,14 +63,14 @@ class Clearing:
 
 @dataclass(frozen=True)
 class _Decision:
-    """Plan of a clean-up: the files to remove, and the versions of each log that stay.
+    """Plan of a cleanup: the files to remove, and the versions of each log to keep.
 
     Args:
         clearing: snapshots and files to remove.
-        snapshots: versions of table state that stay because their snapshots do.
-        since: by table, the version from which on all versions stay.
+        snapshots: versions of table state that are kept for their snapshots.
+        since: by table, the version from which on all versions are kept.
         logs: by table, its log.
-        oldest_epoch: the oldest epoch whose snapshot stays.
+        oldest_epoch: the oldest epoch whose snapshot is kept.
     """
 
     clearing: Clearing
@@ -81,9 +81,9 @@ class _Decision:
 
 
 def is_worthwhile(tables: PipelineTables, retention: Retention) -> bool:
-    """Return True if there are a tenth more recent snapshots than should stay.
+    """Return True if there are at least a tenth more recent snapshots than should be kept.
 
-    This lists one log. The clean-up itself lists every folder, so it should not run after each epoch.
+    This lists one log. The cleanup itself lists every folder, so it should not run after each epoch.
     """
     return len(TableLog(tables, state.NAME).recent) > retention.snapshots * _GOOD_PART
 
@@ -98,13 +98,12 @@ def vacuum(
 ) -> Clearing:
     """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
 
-    The caller holds the lease. The files are listed first, and a fence in each table then makes everybody fail who
-    hangs with uncommitted files. The fence says what stays, so nobody goes back to what a clean-up that hangs may
-    still remove.
+    The caller holds the lease. The files are listed first; then a fence in each table makes any hung process with
+    uncommitted files fail. The fence records what is kept, so nobody goes back to what a hung cleanup may still remove.
 
     Args:
         tables: the pipeline's tables.
-        retention: rule for the snapshots that stay.
+        retention: rule for the snapshots to keep.
         now: int64 epoch milliseconds.
         dry_run: True removes nothing and only returns what would be removed.
         check_lease: raises LeaseHeld if another driver has taken the lease.
@@ -120,10 +119,10 @@ def vacuum(
     check = check_lease or (lambda: None)
     check()
     at = {table: log.versions[-1] for table, log in decision.logs.items()}
-    # An idle table gets no commit, so that its log does not grow by one in each upkeep of a stream.
+    # An idle table gets no commit, so that its log does not grow by an entry in each maintenance run of a stream.
     cleared = [table for table in decision.logs if table != state.NAME and decision.clearing.files[table]]
     _fence(tables, at, cleared, decision.since, decision.snapshots)
-    # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
+    # Log entries are removed before files, so each listed version stays readable if this stops halfway.
     for table in decision.logs:
         check()
         decision.logs[table].keep(decision.snapshots if table == state.NAME else (), decision.since[table])
@@ -141,7 +140,7 @@ def vacuum(
 def keep_newest_only(tables: PipelineTables) -> None:
     """Remove every snapshot but the newest, every older version of each table, and every file that they don't need.
 
-    Clocks decide nothing here, neither that of a driver nor the times of commits. The caller holds the lease.
+    This does not depend on clocks, neither a driver's nor those of commits. The caller holds the lease.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
@@ -168,7 +167,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
     since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in published}
-    # An earlier clean-up that hangs may still remove what was before.
+    # An earlier cleanup that hangs may still remove what was there before.
     before = kept_of(logs[state.NAME])
     since = {table: max(version, before.since.get(table, 0)) for table, version in since.items()}
     needed = {table: logs[table].files_since(since[table]) for table in names}
@@ -190,12 +189,12 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
-    """Return the version of table state from which on no version is missing, and all snapshots stay.
+    """Return the version of table state from which on no version is missing, and all snapshots are kept.
 
     Args:
         log: log of table state.
-        snapshots: versions of all snapshots, the newest first.
-        kept: versions of the snapshots that stay.
+        snapshots: versions of all snapshots, newest first.
+        kept: versions of the snapshots that are kept.
     """
     recent = log.recent
     return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
@@ -208,17 +207,17 @@ def _fence(
     since: Mapping[str, int],
     snapshots: Collection[int] = (),
 ) -> None:
-    """Commit to tables on top of the version that a clean-up decided by, and record what stays of state.
+    """Commit to tables on top of the version that a cleanup is based on, and record which versions of state are kept.
 
     Args:
         tables: the pipeline's tables.
-        at: by table, the version that the clean-up decided by.
+        at: by table, the version that the cleanup is based on.
         cleared: published tables that lose files. Table state always gets a commit.
-        since: by table, the version from which on all versions stay.
-        snapshots: versions of table state that stay too.
+        since: by table, the version from which on all versions are kept.
+        snapshots: versions of table state that are kept too.
     """
     kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
-    # Table state is the last one: nothing is given up before every table is fenced.
+    # Table state is last: nothing is given up before every table is fenced.
     for table in (*cleared, state.NAME):
         noted = {KEPT: kept} if table == state.NAME else {}
         commit(tables.warehouse, tables.open(table, at[table]), [], {FENCE: "vacuum", **noted})
@@ -249,13 +248,13 @@ HOUR: Millis = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Rule for the snapshots and the versions of published tables that stay.
+    """Rule for the snapshots and the versions of published tables to keep.
 
     Args:
-        snapshots: number of newest snapshots that stay, at least 1.
-        age: age up to which older snapshots stay too; for a stream, the newest of each hour.
-        readers: time for which replaced versions of the published tables stay for readers; None takes the age.
-        epochs: time for which rows of table epochs stay; None keeps all.
+        snapshots: number of newest snapshots to keep, at least 1.
+        age: age up to which older snapshots are kept too; for a stream, the newest of each hour.
+        readers: time for which replaced versions of the published tables are kept for readers; None for the age.
+        epochs: time for which rows of table epochs are kept; None for ever.
 
     Raises:
         UsageError: fewer than one snapshot. IllegalArgument: a negative duration.
@@ -282,8 +281,8 @@ class Retention:
 
         Args:
             entry: entry of the pipeline.
-            snapshots: number of newest snapshots that stay; None takes `retain_snapshots`.
-            days: age in days up to which older ones stay; None takes `retain_days`.
+            snapshots: number of newest snapshots to keep; None for `retain_snapshots`.
+            days: age in days up to which older ones are kept; None for `retain_days`.
         """
         age = timedelta(days=entry.retain_days if days is None else days)
         readers = min(age, timedelta(hours=entry.retain_log_hours))
@@ -300,10 +299,10 @@ class Retention:
 
 
 def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis) -> set[int]:
-    """Return the versions of the snapshots that stay.
+    """Return the versions of the snapshots to keep.
 
     Args:
-        entries: all snapshots in the log, the newest first.
+        entries: all snapshots in the log, newest first.
         retention: the rule.
         now: int64 epoch milliseconds.
     """
@@ -312,7 +311,7 @@ def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis
 
 
 def _by_age(entries: Sequence[SnapshotEntry], oldest: Millis, now: Millis) -> Iterator[SnapshotEntry]:
-    """Yield the snapshots that are young enough; of a stream, only the newest of each timeline and hour."""
+    """Yield the snapshots that are young enough; for a stream, only the newest of each timeline and hour."""
     hours = set()
     times = not_ahead([entry.committed_at for entry in reversed(entries)], now)[::-1]
     for entry, committed_at in zip(entries, times, strict=True):

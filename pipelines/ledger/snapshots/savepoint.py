@@ -1,7 +1,7 @@
-"""Savepoints: named copies of a snapshot that no retention, VACUUM or clean-up of the log removes.
+"""Savepoints: named copies of a snapshot that no retention, VACUUM or cleanup of the log removes.
 
-A savepoint is a Delta table of its own below the pipeline's folder, with the state rows and the manifest.
-Any engine reads it, and users can copy its folder elsewhere.
+A savepoint is a separate Delta table below the pipeline's folder, with the state rows and the manifest. Any engine can
+read it, and users can copy its folder elsewhere.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 
     Raises:
         UsageError: the name is not valid, or is taken.
-        Refused: a file of the snapshot was removed meanwhile, or a key was forgotten that it may hold.
+        Refused: a file of the snapshot has been removed, or a key that it may hold was forgotten.
     """
     path = _path(tables, name)
     exists = tables.warehouse.exists(path)
@@ -96,10 +96,10 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
     if _is_complete(tables, path):
         raise taken
     if exists or name in tables.warehouse.links(path.rpartition("/")[0]):
-        # An older version created the table before it copied the files; of a link, only the link goes.
+        # An older version created the table before it copied the files; of a link, only the link is removed.
         tables.warehouse.delete_folder(path)
     rests = tables.warehouse.names(path)
-    # Another command may be copying under this name: the first to create the table has it.
+    # Another command may be copying under this name: whichever creates the table first gets it.
     files = copy_files(tables, snapshot, path, f"state-{uuid.uuid4().hex}", with_manifest=True)
     try:
         check_written(tables.warehouse, path, files)
@@ -128,14 +128,14 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
             tables.warehouse.delete_file(path, file.path)
         raise taken from error
     except FilesMissing as error:
-        # The command that had the name first, or `forget`, takes incomplete copies with it.
+        # The command that got the name first, or `forget`, removes incomplete copies with it.
         if _is_complete(tables, path):
             raise taken from error
         _check_nothing_forgotten(tables, snapshot, name)
         raise
     _check_nothing_forgotten(tables, snapshot, name)
     try:
-        # Whoever removed a part of the copy before the table was there did not know of it.
+        # Whoever removed a part of the copy before the table existed did not know about it.
         check_written(tables.warehouse, path, files)
     except FilesMissing:
         tables.warehouse.delete_folder(path)
@@ -146,10 +146,10 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 
 
 def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
-    """Delete a copy that may hold a key which was forgotten during the copy.
+    """Delete a copy that may hold a key that was forgotten during the copy.
 
-    `forget` commits its epoch and then looks for savepoints. A copy that is complete before that look is cleaned by
-    `forget`. A later copy sees the epoch of `forget` here, or its own snapshot is gone.
+    `forget` commits its epoch and then lists savepoints. It cleans a copy that was complete before that. A later copy
+    sees the epoch of `forget` here, or its own snapshot is gone.
     """
     if copied.path != tables.path(state.NAME):
         return
@@ -178,7 +178,7 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
     if snapshot.manifest.pipeline != tables.pipeline:
         raise Refused(
             f"savepoint {path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: only "
-            "the pipeline that made the state can continue from it. Give the pipeline that name, or delete the copy"
+            "the pipeline that produced the state can continue from it. Give the pipeline that name, or delete the copy"
         )
     return snapshot
 
@@ -207,7 +207,7 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The pipeline in which a savepoint was made.
+    """The pipeline in which a savepoint was created.
 
     Args:
         table_id: Delta id of its table `state`.
@@ -222,20 +222,20 @@ class Origin:
 
 
 def origin_of(warehouse: Warehouse, savepoint: Snapshot) -> Origin:
-    """Return the pipeline in which a savepoint was made. Its folder may have been copied since."""
+    """Return the pipeline in which a savepoint was created. Its folder may have been copied since."""
     record = _record(warehouse, savepoint.handle)
     schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in record["schemas"].items()}
     return Origin(record["table_id"], schemas, {int(epoch): run for epoch, run in record.get("run_ids", {}).items()})
 
 
 def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:
-    """Return every readable savepoint of a pipeline, the newest first."""
+    """Return every readable savepoint of a pipeline, newest first."""
     readable = [entry for entry in _entries(tables) if isinstance(entry, SavepointEntry)]
     return sorted(readable, key=lambda entry: -entry.created_at)
 
 
 def broken_savepoints(tables: PipelineTables) -> list[BrokenSavepoint]:
-    """Return every unreadable savepoint by name: damaged, copied in part, or written by a newer tidegate."""
+    """Return every unreadable savepoint by name: damaged, partially copied, or written by a newer tidegate."""
     return [entry for entry in _entries(tables) if isinstance(entry, BrokenSavepoint)]
 
 
@@ -258,7 +258,7 @@ def delete_savepoint(tables: PipelineTables, name: str) -> None:
 
 
 def remove_rests(tables: PipelineTables) -> None:
-    """Remove what interrupted commands left of savepoints. Refused while another command copies one."""
+    """Remove what interrupted commands left of savepoints. Refused while another command is copying one."""
     folder = tables.warehouse.path(tables.pipeline, FOLDER)
     listed = {entry.name for entry in _entries(tables)}
     for name in tables.warehouse.folders(folder):
@@ -266,7 +266,7 @@ def remove_rests(tables: PipelineTables) -> None:
             continue
         path = f"{folder}/{name}"
         if not tables.warehouse.exists(path):
-            # Who is copying into it, or hangs, must not create the table once its files are gone.
+            # A process that is copying into it, or hangs, must not create the table once its files are gone.
             with suppress(Outrun):
                 create(tables.warehouse, path, tables.look(state.NAME).schema(), [], {}, f"{tables.pipeline}.{name}")
         if not _is_complete(tables, path):
@@ -317,7 +317,7 @@ def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     record: dict[str, Any] = newest_record(warehouse, handle).get("tidegate", {})
     if not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
-            f"savepoint {path_of(handle)} has no record of the place where it was made: its log was changed. Copy the "
+            f"savepoint {path_of(handle)} has no record of where it was created: its log was changed. Copy the "
             "whole folder again, or delete it"
         )
     return record

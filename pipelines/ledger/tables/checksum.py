@@ -1,4 +1,4 @@
-"""Checksum of rows, which does not depend on their order, so a compaction keeps it.
+"""Checksum of rows that does not depend on their order, so a compaction preserves it.
 
 It is the sum of the hashes of the rows. Each column adds a hash of its name and value to the hash of a row; a null adds
 nothing. So a file that lacks a column has the same checksum as a file in which that column is null.

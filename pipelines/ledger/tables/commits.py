@@ -1,10 +1,10 @@
-"""The one function by which we commit to our tables: on top of the version of a handle, or not at all.
+"""The one function that commits to our tables: on top of the version of a handle, or not at all.
 
-Two rules keep a process that hung past its lease from doing harm, whenever it hangs. Whoever commits opens the table
-first, then reads and writes, and then commits exactly on top of that version. Whoever deletes files lists them first,
-then commits to the table, and deletes nothing that the table lists from then on. So an uncommitted file that a clean-up
-deletes was written for a version that can't be committed to any more.
-docs/decisions/fence-and-lease.md goes through the cases.
+Two rules keep a process that hung past its lease from doing harm, whenever it hangs. To commit, a process first opens
+the table, then reads and writes, and then commits exactly on top of that version. To delete files, a process first
+lists them, then commits to the table, and deletes nothing that the table lists from then on. So an uncommitted file
+that a cleanup deletes was written for a version that can no longer be committed to. docs/decisions/fence-and-lease.md
+goes through the cases.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def commit(
         warehouse: the warehouse of the table.
         handle: the table, opened before anything was read or written for this commit.
         actions: files to add and to remove; none for a commit that only keeps others out.
-        metadata: what the commit says about itself in the log.
-        schema: columns of the table from now on; None leaves them.
-        transactions: the epochs that the table holds from now on.
+        metadata: metadata of the commit in the log.
+        schema: new columns of the table; None leaves them unchanged.
+        transactions: the epochs that the table holds after the commit.
 
     Raises:
         Outrun: somebody else committed since the handle was opened. Nothing was changed.
@@ -77,7 +77,7 @@ def commit_by(
     metadata: Mapping[str, Any],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit by an operation of deltalake's on a handle, as `commit` does, and raise the same errors."""
+    """Commit with one of deltalake's operations on a handle, as `commit` does, and raise the same errors."""
     # The operation may move the handle.
     path, version, id_ = path_of(handle), handle.version() + 1, uuid.uuid4().hex
     properties = CommitProperties(
@@ -91,8 +91,8 @@ def commit_by(
     try:
         operation(properties, PostCommitHookProperties(cleanup_expired_logs=False))
     except (DeltaError, OSError) as error:
-        # A store may do a commit whose answer is lost on the way; it is repeated then, and refused as one that exists.
-        # After a commit, deltalake may fail to write a checkpoint, which a later commit writes.
+        # A store may perform a commit whose response is lost; the request is then repeated, and refused because the
+        # entry exists. After a commit, deltalake may fail to write a checkpoint, which a later commit writes.
         if warehouse.open(path).version() < version:
             raise
         if _id_of(warehouse, path, version) != id_:
@@ -109,7 +109,7 @@ def create(
     """Create a table with its files, in one commit.
 
     Raises:
-        Outrun: there is a table already.
+        Outrun: the table already exists.
     """
     id_ = uuid.uuid4().hex
     try:
@@ -132,9 +132,9 @@ def create(
 
 
 def is_whole(actions: Sequence[Action]) -> bool:
-    """Return True if an entry of a log holds all actions of its commit, as far as its metadata shows.
+    """Return True if a log entry has all actions of its commit, as far as its metadata shows.
 
-    Older versions did not count the actions of a commit, but each commit of an epoch ended with its transaction.
+    Older versions did not record how many actions a commit has, but each commit of an epoch ended with its transaction.
     """
     info = commit_info(actions)
     present = [kind for action in actions for kind in _COUNTED if kind in action]
@@ -150,7 +150,7 @@ def is_whole(actions: Sequence[Action]) -> bool:
 
 
 def _id_of(warehouse: Warehouse, path: str, version: int) -> object:
-    """Return the id of the commit that made a version; None if it has none, or a clean-up removed its entry."""
+    """Return the id of the commit that created a version; None if it has none, or a cleanup removed its entry."""
     try:
         noted = commit_info(warehouse.log(path).actions(version)).get(COMMIT)
     except (FileNotFoundError, ValueError):

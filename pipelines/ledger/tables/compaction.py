@@ -1,4 +1,4 @@
-"""Compaction: combine the many small files of short epochs, without changing a row, and remove very old epochs.
+"""Compaction: combines the many small files of short epochs without changing rows, and removes very old epochs.
 
 Tidegate compacts its tables itself, because other writers give files statistics that readers can't trust (NaN). Table
 state needs no compaction: each commit writes one file for each shard.
@@ -40,7 +40,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     Args:
         tables: the pipeline's tables.
         table: name of the table.
-        together: number of files of similar size from which on they are combined. So each row is rewritten only a few
+        together: number of files of similar size that triggers combining them, so that each row is rewritten only a few
             times, however often this runs. None combines all small files.
 
     Raises:
@@ -68,16 +68,16 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
 
 
 def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Millis) -> int:
-    """Remove the files of table epochs whose epochs all began before a time; return the number of these epochs.
+    """Remove the files of table epochs whose epochs all began before a time; return how many epochs these were.
 
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
     holds the lease.
 
     Args:
         tables: the pipeline's tables.
-        before: the moment, int64 epoch milliseconds.
-        needed: the oldest epoch whose snapshot is retained; this epoch and later ones stay.
-        now: the present time, int64 epoch milliseconds.
+        before: the time, int64 epoch milliseconds.
+        needed: the oldest epoch whose snapshot is retained; this epoch and later ones are kept.
+        now: the current time, int64 epoch milliseconds.
 
     Raises:
         Outrun: somebody else commits to the table at the same time.
@@ -95,7 +95,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
 
 
 def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Millis:
-    """Return the time at which the last epoch of the first of some files began.
+    """Return the time at which the last epoch of the first files began.
 
     If the clock of an epoch was ahead of `now`, the epoch began before those of the next file.
     """
@@ -109,7 +109,7 @@ def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Mi
 
 
 def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
-    """Return the first and the last start of an epoch in a file; None if its Parquet statistics don't have them."""
+    """Return the first and the last start of an epoch in a file; None if its Parquet statistics lack them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -138,7 +138,7 @@ def _partitions(files: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
 
 
 def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[dict[str, Any]]]:
-    """Yield the small files to combine: all of them, or those of each tier of similar sizes that has enough files."""
+    """Yield the small files to combine: all of them, or those of each size tier that has enough files."""
     small = [file for file in files if file["size_bytes"] < FILE_SIZE // 2]
     if together is None:
         yield small

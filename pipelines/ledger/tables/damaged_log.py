@@ -1,7 +1,7 @@
 """Damaged entries of a table's log: find them, and set them aside so that the table opens again.
 
-Delta writes a log entry as a whole or not at all, so an entry that is cut was damaged later, by a power loss or by a
-disk. Its content is not lost, because manifests list it. The damaged file stays in a folder of the log that no reader
+Delta writes a log entry completely or not at all, so a truncated entry was damaged later, by a power loss or a disk.
+Its content is not lost, because manifests list it. The damaged file is kept in a subfolder of the log that no reader
 looks into.
 """
 
@@ -45,7 +45,7 @@ def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = 
         A sentence for each changed table; empty if every table opens.
 
     Raises:
-        Refused: a table can't be opened even without these entries, or another command mended it at the same time.
+        Refused: a table can't be opened even without these entries, or another command repaired it at the same time.
         LeaseHeld: this command hung while another one worked.
     """
     return [sentence for table in (*ALL, QUALITY) if (sentence := set_aside(tables, table, check_lease)) is not None]
@@ -60,17 +60,17 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
         if not damaged:
             raise Refused(
                 f"table {path} can't be opened, even if damaged entries of its log are set aside. Put its folder "
-                "back from a copy, or move the folder away: then the table counts as gone, and the next command says "
-                "what to do"
+                "back from a copy, or move the folder away: then the table counts as missing, and the next command "
+                "says what to do"
             )
-        # The newest entry moves first, so the log has no gap even if this stops halfway.
+        # The newest entry is moved first, so the log has no gap even if this stops halfway.
         for name, content in reversed(damaged.items()):
             check_lease()
             if not tables.warehouse.move_file(log, name, f"{log}/{FOLDER}", name):
                 continue
             moved.append(name)
             if tables.warehouse.log(path).read(f"{FOLDER}/{name}") != content:
-                # This command hung, and another one mended the log and went on: this entry is one of its.
+                # This command hung, and another one repaired the log and continued: this entry is one of its.
                 tables.warehouse.move_file(f"{log}/{FOLDER}", name, log, name)
                 raise Refused(
                     f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
@@ -82,7 +82,7 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
 
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:
-    """Return the name of the newest log entry if it is cut at the end of a line, so that Delta reads it; else None."""
+    """Return the name of the newest log entry if it is truncated at the end of a line, which Delta reads; else None."""
     versions = entry_versions(_names(tables, table))
     if not versions:
         return None
@@ -102,7 +102,7 @@ def _opens(tables: PipelineTables, table: str) -> bool:
 def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
     """Return the file that names the newest checkpoint if that checkpoint is gone; else nothing.
 
-    Delta does without the file, but does not open a table whose log begins after the checkpoint that it names.
+    Delta does not need the file, but does not open a table whose log begins after the checkpoint that it names.
     """
     names = _names(tables, table)
     if LAST_CHECKPOINT not in names:
@@ -116,9 +116,9 @@ def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
 
 
 def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
-    """Return the files of the newest checkpoint if the table can do without it; else nothing.
+    """Return the files of the newest checkpoint if the table does not need it; else nothing.
 
-    It can if all entries since the checkpoint before it, or since version 0, exist.
+    It does not if all entries since the previous checkpoint, or since version 0, exist.
     """
     names = _names(tables, table)
     checkpoints = checkpoint_versions(names)
@@ -156,7 +156,7 @@ def _is_whole(tables: PipelineTables, table: str, version: int, entry: bytes) ->
 
 
 def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[Action]) -> bool:
-    """Return True if a compaction of an older tidegate, which did not count its actions, removes less than it adds."""
+    """Return True if a compaction by an older tidegate, which did not count its actions, removes less than it adds."""
     added, removed = files_in(actions, "add"), files_in(actions, "remove")
     is_old = COMMIT not in commit_info(actions) and bool(added)
     if not is_old or not all(path.startswith(f"{table}-compacted-") for path in added):

@@ -1,6 +1,6 @@
 """Data files of our tables: write them with statistics that readers can trust, add them and remove them.
 
-Wrong or partial statistics make readers lose rows. So a file has few: the number of rows, and bounds only for key
+Wrong or partial statistics make readers lose rows. So a file has only a few: the number of rows, and bounds for key
 groups, epochs, window bounds and kinds of panes. Times are ISO text, and the upper bound is rounded up.
 """
 
@@ -57,13 +57,14 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     Args:
         warehouse: the warehouse of the table.
         path: the table's folder.
-        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or says who wrote the file.
+        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or says what wrote the file.
         table: the rows, with the columns of the table.
     """
     if not len(table):
         return None
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
-    # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing costs time.
+    # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing them takes
+    # time.
     given = [column for column in table.column_names if table[column].null_count < len(table)]
     rows = table.select(given)
     is_result = prefix.startswith(_SUMMED)
@@ -80,10 +81,10 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
 
 
 def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
-    """Return the columns that Parquet stores as dictionaries: all but those in which few rows share a value.
+    """Return the columns that Parquet stores as dictionaries: all except those with few repeated values.
 
     `window_id` is a hash, and the bounds of sessions hardly repeat: Parquet would give up their dictionaries after a
-    megabyte, and writing takes longer and the file is larger than without.
+    megabyte, which makes writing slower and the file larger than without.
     """
     # With nested columns, every leaf would have to be named.
     if any(pa.types.is_nested(field.type) for field in rows.schema):
@@ -109,7 +110,7 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
         column = table[name]
         is_text = name in ("timing", "op") and pa.types.is_string(column.type)
         if not pa.types.is_integer(column.type) and column.type != TIMESTAMP and not is_text:
-            # It is a user's column of that name, and not every type has bounds that all readers order alike.
+            # It is a user's column with that name, and not every type has bounds that all readers order alike.
             continue
         bounds = pc.min_max(column)
         if is_text and not {bounds["min"].as_py(), bounds["max"].as_py()} <= {*_WORDS}:
@@ -132,7 +133,7 @@ def copied(file: dict[str, Any], name: str, columns: Collection[str]) -> DataFil
     Args:
         file: the file, as `active_files` lists it.
         name: name of the copy.
-        columns: columns of the other table; readers leave out what else the file has.
+        columns: columns of the other table; readers ignore any others in the file.
     """
     bounds: dict[str, dict[str, Any]] = {"min": {}, "max": {}, "null_count": {}}
     for column in (column for column in _DESCRIBED if column in columns):
@@ -156,7 +157,7 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
     """Refuse files that are missing or have another size, and make the files durable before the log names them.
 
     Raises:
-        FilesMissing: a file is missing or cut short; the message names it.
+        FilesMissing: a file is missing or truncated; the message names it.
     """
     sizes = warehouse.sizes(path, [file.path for file in files])
     for file in files:
@@ -183,7 +184,7 @@ def remove_action(file: dict[str, Any], data_change: bool = True) -> RemoveActio
 
 
 def partition_of(file: dict[str, Any]) -> dict[str, str | None]:
-    """Return the value of each partition column of an active file, as the log has it."""
+    """Return the value of each partition column of an active file, as recorded in the log."""
     named = {name: value for name, value in file.items() if name.startswith(_PARTITION)}
     return {name.removeprefix(_PARTITION): None if value is None else str(value) for name, value in named.items()}
 

@@ -1,7 +1,7 @@
-"""Keys by their values: nulls are equal, and no other key is taken for one, whatever its hash.
+"""Keys by their values: nulls are equal, and different keys are never confused, whatever their hashes.
 
-The hash of a key (`tables.key_groups`) tells in which group it is, and nothing else: nulls don't change it, and
-anybody finds a text with the hash of another one. Manifests name keys by a digest, which nobody can do that with.
+The hash of a key (`tables.key_groups`) only determines its group: nulls don't change it, and anybody can find a text
+with the same hash as another one. Manifests name keys by a digest, for which that is not possible.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SALT_BYTES = 16
 def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
     r"""Return a key from the texts of its parts. `\N` is a null, and `\\N` the text `\N`.
 
-    In columns of text and bytes, `\x00ff` are two bytes: a shell can't give each of them as they are.
+    In text and binary columns, `\x00ff` are two bytes, since a shell can't pass every byte as it is.
 
     Raises:
-        UsageError: the texts are no key of these columns.
+        UsageError: the texts are not a key of these columns.
     """
     if len(texts) != len(schema.names) or not schema.names:
         names = ", ".join(schema.names) or "none"
@@ -57,7 +57,7 @@ def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
 
 
 def text_of_value(value: object) -> str:
-    r"""Return the text of a key's value, in the spelling of the command line: `key_of_texts` reads it back.
+    r"""Return the text of a key's value as written on the command line: `key_of_texts` reads it back.
 
     >>> [text_of_value(value) for value in ("ann", None, r"\N", 7)]
     ['ann', '\\N', '\\\\N', '7']
@@ -94,7 +94,7 @@ def group_of(schema: KeySchema, key: Key, max_parallelism: int) -> int:
 
 
 def hash_of(schema: KeySchema, key: Key) -> int:
-    """Return Spark's hash of a key, int64, by which an older tidegate named it in manifests."""
+    """Return Spark's hash of a key, int64, by which older versions of tidegate named it in manifests."""
     return signed64(schema.hash_of(schema.key_of([value.as_py() for value in key])))
 
 
@@ -117,7 +117,7 @@ def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> p
         texts: texts of their values, in order; see `key_of_texts`.
 
     Raises:
-        UsageError: a text is no value of its column.
+        UsageError: a text is not a value of its column.
     """
     return rows.filter(are_of_key(rows, names, key_of_texts(key_schema(rows.schema, tuple(names)), texts)))
 
@@ -131,14 +131,15 @@ def are_in(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.Boolean
 
 
 def digests(rows: pa.Table, names: Sequence[str], salt: bytes = b"") -> pa.Array:
-    """Return a text for each row that names its key without showing it. Each distinct key is looked at once.
+    """Return a text for each row that identifies its key without revealing it. Each distinct key is processed once.
 
-    Equal keys have equal texts, whatever width or unit their columns have. Nobody finds two keys with one text.
+    Equal keys have equal texts, whatever width or unit their columns have. It is infeasible to find two keys with the
+    same text.
 
     Args:
         rows: rows with the key columns.
         names: names of the key columns.
-        salt: at most 64 bytes; with other bytes, a key has another text.
+        salt: at most 64 bytes; a different salt gives different texts.
     """
     schema = key_schema(rows.schema, tuple(names))
     keys = encode_keys(schema, ({name: rows[name] for name in names}, len(rows)))
@@ -152,7 +153,7 @@ def digests(rows: pa.Table, names: Sequence[str], salt: bytes = b"") -> pa.Array
 
 
 def digest_of(key: Key) -> str:
-    """Return the text that names a key; see `digests`."""
+    """Return the text that identifies a key; see `digests`."""
     return str(_digest(key, b""))
 
 
@@ -163,7 +164,7 @@ def mark_of_forgotten(key: Key) -> str:
 
 
 def are_forgotten(rows: pa.Table, names: Sequence[str], marks: Collection[str]) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if one of the marks is of its key; see `mark_of_forgotten`."""
+    """Return a boolean for each row: True if one of the marks belongs to its key; see `mark_of_forgotten`."""
     are = pa.chunked_array([pa.repeat(pa.scalar(False), len(rows))])
     for mark in marks:
         salt, _, digest = mark.partition(":")
@@ -172,7 +173,7 @@ def are_forgotten(rows: pa.Table, names: Sequence[str], marks: Collection[str]) 
 
 
 def is_forgotten(key: Key, mark: str) -> bool:
-    """Return True if a mark is of a key; see `mark_of_forgotten`."""
+    """Return True if a mark belongs to a key; see `mark_of_forgotten`."""
     salt, _, digest = mark.partition(":")
     return bool(_digest(key, bytes.fromhex(salt)) == digest)
 
@@ -199,10 +200,10 @@ def _texts(column: pa.Array) -> list[str | None]:
 
 
 def _value_of_text(name: str, kind: pa.DataType, text: str) -> pa.Scalar:
-    """Return the value of a key column from its text; a null from the text of one.
+    """Return the value of a key column from its text, or a null from the text for null.
 
     Raises:
-        UsageError: the text is no value of the column's type.
+        UsageError: the text is not a value of the column's type.
     """
     may_be_any_text = not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind)
     if text == NULL or (text == _NULL and not may_be_any_text):
@@ -222,7 +223,7 @@ def _parsed(text: str, kind: pa.DataType) -> pa.Scalar:
     try:
         return value.cast(kind)
     except pa.ArrowInvalid:
-        # A column of moments takes a text without a zone as UTC, as --start and --end do.
+        # A timestamp column reads a text without a zone as UTC, as --start and --end do.
         if not pa.types.is_timestamp(kind) or kind.tz is None:
             raise
     return value.cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
@@ -260,7 +261,8 @@ def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa
 def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
     """Return Spark's `xxhash64(key columns)` of each row, int64. Each distinct key is hashed once.
 
-    Different keys may have one hash, and anybody can make such keys: it tells no key from another. See `tables.keys`.
+    Different keys may have the same hash, and anybody can construct such keys, so it does not identify a key. See
+    `tables.keys`.
     """
     schema = key_schema(rows.schema, key)
     return _of_each_key(rows, key, lambda value: signed64(schema.hash_of(value)), pa.int64())
@@ -295,7 +297,7 @@ _SHORTEST, _LONGEST = 3, 200
 
 
 def texts_of_key(key: Key, given: Sequence[str]) -> KeyTexts:
-    """Return how a key may be written. A null and an empty text are in every text, so they are left out.
+    """Return how a key may be written. A null and an empty text occur in every text, so they are left out.
 
     Args:
         key: the values of the key columns.
@@ -311,17 +313,17 @@ def texts_of_key(key: Key, given: Sequence[str]) -> KeyTexts:
 
 
 def names_key(shown: str, key: KeyTexts) -> bool:
-    """Return True if a text has every part of a key."""
+    """Return True if a text contains every part of a key."""
     return bool(key) and all(_has(shown, part) for part in key)
 
 
 def names_part(shown: str, key: KeyTexts) -> bool:
-    """Return True if a text has a part of a key that is no piece of a longer word."""
+    """Return True if a text contains a part of a key that is not part of a longer word."""
     return any(re.search(rf"(?<![^\W_])(?:{way.pattern})(?![^\W_])", shown) for part in key for way in part)
 
 
 def _has(shown: str, part: tuple[re.Pattern[str], ...]) -> bool:
-    # Logs have texts as JSON within JSON.
+    # Logs contain texts as JSON within JSON.
     plain = shown.replace("\\", "")
     return any(way.search(shown) or way.search(plain) for way in part)
 
@@ -335,7 +337,7 @@ def _ways(value: Any, text: str) -> Iterator[str]:
         moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         yield text
         for separator in "T ":
-            # What begins like it, with a part of a second or a zone after it, is found too.
+            # What begins with it, followed by a fraction of a second or a zone, is found too.
             yield moment.isoformat(separator, "seconds")
     elif isinstance(value, date):
         yield value.isoformat()

@@ -40,7 +40,7 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
 
 
 def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if it lies in the windows that an epoch reopens.
+    """Return a boolean for each row: True if it is in the windows that an epoch reopens.
 
     Args:
         rows: rows with a key and the start of a window.
@@ -49,7 +49,7 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
     """
     begins = epoch_millis(rows["window_start"])
     chosen = _lies_in(begins, reopening.start, reopening.end)
-    # Only an older tidegate named keys by their hashes.
+    # Only older versions of tidegate named keys by their hashes.
     for names, of_key, spans in (
         (digests, reopening.digest, reopening.spans),
         (key_hashes, reopening.key, reopening.also),
@@ -63,7 +63,7 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
 
 
 def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
-    """Return True for each time in `[start, end)`. A null lies in it only if both bounds are None."""
+    """Return True for each time in `[start, end)`. A null is in it only if both bounds are None."""
     lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
     if start is not None:
         lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))
@@ -75,12 +75,12 @@ def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.C
 def _lies_in_spans(
     names: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[str, int, int]] | Sequence[tuple[int, int, int]]
 ) -> npt.NDArray[np.bool_]:
-    """Return True for each row whose time lies in a span of its key.
+    """Return True for each row whose time is in a span of its key.
 
     Args:
-        names: what names the key of each row.
-        times: a time of each row, int64 epoch milliseconds; null lies in none.
-        spans: what names a key, start and end. Spans of a key don't overlap.
+        names: what identifies the key of each row.
+        times: a time of each row, int64 epoch milliseconds; a null is in no span.
+        spans: what identifies a key, start and end. Spans of a key don't overlap.
     """
     owners_of, starts, ends = (np.array(column) for column in zip(*sorted(spans), strict=True))
     distinct, owners = np.unique(owners_of, return_inverse=True)
@@ -104,8 +104,7 @@ def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) 
     """Return rows of a published table with the marks of reopened rows, as an epoch changes them.
 
     Rows that the epoch reopens get its number. Rows lose the number of an epoch that is removed or becomes stale. Only
-    table late has marks, so rows of other tables stay as they are: a column `reopened` of theirs is a count or a value
-    of the user.
+    table late has marks, so rows of other tables are unchanged: their column `reopened` is a count or a user's value.
     """
     marks = marks_of(table, rows)
     if marks is None:
@@ -129,7 +128,7 @@ def _marked(rows: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
 
 
 def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Departed:
-    """Write rows of a table that leave it in an epoch."""
+    """Write rows that an epoch removes from a table."""
     file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
     if file is None:
         raise TidegateError(f"nothing to write to table {tables.path(table)}")
@@ -140,7 +139,7 @@ def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: in
 
 
 def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departed]) -> pa.Table:
-    """Return the rows that leave a table."""
+    """Return the rows that are removed from a table."""
     schema = arrow_schema(tables.look(table))
     return tables.warehouse.read_files(tables.path(table), [each.file.path for each in departed], schema)
 
@@ -150,17 +149,17 @@ class Departing:
 
     Args:
         table: name of the table.
-        rows: the rows that leave.
+        rows: the rows to remove.
     """
 
     def __init__(self, table: str, rows: pa.Table) -> None:
         self._rows = rows
-        # Epochs change these columns in published rows, so they don't tell which row it is.
+        # Epochs change these columns in published rows, so they don't identify a row.
         changing = {"stale", late.REOPENED} if table == late.NAME else {"stale"}
         self._names = [name for name in rows.column_names if name not in changing]
 
     def stay(self, rows: pa.Table) -> Bools:
-        """Return True for each row of a file that stays in the table. Each row leaves once."""
+        """Return True for each row of a file that remains in the table. Each row is removed once."""
         stay = np.ones(len(rows), np.bool_)
         of_epochs = np.flatnonzero(pc.is_in(rows["epoch"], value_set=self._rows["epoch"].combine_chunks()).to_numpy())
         stays, not_yet = surplus(rows.take(pa.array(of_epochs)), self._rows, self._names)

@@ -1,8 +1,8 @@
 """Handles of tables at their newest version, which readers of one process share while nobody commits.
 
 Opening a table reads its log from the last checkpoint on, which takes milliseconds, and on an object store a request
-for each entry. An epoch looks at the same tables
-many times before it commits to them, and each of these looks only has to see that there is no newer entry.
+for each entry. An epoch uses the same tables many times before it commits to them, and each time only has to check that
+there is no newer entry.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _lock = threading.Lock()
 
 
 def newest(warehouse: Warehouse, path: str) -> DeltaTable:
-    """Return a table at its newest version, to read only: others may hold the same handle, so it must not be moved.
+    """Return a table at its newest version, for reading only: others may use the same handle, so it must not be moved.
 
-    On an object store a look at a table that nobody committed to is one request, a list of the newest entries, in
-    place of a request for each entry since the last checkpoint.
+    On an object store, if nobody has committed, this takes one request, a list of the newest entries, instead of one
+    for each entry since the last checkpoint.
 
     Raises:
         DeltaError: the table can't be opened.
@@ -103,7 +103,7 @@ class _InStore:
     key: str
 
     def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
-        # A prefix of the name of the first entry comes before that entry, and after all older files.
+        # A prefix of the first entry's name sorts before that entry, and after all older files.
         listed = self.files.listed_after(self.key, entry_name(_first(version)).partition(".")[0])
         if any(is_entry(name) and (version_of(name) or 0) > version for name in listed):
             return None
@@ -123,15 +123,15 @@ def _identity(path: str) -> _Identity | None:
 
 
 def is_moved(handle: DeltaTable) -> bool:
-    """Move a handle by the entries since its version, and return True if there was one, which this process committed.
+    """Move a handle over the entries since its version; return True if there was one, committed by this process.
 
-    Our commits allow no retry, so the entry after the version of their handle is theirs. If there are more, others
-    committed, and the table has to be opened again: it may have a property with which our commits would be wrong.
+    Our commits don't retry, so the entry after the version of their handle is theirs. If there are more, others have
+    committed, and the table has to be reopened: it may have a property that makes our commits wrong.
     """
     ours = handle.version() + 1
     try:
         handle.update_incremental()
     except (DeltaError, OSError):
-        # Opening the table reads it again, and says what is wrong.
+        # Opening the table reads it again, and reports what is wrong.
         return False
     return handle.version() == ours

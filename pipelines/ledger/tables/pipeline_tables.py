@@ -1,4 +1,4 @@
-"""The tables of one pipeline: their paths, their creation, and the checks on opening them.
+"""The tables of one pipeline: their paths, their creation, and the checks when they are opened.
 
 Only this project commits to them, through deltalake and under the lease. Opening refuses table features that would make
 these commits silently wrong (column mapping, deletion vectors).
@@ -44,8 +44,8 @@ _FORBIDDEN_PROPERTIES = {
     "delta.enableChangeDataFeed": ("false", ""),
     "delta.appendOnly": ("false", ""),
 }
-# Old versions are snapshots, so retention must decide how long they stay, not the log's default of 30 days.
-# A VACUUM by somebody else spares every file that is younger than deletedFileRetentionDuration, so it removes no file
+# Old versions are snapshots, so retention must decide how long they are kept, not the log's default of 30 days. A
+# VACUUM by somebody else spares every file that is younger than deletedFileRetentionDuration, so it removes no file
 # that a snapshot needs.
 _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
@@ -69,7 +69,7 @@ class PipelineTables:
         """Return the tables of a pipeline that a project has; the pipeline itself is not imported.
 
         Raises:
-            UsageError: the project has no pipeline of that name.
+            UsageError: the project has no pipeline with that name.
         """
         config.entry(pipeline)
         return cls(warehouse_of(config), pipeline)
@@ -107,22 +107,22 @@ class PipelineTables:
         return self._checked(table, lambda path: self.warehouse.open(path, version))
 
     def look(self, table: str) -> DeltaTable:
-        """Return a table at its newest version, to read only: this process may have opened it before.
+        """Return a table at its newest version, for reading only: this process may already have opened it.
 
         It raises the same errors as `open`.
         """
         return self._checked(table, lambda path: newest(self.warehouse, path))
 
     def look_windows(self) -> DeltaTable:
-        """Return table `windows` as `look` does.
+        """Return table `windows`, like `look`.
 
         Raises:
             Refused: the pipeline has no such table.
         """
         if not self.warehouse.exists(self.path(windows.NAME)):
             raise Refused(
-                f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` makes it, "
-                "or says why the pipeline can't have one"
+                f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` creates "
+                "it, or says why the pipeline can't have one"
             )
         return self.look(windows.NAME)
 
@@ -138,7 +138,7 @@ class PipelineTables:
                 ) from error
             raise Refused(
                 f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. If an entry of its "
-                f"log is damaged, `tidegate restore {self.pipeline} latest` sets it aside and goes on"
+                f"log is damaged, `tidegate restore {self.pipeline} latest` sets it aside and continues"
             ) from error
         protocol = handle.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -160,7 +160,7 @@ class PipelineTables:
         try:
             return not self.warehouse.exists(self.path(table))
         except (DeltaError, OSError):
-            # Something else than a folder stands at the path.
+            # Something other than a folder is at the path.
             return False
 
     def create(self, schemas: dict[str, pa.Schema]) -> None:
@@ -170,7 +170,7 @@ class PipelineTables:
             self.create_one(table, schema, {**_PROPERTIES, **ours})
 
     def create_windows(self, schema: pa.Schema, unit: str, early: bool, *, replace: bool = False) -> None:
-        """Create table `windows`; its properties keep how it is filled. One that exists stays, or is replaced."""
+        """Create table `windows`; its properties record how it is filled. An existing one is kept, or replaced."""
         partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
         properties = {**_PROPERTIES, windows.EARLY: str(early).lower()}
         self.create_one(windows.NAME, schema, properties, partitions, replace=replace)
@@ -184,7 +184,7 @@ class PipelineTables:
         *,
         replace: bool = False,
     ) -> None:
-        """Create a table with these properties of Delta. One that exists stays, or loses its rows if it is replaced."""
+        """Create a table with these Delta properties. An existing one is kept, or loses its rows if it is replaced."""
         path = self.path(table)
         if self.warehouse.exists(path) and not replace:
             return
@@ -200,7 +200,8 @@ class PipelineTables:
                 storage_options=self.warehouse.options_of(path),
             )
         except (DeltaError, OSError):
-            # A store may make the table and fail to say so; its repetition then fails, because there is one.
+            # A store may create the table without confirming it; the repeated request then fails, because the table
+            # exists.
             if not self.warehouse.exists(path):
                 raise
 
@@ -218,7 +219,8 @@ class PipelineTables:
     def clear_lease(self) -> None:
         """Delete files that the lease's table replaced more than an hour ago.
 
-        A clean-up that meets a renewal of the lease is left to the next one: no driver may end because of it.
+        If the cleanup conflicts with a renewal of the lease, it is left to the next one: no driver may end because of
+        it.
         """
         with suppress(CommitFailedError):
             self.warehouse.open(self.path(LEASE)).vacuum(
@@ -228,8 +230,8 @@ class PipelineTables:
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Add missing columns to the tables; return True if any were missing.
 
-        Nothing reads a column of a file that its table does not have. So the columns are added before an epoch is
-        planned; if its driver dies then, the new columns do no harm.
+        A file's column that its table does not have is never read. So the columns are added before an epoch is planned;
+        if its driver then dies, the new columns do no harm.
 
         Raises:
             Refused: a column has another type, or somebody else commits at the same time.
@@ -246,7 +248,7 @@ class PipelineTables:
                 kind = field.type if was is None else merged_type(was.type, field.type)
                 if kind is None:
                     raise Refused(
-                        f"column {field.name!r} of table {self.path(table)} has type {was and was.type}, and in the "
+                        f"column {field.name!r} of table {self.path(table)} has type {was and was.type}, but in the "
                         f"code {field.type}: rename the column, or give the pipeline another name and backfill it"
                     )
                 if was is None or kind != was.type:
@@ -261,7 +263,7 @@ class PipelineTables:
 def merged_type(existing: DeltaType, wanted: DeltaType) -> DeltaType | None:
     """Return a type that holds the values of both types; None if there is none.
 
-    Two structs, also in lists, are merged into a struct with the fields of both. Other types have to be equal.
+    Two structs, even in lists, are merged into a struct with the fields of both. Other types have to be equal.
     """
     if isinstance(existing, ArrayType) and isinstance(wanted, ArrayType):
         element = merged_type(existing.element_type, wanted.element_type)

@@ -59,26 +59,26 @@ _BESIDE_CHECKS = [ACKNOWLEDGED, VERIFIED]
 
 SCHEMA = pa.schema(
     [
-        column("check_id", pa.string(), "one check of all suites has one", False),
+        column("check_id", pa.string(), "one id for each check of all suites", False),
         column("checked_at", TIMESTAMP, "when", False),
         column("timeline", pa.int64(), "of the epoch", False),
-        column("epoch", pa.int64(), "whose snapshot was checked, with all rows up to it", False),
+        column("epoch", pa.int64(), "the epoch whose snapshot was checked, with all rows up to it", False),
         column("suite", pa.string(), "which rows it is about", False),
         column("expectation", pa.string(), "its type", False),
-        column("about", pa.string(), "the columns or limits it was given", False),
+        column("about", pa.string(), "the columns or limits that it was given", False),
         column("severity", pa.string(), "critical, warning or info", False),
         column("success", pa.bool_(), "whether it holds", False),
         column("observed", pa.string(), "what was seen", False),
-        column("rows", pa.int64(), "how many rows were looked at", False),
+        column("rows", pa.int64(), "how many rows were checked", False),
         column("results_version", pa.int64(), "version of table results that was read", False),
         column("state_version", pa.int64(), "version of table state", False),
-        column("proof", pa.string(), "JSON: what the next check goes on from; null where this one found an error"),
-        column("expectation_id", pa.string(), "the same in every check; tells two expectations of one type apart"),
+        column("proof", pa.string(), "JSON: what the next check continues from; null if this one found an error"),
+        column("expectation_id", pa.string(), "the same in every check; distinguishes two expectations of one type"),
         column("columns", pa.string(), "the columns it is about"),
         column("limits", pa.string(), "its limits, sets and other parameters"),
-        column("description", pa.string(), "what it demands, in the words of the suite"),
-        column("failing", pa.int64(), "how many rows break it; null if it is not about single rows"),
-        column("observed_number", pa.float64(), "what was seen, if it is a number and not about single rows"),
+        column("description", pa.string(), "what it requires, in the words of the suite"),
+        column("failing", pa.int64(), "how many rows break it; null if it is not about individual rows"),
+        column("observed_number", pa.float64(), "the observed value, if it is a number and not about individual rows"),
         column("examples", EXAMPLES, "up to 20 of the rows that break it: key, window and values as text"),
         column("number", pa.int64(), "of the commit that kept it: a later one is newer, whatever the clocks said"),
     ]
@@ -87,7 +87,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row that breaks an expectation: its key, its window and the values that matter, as text; empty for none."""
+    """A row that breaks an expectation: its key, its window and the relevant values, as text; empty for none."""
 
     key: str
     window: str
@@ -132,7 +132,7 @@ class QualityRow:
 
     @property
     def subject(self) -> str:
-        """Return columns and limits as all outputs show them after the type of the expectation; empty for none."""
+        """Return columns and limits as outputs show them after the type of the expectation; empty for none."""
         if self.columns is None:
             return f" ({self.about})" if self.about else ""
         of = f" of {self.columns}" if self.columns else ""
@@ -152,11 +152,11 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
     Args:
         tables: the pipeline's tables.
         rows: the rows.
-        check: raises an error if the rows may have a key that was forgotten since their tables were read. It is called
-            before the commit, which fails if `forget_examples` commits after this call.
+        check: raises an error if the rows may contain a key that was forgotten since their tables were read. It is
+            called before the commit, which fails if `forget_examples` commits after this call.
 
     Raises:
-        Refused: other commits to the table come in between each time.
+        Refused: other commits to the table keep getting in between.
     """
     mend(tables)
     tables.create_one(NAME, SCHEMA, {})
@@ -167,7 +167,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
         number = handle.version() + 1
         return pa.Table.from_pylist([{**row, "number": number} for row in outcomes], schema=SCHEMA), []
 
-    # The table of an older tidegate has fewer columns. Another check may add them at the same moment.
+    # The table of an older tidegate has fewer columns. Another check may add them at the same time.
     with suppress(Outrun):
         tables.widen({NAME: SCHEMA})
     commit_change(tables, change)
@@ -184,10 +184,10 @@ Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAct
 
 
 def commit_change(tables: PipelineTables, change: Change) -> int:
-    """Commit a change that is made from the newest version, and return the new version; repeat after other commits.
+    """Commit a change that is derived from the newest version, and return the new version; retry after other commits.
 
     Raises:
-        Refused: other commits to the table come in between each time.
+        Refused: other commits to the table keep getting in between.
     """
     path = tables.path(NAME)
     for _ in range(_ATTEMPTS):
@@ -212,13 +212,13 @@ def commit_change(tables: PipelineTables, change: Change) -> int:
 
 
 def tidy(tables: PipelineTables, oldest: Millis) -> bool:
-    """Combine the files if there are many, without checks that are too old; return False if nothing was done.
+    """Combine the files if there are many, dropping checks that are too old; return False if nothing was done.
 
-    The newest check and the newest passed check stay, because the next check continues from them.
+    The newest check and the newest passed check are kept, because the next check continues from them.
 
     Args:
         tables: the pipeline's tables.
-        oldest: moment before which checks are removed, int64 epoch milliseconds.
+        oldest: time before which checks are removed, int64 epoch milliseconds.
     """
     if len(active_files(tables.open(NAME))) < _ENOUGH:
         return False
@@ -292,7 +292,7 @@ def verified_epochs(tables: PipelineTables) -> set[int]:
 
 
 def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:
-    """Return epoch, condition and reason of each acknowledgement, the newest first."""
+    """Return epoch, condition and reason of each acknowledgement, newest first."""
     rows = read(tables, suites=[ACKNOWLEDGED])
     given = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
     return [(int(epoch), str(text["where"]), str(text["reason"])) for epoch, text in given]
@@ -303,7 +303,7 @@ def _of_checks(rows: pa.Table) -> pa.Table:
 
 
 def _order(rows: pa.Table) -> list[tuple[str, str]]:
-    """Return the columns by which the newest check is the first. Older ones have no number."""
+    """Return the columns that sort the newest check first. Older ones have no number."""
     return [(name, "descending") for name in ("number", "checked_at") if name in rows.column_names]
 
 
@@ -367,7 +367,7 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
 
 
 def _newest_first(files: list[dict[str, Any]], epoch: int | None) -> list[dict[str, Any]]:
-    """Return the files that may hold checks of an epoch, ordered by their newest check, the newest first."""
+    """Return the files that may hold checks of an epoch, ordered by their newest check, newest first."""
     may_hold = [file for file in files if epoch is None or _may_hold(file, "epoch", epoch)]
     return sorted(
         may_hold, key=lambda file: (file.get("max.number") or -1, str(file.get("max.checked_at") or "~")), reverse=True
@@ -413,7 +413,7 @@ def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
 
 
 def state_of(rows: pa.Table) -> str:
-    """Return `passed`, `marked` (a warning does not hold), `failed` (a critical one), or `never checked`."""
+    """Return `passed`, `marked` (a warning failed), `failed` (a critical expectation did), or `never checked`."""
     if not len(rows):
         return "never checked"
     broken = rows.filter(pc.invert(rows["success"]))["severity"].to_pylist()

@@ -1,4 +1,4 @@
-"""Erasure of a key from table `quality`: its examples, and texts that have a part of the key."""
+"""Erasure of a key from table `quality`: its examples, and texts that contain a part of the key."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _EXAMPLE = ", such as "
 
 
 def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool = False) -> None:
-    """Remove the examples of all checks, in the files too, also of checks that were killed.
+    """Remove the examples of all checks, including those in files of killed checks.
 
-    Another text that has a part of the key, even without its example, becomes empty.
+    Any other text that contains a part of the key, even without an example, becomes empty.
 
     Args:
         tables: the pipeline's tables.
-        key: how the key is written.
-        only_if_named: True leaves the table as it is unless a file contains all parts of the key.
+        key: how the key may be written.
+        only_if_named: True leaves the table unchanged unless a file contains all parts of the key.
 
     Raises:
-        Refused: other commits to the table come in between each time.
+        Refused: other commits to the table keep getting in between.
     """
     if not tables.warehouse.exists(tables.path(quality.NAME)) or (only_if_named and not _are_named(tables, key)):
         return
@@ -43,7 +43,7 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
     listed: list[str] = []
 
     def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
-        # A check that wrote one of these files before can't commit it after this change.
+        # A check that wrote one of these files earlier can't commit it after this change.
         listed[:] = tables.warehouse.names(tables.path(quality.NAME))
         rows = read_table(tables.warehouse, handle)
         schema = rows.schema
@@ -57,7 +57,7 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
 
 
 def _without_key(row: dict[str, Any], key: KeyTexts) -> dict[str, Any]:
-    """Return a row of the table without examples, and without texts that have a part of a key."""
+    """Return a row of the table without examples, and without texts that contain a part of a key."""
     cleaned = row | {"examples": None} if "examples" in row else {**row}
     if row["suite"] != quality.ACKNOWLEDGED:
         cleaned["observed"] = row["observed"] and row["observed"].partition(_EXAMPLE)[0]
@@ -69,7 +69,7 @@ def _without_key(row: dict[str, Any], key: KeyTexts) -> dict[str, Any]:
 
 
 def _are_named(tables: PipelineTables, key: KeyTexts) -> bool:
-    """Return True if a file has all parts of a key in an observation or an example, or can't be read."""
+    """Return True if a file contains all parts of the key in an observation or an example, or can't be read."""
     path = tables.path(quality.NAME)
     log = f"{path}/{FOLDER}"
     files = [(folder, name) for folder in (path, log) for name in tables.warehouse.names(folder)]

@@ -1,7 +1,7 @@
 """Source columns whose type changed: tables late and rejects keep the old column and get a second one.
 
 A column of a Delta table has one type, unless the table has a feature that our commits don't support. So if `amount`
-was an INT and is a BIGINT in the source now, new rows have it in `amount_long`.
+was an INT and is now a BIGINT in the source, new rows have it in `amount_long`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import DeltaType, Pipeline
 
 
 def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
-    """Return the pipeline with the names under which its tables keep source columns whose type changed.
+    """Return the pipeline with the names that its tables use for source columns whose type changed.
 
     Raises:
         Refused: a key column changed its type. It is needed to find the rows of a key in these tables.
@@ -44,7 +44,7 @@ def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> Non
         if name in renamed or f"input_{name}" in renamed:
             kind = bound.source.field(name).type if name in bound.source.names else bound.derived.field(name).type
             raise Refused(
-                f"key column {name!r} of pipeline {bound.pipeline.name!r} is {kind} in its source now, and table "
+                f"key column {name!r} of pipeline {bound.pipeline.name!r} is now {kind} in its source, but table "
                 f"{table} has another type, so tidegate would not find the rows of a key there. Give the pipeline "
                 "another name and backfill it, or undo the change"
             )
@@ -54,9 +54,9 @@ def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -
     """Return the name of the additional column for a type. The column may exist since an earlier run.
 
     Args:
-        field: the column with its type of now.
+        field: the column with its current type.
         existing: columns of the table.
-        others: folded names that the table has for columns of today.
+        others: casefolded names that the table has for current columns.
     """
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"

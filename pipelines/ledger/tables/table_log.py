@@ -1,7 +1,7 @@
-"""The log of one of our tables: read its entries, and cut it so that its length depends on what is retained.
+"""The log of one of our tables: reads its entries, and cuts it so that its length depends on what is retained.
 
-A version can be opened if its log has a checkpoint at that version or before it, and every entry after the checkpoint.
-So the log keeps an entry and a checkpoint for each old version that stays, and nothing between two of these versions.
+A version can be opened if its log has a checkpoint at or before that version, and every entry after the checkpoint. So
+the log keeps an entry and a checkpoint for each old version to keep, and nothing between two of these versions.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class LogEntry:
 
     @property
     def snapshot(self) -> dict[str, Any] | None:
-        """Short form of the manifest; None if the commit made no snapshot."""
+        """Short form of the manifest; None if the commit created no snapshot."""
         snapshot = self.info.get("tidegate")
         return snapshot if isinstance(snapshot, dict) else None
 
 
 @dataclass
 class LogMemory:
-    """Entries that were read before, which never change. A stream keeps them from one maintenance run to the next.
+    """Entries that were already read, which never change. A stream keeps them from one maintenance run to the next.
 
     Args:
         entries: entries by table and version.
@@ -89,7 +89,7 @@ class TableLog:
     Args:
         tables: the pipeline's tables.
         table: name of the table.
-        memory: entries that were read before, and need not be read again.
+        memory: entries that were already read, and need not be read again.
     """
 
     tables: PipelineTables
@@ -121,7 +121,7 @@ class TableLog:
         return versions[max(first, 0) :]
 
     def entry(self, version: int) -> LogEntry | None:
-        """Return the entry of a version; None if somebody removed it meanwhile.
+        """Return the entry of a version; None if somebody has removed it.
 
         Raises:
             Refused: the entry is damaged.
@@ -136,11 +136,11 @@ class TableLog:
         return self.memory.entries[key]
 
     def version_at(self, moment: Millis, now: Millis) -> int:
-        """Return the newest version at a time, or the oldest one if all are younger.
+        """Return the newest version at a time, or the oldest one if all are newer.
 
         Args:
             moment: int64 epoch milliseconds.
-            now: the present time, int64 epoch milliseconds; a commit that is dated later was made by a clock that was
+            now: the current time, int64 epoch milliseconds; a commit with a later date comes from a clock that was
                 ahead.
         """
         recent = self.recent
@@ -173,23 +173,23 @@ class TableLog:
     def keep(self, versions: Collection[int], since: int) -> None:
         """Keep some versions and all versions from `since` on. Other versions can no longer be opened.
 
-        This writes the checkpoints first and then deletes entries, the newest first. So each listed version can be
-        opened even if this stops halfway. Nothing goes that belongs to a version which stays: a clean-up that hangs
-        here for long must not delete the checkpoint by which a later one keeps such a version.
+        This writes the checkpoints first and then deletes entries, newest first. So each listed version can be opened
+        even if this stops halfway. Nothing that belongs to a version to keep is removed: a cleanup that hangs here for
+        long must not delete the checkpoint by which a later one keeps such a version.
 
         Args:
-            versions: older versions that stay.
-            since: the version from which on all versions stay.
+            versions: older versions to keep.
+            since: the version from which on all versions are kept.
         """
         head, recent = self.versions[-1], set(self.recent)
         if self.versions == [since] and checkpoint_name(since) in self.names:
             return
         alone = {version for version in versions if version < since}
-        # A version before a gap has a checkpoint of ours already. A checkpoint that Delta wrote may hold tombstones,
-        # so it is written again.
+        # A version before a gap already has a checkpoint of ours. A checkpoint that Delta wrote may hold tombstones, so
+        # it is rewritten.
         for version in sorted({since, head} | (alone & recent)):
             self.write_checkpoint(version)
-            # The checkpoint must be durable before entries go, or a power loss could leave neither.
+            # The checkpoint must be durable before entries are removed, or a power loss could leave neither.
             self.tables.warehouse.make_commit_durable(self.tables.path(self.table), version)
         for version in reversed(self.versions):
             if version < since and version not in alone:
@@ -213,7 +213,7 @@ class TableLog:
         self.tables.open(self.table, version).create_checkpoint()
         name = checkpoint_name(version)
         if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
-            # A checkpoint in Delta's second format (v2Checkpoint) has another name, and stays as it is.
+            # A checkpoint in Delta's second format (v2Checkpoint) has another name, and is left as it is.
             return
         log = self._log
         rows = log.checkpoint(version)
@@ -224,7 +224,7 @@ class TableLog:
         content = pa.BufferOutputStream()
         pq.write_table(kept, content)
         buffer = content.getvalue()
-        # Who opens the table meanwhile reads either the old or the new checkpoint.
+        # Anyone opening the table in the meantime reads either the old or the new checkpoint.
         self.tables.warehouse.replace_file(self.folder, name, buffer)
         self._describe(version, len(kept), int(buffer.size))
 
@@ -233,7 +233,8 @@ class TableLog:
         try:
             noted = json.loads(self._log.read(LAST_CHECKPOINT))
         except FileNotFoundError:
-            # A process ended between the checkpoint and the note, which deltalake then never writes for this version.
+            # A process ended between the checkpoint and the note, and deltalake never writes the note for this version
+            # again.
             return
         if noted.get("version") == version:
             text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
@@ -260,16 +261,16 @@ class TableLog:
         except ValueError as error:
             raise Refused(
                 f"entry {entry_name(version)} in the log of table {self.tables.path(self.table)} is damaged ({error}). "
-                f"Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` sets it aside and goes "
-                "on"
+                f"Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` sets it aside and "
+                "continues"
             ) from error
 
 
 def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
-    """Return the times of commits, in the order of the commits, without times that are ahead of the present.
+    """Return the times of commits, in commit order, without times that are in the future.
 
-    A host whose clock was ahead dates its commits in the future. Such a commit counts as no younger than the commit
-    after it, or than `now` if it is the newest. Otherwise one of them would keep everything before it for years.
+    A host whose clock was ahead dates its commits in the future. Such a commit is considered no newer than the commit
+    after it, or than `now` if it is the newest. Otherwise a single one would keep everything before it for years.
     """
     latest = now
     settled = []
@@ -280,7 +281,7 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
 
 
 def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
-    """Cut the log of a table so that it begins with a version: a checkpoint there, and no entry before it."""
+    """Cut the log of a table so that it begins with a version: a checkpoint for it, and no earlier entries."""
     log = TableLog(tables, table)
     if any(version < oldest for version in log.versions):
         log.keep((), oldest)
@@ -292,11 +293,11 @@ def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterabl
     Args:
         tables: the pipeline's tables.
         table: folder of the table, such as `results` or `savepoints/NAME`.
-        since: the version from which on all versions stay.
+        since: the version from which on all versions are kept.
         listed: files in the table's folder before a commit to it, so that nobody can commit one of them any more.
     """
     path, log = tables.path(table), TableLog(tables, table)
-    # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
+    # Log entries are removed before files, so each listed version stays readable if this stops halfway.
     log.keep((), since)
     needed = log.files_since(since)
     for name in sorted(set(listed) - needed):
@@ -304,7 +305,7 @@ def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterabl
     for folder in tables.warehouse.folders(path):
         if folder != FOLDER:
             tables.warehouse.delete_folder(f"{path}/{folder}")
-    # What is left in the log's folder was not made by `keep`, whose checkpoints are one file each.
+    # What remains in the log's folder was not written by `keep`, whose checkpoints are one file each.
     for name in tables.warehouse.names(log.folder):
         if version_of(name) is None and name != LAST_CHECKPOINT:
             tables.warehouse.delete_file(log.folder, name)
@@ -313,7 +314,7 @@ def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterabl
 
 
 def has_leftovers(tables: PipelineTables, table: str) -> bool:
-    """Return True if a table's folder has something other than data files and a log, which may hold anything."""
+    """Return True if a table's folder contains anything other than data files and a log, which could be anything."""
     path = tables.path(table)
     return any(not name.endswith(".parquet") for name in tables.warehouse.names(path)) or any(
         folder != FOLDER for folder in tables.warehouse.folders(path)

@@ -73,7 +73,7 @@ class _Commands(click.Group):
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Click itself cuts each sentence off at the end of its line.
+        # Click itself cuts off each sentence at the end of its line.
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -86,10 +86,10 @@ class _Commands(click.Group):
 def cli() -> None:
     """Exact, Flink-grade windows for Spark and Delta Lake.
 
-    A pipeline is described once, in Python; tidegate.toml names it. Here it is run as a backfill or as a
-    stream, and its snapshots and results are looked at.
+    You define a pipeline once, in Python, and name it in tidegate.toml. These commands run it as a backfill or as a
+    stream, and inspect its snapshots and results.
 
-    Exit codes: 0 done, 2 usage, 3 refused, 4 lease held by another driver, 5 quality, 1 anything else.
+    Exit codes: 0 done, 2 usage, 3 refused, 4 another driver holds the lease, 5 quality, 1 anything else.
     """
 
 
@@ -107,13 +107,13 @@ def main(arguments: list[str] | None = None) -> None:
 def end_process(code: int) -> NoReturn:
     """Run the functions registered with `atexit`, then end the process at once with an exit code.
 
-    Native libraries may crash while Python shuts down after Spark's process was killed; the process would then end
-    with their exit code.
+    After Spark's process was killed, native libraries may crash while Python shuts down, and the process would end with
+    their exit code.
     """
     try:
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
-            # The reader of a pipe may have closed it, as `head` does.
+            # The reader of a pipe, such as `head`, may have closed it.
             with suppress(OSError, ValueError):
                 stream.flush()
     finally:
@@ -139,7 +139,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if (missing := missing_extra(error)) is not None:
             return _report(arguments, missing, str(missing), missing.exit_code)
-        # Errors of windowing are about values that the user gave. The name is compared to avoid its import.
+        # Errors from `windowing` are about values that the user gave. Comparing the name avoids importing it.
         if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
         more = "" if "--debug" in arguments else ". Give --debug for the traceback"
@@ -148,16 +148,16 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Return the message of a usage error; for an unknown option or command, with a suggestion or a way to a list."""
+    """Return the message of a usage error; for an unknown option or command, with a suggestion or a hint."""
     message = error.format_message()
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "pipeline":
         return f"{message} {_pipelines(error.ctx)}"
     if isinstance(error, click.MissingParameter) and error.ctx is not None:
-        return f"{message} `{error.ctx.command_path} --help` says what to give"
+        return f"{message} See `{error.ctx.command_path} --help`"
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
         return message
     command = error.ctx.command_path if error.ctx else "tidegate"
-    # The names of commands that are loaded late are unknown to click.
+    # Click does not know the names of commands that are loaded late.
     named = error.command_name if isinstance(error, click.exceptions.NoSuchCommand) else ""
     if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
         return f"{message} Did you mean {close[0]!r}?"
@@ -167,12 +167,12 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _pipelines(ctx: click.Context | None) -> str:
-    """Return the names of the project's pipelines, or the reason why there are none to name."""
+    """Return the names of the project's pipelines, or the reason why they can't be listed."""
     # Help needs no tidegate.toml, so its reader is imported only here.
     from tidegate.pipelines.definition.config import load_config
 
     try:
-        # Options of the command line come before arguments that are missing, so --config is already read.
+        # Click parses options before it reports missing arguments, so --config is already read.
         config = load_config(ctx.params.get("config_file") if ctx else None)
     except TidegateError as error:
         return f"The project's pipelines can't be listed: {error}"
@@ -185,10 +185,10 @@ def _names(ctx: click.Context) -> list[str]:
 
 
 def _unexpected(error: Exception) -> str:
-    """Return the message of an unexpected error: its type and text, and a way out if there is one."""
+    """Return the message of an unexpected error: its type and text, and a remedy if there is one."""
     words = in_words(error)
     if is_of_store(error):
-        return f"the object store failed: {with_way_out(error)}. What is committed stays, so run the command again"
+        return f"the object store failed: {with_way_out(error)}. Nothing committed is lost: run the command again"
     named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
     named = with_line(named, error)
     return ". ".join(filter(None, (named, way_out(error))))
@@ -199,12 +199,13 @@ def _report(arguments: list[str], error: Exception, message: str, code: int) -> 
     if "--debug" in arguments and not isinstance(error, click.ClickException):
         click.echo(plain(masked("".join(traceback.format_exception(error)))), err=True, nl=False)
     if "--json" in arguments:
-        # Most commands load it anyway; help needs it not.
+        # Most commands load it anyway, but help doesn't need it.
         from tidegate.pipelines.project.cli.screen import error_as_json
 
         click.echo(error_as_json(error, message, code))
     else:
-        # The last line that begins so is the reason in Airflow. Only click's own messages have several lines.
+        # The last line that begins like this is shown as the reason in Airflow. Only click's own messages span several
+        # lines.
         shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)
         click.echo(f"tidegate: {shown}", err=True)
     return code

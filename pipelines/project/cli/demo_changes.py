@@ -1,6 +1,6 @@
-"""The second half of the demo: after the backfill a day is overwritten and records come late; readers run again.
+"""The second half of the demo: after the backfill, a day is overwritten and records arrive late; the readers run again.
 
-A stream corrects the windows of the day and finds the late records, the DAG of late rows reopens them, and the DAGs
+A stream corrects the windows of the day and finds the late records, the DAG for late rows reopens them, and the DAGs
 that read the final windows by partition run for the days and the month that changed.
 """
 
@@ -60,16 +60,16 @@ for dag_id, mapper in (("shifts_by_day", StartOfDayMapper()), ("shifts_by_month"
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of the source, and what became of them.
+    """The changes of the source, and their effects.
 
     Args:
-        overwritten: records of the day that was written again.
-        corrected: those of them that have another air time.
-        came: records that were held back, and came after the backfill.
-        late: those of them whose windows had closed.
-        reopened: late records that were taken into their windows.
-        withdrawn, put_out: panes that the corrections retracted and put out.
-        days, months: the partitions for which the readers ran, with what each read.
+        overwritten: records of the overwritten day.
+        corrected: those of them that have a new air time.
+        came: records that were held back until after the backfill.
+        late: those of them whose windows had already closed.
+        reopened: late records that were added to their windows.
+        withdrawn, put_out: panes that the corrections retracted and emitted.
+        days, months: the partitions that the readers ran for, with what each run read.
     """
 
     overwritten: int
@@ -84,7 +84,7 @@ class Changes:
 
 
 def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) -> Changes:
-    """Overwrite a day of the source and bring late records, let Airflow correct the windows, and return what happened.
+    """Overwrite a day of the source, add late records, let Airflow correct the windows, and return what happened.
 
     Raises:
         TidegateError: a run failed, or did not end in time.
@@ -95,7 +95,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     overwritten, corrected = overwrite_first_day(path, options)
     came = append_held_back(path, options)
     console.print(
-        f"{CORRECTED} corrects the air times of {corrected} flights: the first day is written again, {overwritten} "
+        f"{CORRECTED} corrects the air times of {corrected} flights: the first day is overwritten, {overwritten} "
         f"records. {HELD_BACK} sends {came} records of that day only now"
     )
     for dag in (BY_DAY, BY_MONTH, f"{PIPELINE}__stream"):
@@ -105,14 +105,14 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     change = next(row for row in epochs if row["kind"] == "change")
     late = sum(row["late"] for row in epochs)
     console.print(
-        f"{PIPELINE:14} stream    : {change['withdrawn']} panes retracted, {fired(change)} put out for the day that "
-        f"was written again; {late} records are late"
+        f"{PIPELINE:14} stream    : {change['withdrawn']} panes retracted, {fired(change)} emitted for the overwritten "
+        f"day; {late} records are late"
     )
     _unpause(airflow, f"{PIPELINE}__late")
     reopened = returned(airflow, _ended_run(airflow, f"{PIPELINE}__late"), "reopen")
     console.print(
         f"{PIPELINE:14} late      : {reopened['rows']} late records reopened, {reopened['withdrawn']} panes retracted, "
-        f"{reopened['panes']} put out"
+        f"{reopened['panes']} emitted"
     )
     days = _wait_for("the events of the final windows", lambda: _announced_days(airflow))
     months = {day[:7] for day in days}
@@ -141,8 +141,8 @@ def _unpause(airflow: EmbeddedAirflow, dag: str) -> None:
 
 
 def _announced_days(airflow: EmbeddedAirflow) -> set[str] | None:
-    """Return the days whose final windows the check of late rows announced; None if Airflow can't say it yet."""
-    # Airflow 3.3 answers 500 while a run that an event made is queued: it has no start_date yet.
+    """Return the days whose final windows the check after reopening announced; None if Airflow can't tell yet."""
+    # Airflow 3.3 answers 500 while a run that an event created is queued: the run has no start_date yet.
     with suppress(TidegateError):
         found = airflow.call("GET", "assets/events", params={"source_dag_id": f"{PIPELINE}__late", "limit": 100})
         return {event["partition_key"][:10] for event in found["asset_events"] if event["partition_key"]}
@@ -150,13 +150,13 @@ def _announced_days(airflow: EmbeddedAirflow) -> set[str] | None:
 
 
 def _ended_run(airflow: EmbeddedAirflow, dag: str) -> dict[str, Any]:
-    """Wait for the run that unpausing a DAG makes, and return it."""
+    """Wait for the run that starts when a DAG is unpaused, and return it."""
 
     def ended() -> dict[str, Any] | None:
         runs = airflow.runs_of(dag)
         if any(run["state"] == "failed" for run in runs):
             raise TidegateError(f"run {runs[-1]['dag_run_id']} of {dag} failed; Airflow's page shows its log")
-        # A run beside another one may be skipped, which is a success, too.
+        # A run may be skipped while another one is active, and then counts as a success.
         if any(run["state"] != "success" for run in runs):
             return None
         return next(iter(runs), None)
@@ -178,7 +178,7 @@ def _read(airflow: EmbeddedAirflow, dag: str, wanted: set[str]) -> dict[str, dic
 
 
 def returned(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> Any:
-    """Return what a task returned in a run; Airflow keeps it without its lists."""
+    """Return what a task returned in a run; Airflow stores lists wrapped."""
     path = f"dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
     return airflow.call("GET", path, params={"deserialize": True})["value"]
 

@@ -1,4 +1,4 @@
-"""The summary at the end of the demo, read from the tables it made."""
+"""The summary at the end of the demo, read from the tables that it created."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def show_summary(
         config: the demo's project.
         pipelines: names of the pipelines.
         records: number of records that the source had for the backfill.
-        changes: the changes of the source after it, which one pipeline follows; None if there were none.
-        seconds: time that the demo took.
+        changes: the later changes of the source, which one pipeline follows; None if there were none.
+        seconds: duration of the demo.
 
     Raises:
-        TidegateError: a row is missing: events in are not on time + late + filtered.
+        TidegateError: a row is missing: the input is not the sum of on time, late and filtered.
     """
     project = Project(config.file)
     summaries = [_summary(project, name) for name in pipelines]
@@ -52,7 +52,8 @@ def show_summary(
         if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != expected:
             raise TidegateError(
                 f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
-                f"counted {counted} and gave {summary[ROWS_GONE]} back. Please report this with the folder of the demo"
+                f"counted {counted} and removed {summary[ROWS_GONE]} again. Please report this, with the folder of the "
+                "demo"
             )
     longest, days = _longest_shifts(project), _shifts_by_day(project, changes.days if changes else ())
     screen.show(
@@ -105,7 +106,7 @@ def _summary_table(summaries: Sequence[dict[str, Any]]) -> Any:
     ]
     names = [summary["pipeline"] for summary in summaries]
     return table(
-        "What came in and what came out",
+        "Input and output",
         ("", *names),
         [(label, *(summary[column] for summary in summaries)) for label, column in rows],
         right=names,
@@ -114,17 +115,17 @@ def _summary_table(summaries: Sequence[dict[str, Any]]) -> Any:
 
 def _changes_table(changes: Changes) -> Any:
     rows = [
-        ("records of the day that was written again", changes.overwritten),
-        ("  of them with another air time", changes.corrected),
-        ("records that came after the backfill", changes.came),
+        ("records of the overwritten day", changes.overwritten),
+        ("  of them with a new air time", changes.corrected),
+        ("records that arrived after the backfill", changes.came),
         ("  of them late: their windows had closed", changes.late),
         ("  of them reopened", changes.reopened),
         ("panes retracted", changes.withdrawn),
-        ("panes put out in their place", changes.put_out),
+        ("panes emitted in their place", changes.put_out),
         ("days that were read again", ", ".join(sorted(changes.days))),
         ("months that were read again", ", ".join(sorted(changes.months))),
     ]
-    return table(f"What changed afterwards, and what became of it in {PIPELINE}", ("", ""), rows)
+    return table(f"What changed afterwards, and the effect on {PIPELINE}", ("", ""), rows)
 
 
 def _longest_table(shifts: Sequence[dict[str, Any]]) -> Any:
@@ -140,7 +141,7 @@ def _longest_table(shifts: Sequence[dict[str, Any]]) -> Any:
 
 
 def _shifts_by_day(project: Project, again: Collection[str]) -> list[dict[str, Any]]:
-    """Return counts of the final shifts by the day in UTC on which they begin; `again`: readers ran again for it."""
+    """Count the final shifts by the day in UTC on which they begin; `again` marks days for which readers ran again."""
     by_day = defaultdict(list)
     for row in project.results(PIPELINE).to_dict():
         by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)
@@ -158,7 +159,7 @@ def _shifts_by_day(project: Project, again: Collection[str]) -> list[dict[str, A
 
 
 def _picture_of(days: Sequence[dict[str, Any]]) -> Any:
-    """Return a bar for each day: sessions of several flights, then those of one."""
+    """Return a bar for each day: sessions of several flights, then sessions of one flight."""
     most = max((day["shifts"] for day in days), default=1)
     rows = []
     for day in days:
@@ -180,19 +181,19 @@ def _numbers_to_look_at(
     shifts, several, crossing = (sum(day[name] for day in days) for name in ("shifts", "several", "crossing"))
     on_time = counted["events_in"] - counted["late"] - counted["rejected"]
     rows: list[tuple[object, str]] = [
-        (f"{several} of {shifts}", "final shifts hold several flights"),
-        (crossing, "go on over midnight, from the interval of one run into that of the next"),
+        (f"{several} of {shifts}", "final shifts have several flights"),
+        (crossing, "cross midnight, from the interval of one run into that of the next"),
         (
             f"{counted['events_in']} = {on_time} + {counted['late']} + {counted['rejected']}",
-            "records in are on time, late or rejected: no row is missing",
+            "every record is on time, late or rejected: no row is missing",
         ),
     ]
     if changes is None:
-        rows.append(("--days 2", "and more: a day is overwritten, records come late, and readers run again"))
+        rows.append(("--days 2", "and more: a day is overwritten, records arrive late, and readers run again"))
     else:
         rows.append((f"{changes.reopened} of {changes.late}", "late records are in their windows after all"))
         rows.append((f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"))
-    return table("Numbers to look at", ("", ""), rows)
+    return table("Key figures", ("", ""), rows)
 
 
 def _longest_shifts(project: Project) -> list[dict[str, Any]]:
@@ -224,11 +225,11 @@ def _next(config: Config) -> Any:
         ("", ""),
         [
             (f"{command} results {PIPELINE} --sort air_minutes {option}", "the windows"),
-            (f"{command} runs {PIPELINE} {option}", "its epochs: a day each, then what changed afterwards"),
+            (f"{command} runs {PIPELINE} {option}", "its epochs: one per day, then the later changes"),
             (f"{command} report {PIPELINE} {option}", "a page with pictures of the run"),
-            (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one a run"),
+            (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one per run"),
             (f"{command} snapshot show {PIPELINE} {option}", "what is open: windows and their timers"),
-            (f"{command} demo --serve", "the same, with Airflow's page kept open"),
+            (f"{command} demo --serve", "the same, with Airflow's web page kept open"),
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Commands that run epochs, and those about the driver that runs them."""
+"""Commands that run epochs, and commands about the driver that runs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _count = click.IntRange(min=1)
 @click.command()
 @click.argument("pipeline")
 @click.option("--start", help="First event time, a date or date-time; without a zone it is in UTC.")
-@click.option("--end", help="End of event time, not included.")
+@click.option("--end", help="End of event time, exclusive.")
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")
 @click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")
@@ -33,21 +33,21 @@ _count = click.IntRange(min=1)
     type=click.Choice(["event", "arrival"]),
     default="event",
     show_default=True,
-    help="arrival: replay the source's commits as a stream would have seen them, late rows included.",
+    help="arrival: replay the source's commits as a stream would have seen them, including late rows.",
 )
 @click.option(
     "--commits-per-epoch",
     type=_count,
-    help="Source commits in one epoch, with --order arrival. Default: all of them.",
+    help="Source commits in one epoch, with --order arrival. Default: all.",
 )
 @click.option(
     "--patience",
     type=_patience,
     default=0,
     show_default=True,
-    help="Seconds to wait for another backfill that is running; the interval then continues from where that one ended.",
+    help="Seconds to wait for another running backfill; this one then continues where that one ended.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen to each interval; change nothing.")
 @engine_option
 @log_option
 @with_screen
@@ -68,8 +68,8 @@ def backfill(
 ) -> None:
     """Run PIPELINE over event time from START to END.
 
-    Each interval continues from the snapshot of the one before, so a session that crosses midnight is one
-    session. An interval that was run before is left alone unless its rows or the code changed, or --again is given.
+    Each interval continues from the snapshot of the one before, so a session that crosses midnight is one session. An
+    interval that was run before is skipped unless its rows or the code changed, or --again is given.
     """
     if order == "arrival":
         if start or end or slice_ or and_following or fill_gaps or again or end_of_input or dry_run:
@@ -104,19 +104,19 @@ def backfill(
 @click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True)
 @click.option("--available-now", is_flag=True, help="Read the commits that exist now, advance the clock, then end.")
 @click.option(
-    "--end-of-input", is_flag=True, help="With --available-now: end event time at the end, so all windows fire."
+    "--end-of-input", is_flag=True, help="With --available-now: end event time after that, so all windows fire."
 )
-@click.option("--interval", help="Run until stopped, and read the source at this interval: 5s, 1min.")
+@click.option("--interval", help="Run until stopped, and poll the source at this interval: 5s, 1min.")
 @click.option("--restore", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none.")
 @click.option(
     "--restore-from-timeline",
     type=click.IntRange(min=0),
-    help="Restore only while PIPELINE is on this timeline, so that the command, run again, continues its own work.",
+    help="Restore only while PIPELINE is on this timeline, so that a retry continues instead of restoring again.",
 )
-@click.option("--parallelism", type=_count, help="Number of shards; default: the pipeline's, or cores.")
-@click.option("--max-files-per-epoch", type=_count, help="Most source files in one epoch.")
-@click.option("--max-bytes-per-epoch", help="Most bytes of source files in one epoch, about; such as 1g.")
-@click.option("--max-commits-per-epoch", type=_count, help="Most source commits in one epoch.")
+@click.option("--parallelism", type=_count, help="Number of shards; default: the pipeline's, or the number of cores.")
+@click.option("--max-files-per-epoch", type=_count, help="Limit on the source files in one epoch.")
+@click.option("--max-bytes-per-epoch", help="Approximate limit on the bytes of source files in one epoch, such as 1g.")
+@click.option("--max-commits-per-epoch", type=_count, help="Limit on the source commits in one epoch.")
 @click.option(
     "--patience",
     type=_patience,
@@ -143,15 +143,15 @@ def stream(
 ) -> None:
     """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
 
-    After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of
-    the source; its first epoch replaces everything that was published. Each epoch has a line of JSON in
-    WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
+    After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of the
+    source; its first epoch replaces everything that was published. Each epoch writes a line of JSON to
+    WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end the stream after the current epoch.
 
-    Several pipelines run in one process, one epoch after the other, each with its own lease. If one fails the others
-    go on, and the exit code at the end is that of the failure (1 if failures differ).
+    Several pipelines run in one process, one epoch after the other, each with its own lease. If one fails, the others
+    continue, and the exit code at the end is that of the failure (1 if failures differ).
     """
     if available_now == (interval is not None):
-        raise UsageError("say how to run: give --available-now, or --interval such as 5s")
+        raise UsageError("give --available-now, or --interval such as 5s")
     options: dict[str, Any] = {
         "interval": interval,
         "end_of_input": end_of_input,
@@ -164,7 +164,7 @@ def stream(
     with screen.running(", ".join(pipelines)) as project:
         if len(pipelines) > 1:
             if restore != "latest" or restore_from_timeline is not None or parallelism is not None:
-                raise UsageError("--restore and --parallelism: only with one pipeline; restart that one by itself")
+                raise UsageError("--restore and --parallelism: only with a single pipeline; restart that one by itself")
             together = project.stream(pipelines, **options)
         else:
             alone: dict[str, Any] = {
@@ -179,9 +179,9 @@ def stream(
 
 
 def _request_of_signals() -> StopRequest:
-    """Return a request to end that SIGTERM and Ctrl-C make, instead of ending the process.
+    """Return a request to stop, which SIGTERM and Ctrl-C make instead of ending the process.
 
-    Spark takes a while to start; a request that comes meanwhile must not be lost.
+    Spark takes a while to start; a signal in the meantime must not be lost.
     """
     request = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,11 +211,11 @@ def stop(screen: Screen, pipeline: str, patience: float) -> None:
     type=click.FloatRange(min=0, min_open=True),
     default=3600,
     show_default=True,
-    help="Largest number of seconds since its last heartbeat; it gives none while an epoch computes.",
+    help="Most seconds allowed since its last heartbeat; there are no heartbeats while an epoch computes.",
 )
 @with_screen
 def alive(screen: Screen, pipeline: str, within: float) -> None:
-    """End with 0 if a stream of PIPELINE runs on this host, and with 1 if not. A stream that waits for data is alive.
+    """End with 0 if a stream of PIPELINE runs on this host, else with 1. A stream that waits for data is alive.
 
     The heartbeat is a file in the work folder. The stream may run in another container with the same folder if both
     see the same processes.
@@ -227,10 +227,10 @@ def alive(screen: Screen, pipeline: str, within: float) -> None:
 @click.argument("pipeline")
 @with_screen
 def unlock(screen: Screen, pipeline: str) -> None:
-    """Remove the lease of PIPELINE from a driver that died, on this host or another.
+    """Remove the lease of PIPELINE from a driver that died, on this host or another one.
 
-    A lease expires a minute after its driver died. If the clock of the driver's host was ahead, that takes longer,
-    and this command helps. A driver that is running on this host keeps its lease. If a driver on another host turns
-    out to be alive, it takes the lease back, or ends with 4 if another driver has it by then.
+    A lease expires a minute after its driver died. If the clock of the driver's host was ahead, it expires later; this
+    command removes it now. A driver that is running on this host keeps its lease. If a driver on another host turns out
+    to be alive, it takes the lease back, or ends with 4 if another driver has it by then.
     """
     screen.show_answer(screen.project().unlock(pipeline))

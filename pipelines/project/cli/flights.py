@@ -15,7 +15,7 @@ from tidegate.pipelines.project.cli.screen import Screen, with_screen
 def flights(screen: Screen, days: int) -> None:
     """Write table `flights` into the warehouse: real flights from New York, the source of the example pipelines.
 
-    The table has one commit for each day of arrival, in the order in which the records would have come. An existing
+    The table has one commit for each day of arrival, in the order in which the records would have arrived. An existing
     table is left as it is.
     """
     warehouse = warehouse_of(screen.config())

@@ -1,4 +1,4 @@
-"""`tidegate init` makes a new project: settings, a pipeline with its test, sample data and a DAG file.
+"""`tidegate init` creates a new project: settings, a pipeline with its test, sample data and a DAG file.
 
 `tidegate schema` prints what an editor needs to check and complete the settings.
 """
@@ -36,10 +36,10 @@ _ABOUT = {
 @click.argument("name", required=False, type=click.Path(path_type=Path, file_okay=False))
 @with_screen
 def init(screen: Screen, name: Path | None) -> None:
-    """Make a new project in folder NAME, or in the current folder, and print the commands that give its first windows.
+    """Create a project in folder NAME, or in the current folder, and print the commands that compute its first windows.
 
-    The project runs without Java, on the engine `local`. No file is replaced: if one exists, the command ends with
-    exit code 2 and writes nothing.
+    The project runs without Java, on the engine `local`. No file is replaced: if one exists, the command writes nothing
+    and ends with exit code 2.
     """
     folder = name or Path()
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -51,14 +51,15 @@ def init(screen: Screen, name: Path | None) -> None:
     texts[SCHEMA_FILE] = _schema_text()
     if there := [file for file in _ABOUT if (folder / file).exists()]:
         raise UsageError(
-            f"{listed(there)} in {folder.absolute()}: nothing was written. Give a new folder: `tidegate init NAME`"
+            f"{listed(there)} already in {folder.absolute()}: nothing was written. Give a new folder: `tidegate init "
+            "NAME`"
         )
     try:
         for file, text in texts.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
     except OSError as error:
-        raise UsageError(f"folder {folder.absolute()} can't be made: {error.strerror}") from error
+        raise UsageError(f"folder {folder.absolute()} can't be created: {error.strerror}") from error
     for day in range(DAYS):
         write_deltalake(str(folder / _TABLE), clicks_of((start + timedelta(days=day)).date()), mode="append")
     run = ["tidegate", "backfill", "visits", "--start", f"{start:%Y-%m-%d}", "--end", f"{today:%Y-%m-%d}"]
@@ -78,7 +79,7 @@ def init(screen: Screen, name: Path | None) -> None:
 @click.command()
 @with_screen
 def schema(screen: Screen) -> None:
-    """Print the JSON schema of tidegate.toml, by which editors complete and check its keys."""
+    """Print the JSON schema of tidegate.toml, which editors use to complete and check its keys."""
     screen.show(json_schema())
     if not screen.json:
         click.echo(_schema_text(), nl=False)

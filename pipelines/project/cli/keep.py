@@ -1,4 +1,4 @@
-"""Commands about late rows, the erasure of a key, the name of a pipeline, and the size of its tables."""
+"""Commands that reopen or prune late rows, erase a key, rename a pipeline, and keep its tables small."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def late() -> None:
 
 @late.command()
 @click.argument("pipeline")
-@click.option("--by", help="Count by this column of the late table too: epoch, window_start, or a column of the input.")
+@click.option("--by", help="Also count by this column of table late: epoch, window_start, or a column of the input.")
 @with_screen
 def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     """Count the late rows of PIPELINE by reason, with how late they were, and how many `late reopen` has added.
@@ -54,20 +54,18 @@ def reopen(
     ask_stream: bool,
     patience: float,
 ) -> None:
-    """Reprocess late rows of PIPELINE into the windows that they missed: all, or those of a key or a span of time.
+    """Reprocess late rows of PIPELINE into the windows that they missed: all, or those of a key or time span.
 
-    Only the windows they belong to are computed again from the source; their old panes are retracted and the new
-    panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
-    twice.
+    Only the windows that they belong to are recomputed from the source; their old panes are retracted and new panes
+    published, in one epoch. Sessions that a late row connects become one. No row is reopened twice.
 
-    A continuous stream holds the lease and reopens late rows by itself, at the times of reopen_schedule in
-    tidegate.toml.
+    A continuous stream holds the lease and reopens late rows by itself, on the reopen_schedule of tidegate.toml.
     """
     if ask_stream:
         raise UsageError(
-            "--ask-stream: a running stream takes no requests any more. It reopens late rows by itself at the times of "
-            f'`reopen_schedule = "0 4 * * *"` in [pipelines.{pipeline}] of tidegate.toml; restart the stream after you '
-            "change the file. Or end the stream, and run this command without --ask-stream"
+            "--ask-stream: a running stream no longer takes requests; it reopens late rows on a schedule. Set "
+            f'`reopen_schedule = "0 4 * * *"` in [pipelines.{pipeline}] of tidegate.toml and restart the stream, or '
+            "stop the stream and run this command without --ask-stream"
         )
     with screen.running(pipeline) as project:
         answer = project.late_reopen(pipeline, key=key_of(key), start=start, end=end, patience=patience)
@@ -80,7 +78,7 @@ def reopen(
     "--days",
     type=click.IntRange(min=0),
     required=True,
-    help="Keep late and rejected rows of epochs that are not older than this.",
+    help="Keep late and rejected rows of epochs that are at most this old.",
 )
 @with_screen
 def prune(screen: Screen, pipeline: str, days: int) -> None:
@@ -96,9 +94,8 @@ def prune(screen: Screen, pipeline: str, days: int) -> None:
 def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
     r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
-    In a key, \N is a null.
-    Older snapshots are removed, too, since they may hold the key. If nothing ever held it, nothing changes. Erase the
-    key from the source yourself: a backfill reads rows that are still there again.
+    In a key, \N is a null. Older snapshots are removed too, since they may hold the key. If nothing ever held it,
+    nothing changes. Erase the key from the source yourself: a backfill would read rows that are still there again.
     """
     project = screen.project()
     if not yes:
@@ -110,20 +107,17 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
 
 
 def _ask(question: str) -> None:
-    """Ask a question, and return if the answer is yes.
+    """Ask a question, and return whether the answer is yes.
 
     Raises:
-        UsageError: nobody is there to answer.
-        click.Abort: the answer is no.
+        UsageError: there is no terminal to ask on. click.Abort: the answer is no.
     """
     try:
         click.confirm(question, abort=True, err=True)
     except click.Abort as error:
         # click turns the end of input and Ctrl-C into the same error.
         if isinstance(error.__context__, EOFError):
-            raise UsageError(
-                "forget asks for a confirmation, and nobody can answer in this terminal: give --yes"
-            ) from error
+            raise UsageError("forget asks for confirmation, and there is no terminal to ask on: give --yes") from error
         raise
 
 
@@ -134,9 +128,9 @@ def _ask(question: str) -> None:
 def rename(screen: Screen, old: str, new: str) -> None:
     """Give the tables of pipeline OLD the name NEW, with all snapshots, savepoints and checks.
 
-    First end the runs of OLD, and change its name in the code and in tidegate.toml. The tables are copied and
-    compared. Then the old ones are removed, with the reports and Data Docs of OLD. To continue an interrupted rename,
-    run the same command again.
+    First end the runs of OLD, and change its name in the code and in tidegate.toml. The tables are copied and compared;
+    then the old ones are removed, with the reports and Data Docs of OLD. To continue an interrupted rename, run the
+    same command again.
     """
     screen.show_answer(screen.project().rename(old, new))
 
@@ -146,13 +140,15 @@ def rename(screen: Screen, old: str, new: str) -> None:
 @click.option(
     "--snapshots", type=int, help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml."
 )
-@click.option("--days", type=int, help="Keep younger snapshots too; of a stream one an hour. Default: retain_days.")
+@click.option(
+    "--days", type=int, help="Also keep snapshots up to this age; of a stream one an hour. Default: retain_days."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 @with_screen
 def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:
     """Remove files of PIPELINE that no retained snapshot, published row or unpublished epoch needs.
 
-    Old logs, runs and reports are removed, too. Savepoints stay. The snapshots that `tidegate snapshot list` shows
+    Old logs, runs and reports are removed too. Savepoints are kept. The snapshots that `tidegate snapshot list` shows
     afterwards can be restored.
     """
     screen.show_answer(screen.project().vacuum(pipeline, snapshots=snapshots, days=days, dry_run=dry_run))
@@ -168,17 +164,17 @@ def optimize(screen: Screen, pipeline: str) -> None:
 
 @click.group()
 def windows() -> None:
-    """Table windows, which has one row for each window that stands."""
+    """Table windows, which has one row for each window that has a result."""
 
 
 @windows.command("build")
 @click.argument("pipeline")
 @with_screen
 def build_windows(screen: Screen, pipeline: str) -> None:
-    """Build table windows of PIPELINE again from table results.
+    """Rebuild table windows of PIPELINE from table results.
 
-    It gets the settings that [pipelines.PIPELINE.windows] in tidegate.toml has now. Runs fill the table by themselves;
-    use this for a pipeline that is not run any more, and after a setting of the table was changed. While the table gets
-    other settings, readers see no windows in it.
+    The table gets the settings of [pipelines.PIPELINE.windows] in tidegate.toml. Runs fill the table by themselves; use
+    this command for a pipeline that no longer runs, or after a setting of the table has changed. While the settings are
+    being changed, readers see no windows in the table.
     """
     screen.show_answer(screen.project().windows_build(pipeline))

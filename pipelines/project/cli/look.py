@@ -1,4 +1,4 @@
-"""Commands that look at a pipeline and change nothing of it, and its checks. They start no JVM."""
+"""Commands that inspect a pipeline without changing it, and its checks. They start no JVM."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def list_pipelines(screen: Screen) -> None:
     "all: every pane.",
 )
 @click.option(
-    "--where", help="Only rows that fulfil a condition in Spark SQL, such as \"clicks > 3 AND user = 'ann'\"."
+    "--where", help="Only rows that satisfy a condition in Spark SQL, such as \"clicks > 3 AND user = 'ann'\"."
 )
 @click.option(
-    "--limit", type=click.IntRange(min=0), help="How many to show; 0 for all. Default: 20, and all with --format."
+    "--limit", type=click.IntRange(min=0), help="How many to show; 0 for all. Default: 20, or all with --format."
 )
 @click.option("--sort", help="Column to sort by, largest first. Default: by window end or event time, newest first.")
-@click.option("--sql", is_flag=True, help="Print the view as a query, to run or to save as a view.")
+@click.option("--sql", is_flag=True, help="Print the view as a query that you can run or save as a view.")
 @click.option(
     "--dialect",
     type=click.Choice(["duckdb", "spark", "standard"]),
@@ -49,7 +49,7 @@ def list_pipelines(screen: Screen) -> None:
     "needs --schema.",
 )
 @click.option(
-    "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql has paths."
+    "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql uses paths."
 )
 @click.option(
     "--local",
@@ -60,9 +60,9 @@ def list_pipelines(screen: Screen) -> None:
     "--format",
     "format_",
     type=click.Choice(["csv", "jsonl", "parquet", "arrow"]),
-    help="Write all rows in this format, to the standard output or to the file of --to.",
+    help="Write all rows in this format, to standard output or to the file given by --to.",
 )
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="File of --format; it is replaced.")
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="File for --format; replaced if it exists.")
 @with_screen
 def results(
     screen: Screen,
@@ -80,13 +80,13 @@ def results(
 ) -> None:
     """Show the windows of PIPELINE, or the results of its process function or join."""
     if to is not None and format_ is None:
-        raise click.BadParameter("give --format as well", param_hint="--to")
+        raise click.BadParameter("give --format too", param_hint="--to")
     if format_ is not None and (sql or screen.json or screen.output is not None):
         raise click.BadParameter("leave out --sql, --json and --output", param_hint="--format")
     if not sql:
         if dialect is not None or schema is not None:
             option = "--schema" if dialect is None else "--dialect"
-            raise click.BadParameter("it spells the query: give --sql as well", param_hint=option)
+            raise click.BadParameter("it is for a query: give --sql too", param_hint=option)
         most = limit if limit is not None or format_ is not None else 20
         answer = screen.project().results(pipeline, view=view, where=where, limit=most or None, sort=sort, local=local)
         if format_ is None:
@@ -101,12 +101,12 @@ def results(
     query = screen.project().results_sql(pipeline, view=view, dialect=dialect or "spark", schema=schema)
     screen.show({"sql": query})
     if not screen.json:
-        # The console would break the line.
+        # The console would break the lines.
         click.echo(plain(query))
 
 
 def _bytes_of_terminal(format_: str) -> BinaryIO:
-    """Return the standard output for rows of a format that it can take."""
+    """Return standard output for rows in a format that the terminal can show."""
     if sys.stdout.isatty() and format_ in ("parquet", "arrow"):
         raise click.BadParameter(f"{format_} is not for a terminal: give --to FILE", param_hint="--format")
     return sys.stdout.buffer
@@ -115,10 +115,10 @@ def _bytes_of_terminal(format_: str) -> BinaryIO:
 @click.command()
 @click.argument("pipeline")
 @limit_option(20)
-@click.option("--stale", is_flag=True, help="Show also epochs whose results were replaced.")
+@click.option("--stale", is_flag=True, help="Also show epochs whose results were replaced.")
 @with_screen
 def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
-    """Show the epochs of PIPELINE, newest first: their events, their results, and how long they took."""
+    """Show the epochs of PIPELINE, newest first: their events, results and durations."""
     screen.show_answer(screen.project().runs(pipeline, limit=limit or None, stale=stale))
 
 
@@ -132,18 +132,18 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
 @limit_option(10, "How many windows to show; 0 for all.")
 @with_screen
 def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None:
-    """Show why windows of PIPELINE have not fired: what each waits for, and which partition holds event time back."""
+    """Show why windows of PIPELINE have not fired: what each waits for, and what holds event time back."""
     screen.show_answer(screen.project().why(pipeline, key=key_of(key), limit=limit or None))
 
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--bound", multiple=True, help="A bound of out-of-orderness to look at, such as 10min; may be repeated.")
-@click.option("--lateness", multiple=True, help="An allowed lateness to look at; with --bound, every combination.")
-@click.option("--idleness", multiple=True, help="An idle timeout of source partitions to look at.")
-@click.option("--gap", multiple=True, help="A gap of sessions to look at.")
+@click.option("--bound", multiple=True, help="A bound of out-of-orderness to evaluate, such as 10min; may be repeated.")
+@click.option("--lateness", multiple=True, help="An allowed lateness to evaluate; with --bound, every combination.")
+@click.option("--idleness", multiple=True, help="An idle timeout of source partitions to evaluate.")
+@click.option("--gap", multiple=True, help="A session gap to evaluate.")
 @click.option("--from-version", type=click.IntRange(min=0), default=0, help="First version of the source to read.")
-@click.option("--page", is_flag=True, help="Write the curve as a page beside the run reports, which link it.")
+@click.option("--page", is_flag=True, help="Write the curve as a page next to the run reports, which link to it.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 @with_screen
 def advise(
@@ -157,10 +157,10 @@ def advise(
     page: bool,
     to: Path | None,
 ) -> None:
-    """Show what other bounds, lateness, idleness and gaps would have done to the rows of PIPELINE's source.
+    """Show what other bounds, lateness, idle timeouts and gaps would have done to the rows of PIPELINE's source.
 
-    The rows are read as a stream would read them from the beginning, and nothing is run. Which rows would be late is
-    exact. Without values, some are drawn from the rows.
+    The rows are read as a stream would read them from the beginning, but nothing runs. The late rows are exact. Without
+    values, some are chosen from the rows.
     """
     screen.show_answer(
         screen.project().advise(
@@ -180,7 +180,7 @@ def advise(
 @click.argument("pipeline")
 @click.argument("key", nargs=-1)
 @click.option("--window", help="Only the window that starts at this time, such as 2024-03-01T06:00:00Z.")
-@click.option("--page", is_flag=True, help="Write it as a page with a time line, beside the run reports.")
+@click.option("--page", is_flag=True, help="Write it as a page with a timeline, next to the run reports.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 @with_screen
 def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | None, page: bool, to: Path | None) -> None:
@@ -193,16 +193,16 @@ def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | Non
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--sample", default="1%", show_default=True, help="Share of the keys to draw, or `all`.")
-@click.option("--seed", type=click.IntRange(min=0), help="Draw the keys that this seed draws; default: the epoch.")
+@click.option("--sample", default="1%", show_default=True, help="Share of the keys to sample, or `all`.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the sample; default: the epoch.")
 @click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
 @with_screen
 def verify(screen: Screen, pipeline: str, sample: str, seed: int | None, new: bool) -> None:
-    """Compute windows of PIPELINE again from its source, and compare them with what is published.
+    """Recompute windows of PIPELINE from its source, and compare them with what is published.
 
-    All windows of drawn keys are computed by a plain reading of the rules, without the operators. The state and the
-    late rows of these keys are compared, too; all late rows, epochs and retained manifests are checked with one
-    another. If something differs, the command ends with exit code 5.
+    All windows of the sampled keys are recomputed by a plain implementation of the rules, without the operators. The
+    state and the late rows of these keys are compared too; all late rows, epochs and retained manifests are checked
+    against each other. If something differs, the command ends with exit code 5.
     """
     answer = screen.project().verify(pipeline, sample=sample, seed=seed, new=new)
     screen.show_answer(answer)
@@ -213,9 +213,9 @@ def verify(screen: Screen, pipeline: str, sample: str, seed: int | None, new: bo
 @click.argument("pipeline")
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
-    """Check PIPELINE, and show how it is run: the operator, why it was chosen, and the steps of an epoch.
+    """Check PIPELINE, and show how it runs: the operator, why it was chosen, and the steps of an epoch.
 
-    Faults that would end a run are reported without Spark where possible: missing columns and functions, conditions
+    Errors that would end a run are reported without Spark where possible: missing columns and functions, conditions
     that are not boolean, types that don't fit.
     """
     answer = screen.project().explain(pipeline)
@@ -240,7 +240,7 @@ def explain(screen: Screen, pipeline: str) -> None:
 def lineage(
     screen: Screen, pipeline: str, command: Literal["drive", "quality"], since: str | None, until: str | None
 ) -> None:
-    """Show the datasets of PIPELINE as OpenLineage names them, and the columns behind each column of its tables.
+    """Show the datasets of PIPELINE by their OpenLineage names, and the source columns of each column of its tables.
 
     --json has the datasets with all their facets. Nothing is sent anywhere.
     """
@@ -254,13 +254,13 @@ def lineage(
     "--key",
     help="Key whose windows the timeline shows, its columns joined by /, \\N for a null; default: the busiest key.",
 )
-@click.option("--window", help="Also draw the window of the key that starts at this time: rows, watermark, panes.")
+@click.option("--window", help="Also draw the key's window that starts at this time: rows, watermark, panes.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
 @with_screen
 def report(
     screen: Screen, pipeline: str, epoch: int | None, key: str | None, window: str | None, to: Path | None
 ) -> None:
-    """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
+    """Write the report of a run of PIPELINE as one self-contained HTML page."""
     screen.show_answer(screen.project().report(pipeline, epoch=epoch, key=key, window=window, to=to))
 
 
@@ -270,7 +270,7 @@ class _Quality(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        # A pipeline may have that name; a check of it has options at most.
+        # A pipeline may have that name; its check takes only options.
         if args[:1] == ["acknowledge"] and len(args) > 1 and (args[1] == "--help" or not args[1].startswith("-")):
             return acknowledge.make_context(f"{info_name} acknowledge", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
@@ -279,15 +279,15 @@ class _Quality(click.Command):
 @click.command(cls=_Quality)
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
-@click.option("--all", "everything", is_flag=True, help="Check every window that stands, and read every file.")
+@click.option("--all", "everything", is_flag=True, help="Check every current window, and read every file.")
 @click.option(
     "--partitions",
     "unit",
     type=click.Choice(["hour", "day", "month"]),
-    help="Also return the keys of the partitions whose final windows changed, by the windows' start in UTC.",
+    help="Also return the keys of the partitions whose final windows changed, by the start of the windows in UTC.",
 )
 @click.option("--since", help="JSON of `mark` in the result of an earlier check: only what changed since then.")
-@click.option("--report", "with_report", is_flag=True, help="Write the run report as well, whatever the outcome.")
+@click.option("--report", "with_report", is_flag=True, help="Also write the run report, whatever the outcome.")
 @with_screen
 def quality(
     screen: Screen,
@@ -300,12 +300,12 @@ def quality(
 ) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
-    The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the
-    windows that became final since the newest check that passed, if there are any. If a critical expectation does not
-    hold, the command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an
-    error of the suite, and ends it with exit code 2.
+    The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the windows
+    that became final since the last check that passed, if there are any. If a critical expectation does not hold, the
+    command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an error of
+    the suite, and the exit code is 2.
 
-    `tidegate quality acknowledge PIPELINE --where CONDITION --reason TEXT` lets windows pass that are known to be bad.
+    `tidegate quality acknowledge PIPELINE --where CONDITION --reason TEXT` lets known bad windows pass.
     """
     project = screen.project()
     if is_installed("great_expectations"):
@@ -320,12 +320,12 @@ def quality(
 @click.command()
 @click.argument("pipeline")
 @click.option("--where", required=True, help="SQL condition on columns of the final windows.")
-@click.option("--reason", required=True, help="Why they may pass; it is kept and shown.")
+@click.option("--reason", required=True, help="Why they may pass; the reason is stored and shown.")
 @with_screen
 def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
     """Let known bad windows of PIPELINE pass its own suite from now on.
 
-    The suite leaves out the windows that fulfil the condition, as they are now: a window that gets another result is
-    checked again.
+    The suite skips the windows that satisfy the condition, as they are now: a window whose result changes is checked
+    again.
     """
     screen.show_answer(screen.project().quality_acknowledge(pipeline, where=where, reason=reason))

@@ -38,8 +38,8 @@ _DOCUMENT = "tidegate_document"
 class Screen:
     """The output of a command: tables on the terminal, or JSON with --json.
 
-    `documents` is printed when the command ends, so that an error after it can join its document. `log` takes a line of
-    JSON for each epoch and message of a run (--log json); the terminal then has nothing else.
+    `documents` are printed when the command ends, so that a later error can be added to the document. `log` takes a
+    line of JSON for each epoch and message of a run (--log json), and nothing else is shown.
     """
 
     json: bool
@@ -56,12 +56,12 @@ class Screen:
         return config if self.engine is None else config.model_copy(update={"engine": self.engine})
 
     def project(self, on_progress: OnProgress | None = None) -> Project:
-        """Return the project; lines of its progress are shown unless another function takes them."""
+        """Return the project; its progress is shown in lines unless another function takes it."""
         return Project(self.config_file, engine=self.engine, progress=on_progress or self._hear)
 
     @contextmanager
     def running(self, pipeline: str) -> Iterator[Project]:
-        """Enter the project while it runs a pipeline: steps are shown in one line, which they share."""
+        """Enter the project while it runs a pipeline: its steps replace each other in one line."""
         if self.log is not None:
             yield self.project(self._log)
             return
@@ -93,7 +93,7 @@ class Screen:
         self.show(answer.to_dict(), *shown)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
-        """Show data, as JSON or as these renderables, and write it to the file of --output."""
+        """Show data, as JSON or as these renderables, and write it to the file given by --output."""
         if self.output is not None:
             part = self.output.with_suffix(".part")
             part.write_text(json_text(data))
@@ -105,13 +105,13 @@ class Screen:
                 self.console.print(renderable)
 
     def tell(self, text: str) -> None:
-        """Say something to people only."""
+        """Show a message to people only."""
         if not self.json:
             self.console.print(text)
 
 
 def error_as_json(error: Exception, message: str, exit_code: int) -> str:
-    """Return an error as one JSON document, with what the command had shown before it failed."""
+    """Return an error as one JSON document, with what the command showed before it failed."""
     shown = getattr(error, _DOCUMENT, {})
     answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
     return json_text(answer)
@@ -120,7 +120,7 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
 engine_option = click.option(
     "--engine",
     type=click.Choice(get_args(EngineName)),
-    help="What runs the tasks: spark, or local for processes of this machine, without Java.",
+    help="What runs the tasks: spark, or local for processes on this machine, without Java.",
 )
 """Option of the commands that run epochs, or ask the engine for the types of columns."""
 
@@ -142,18 +142,18 @@ def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Ca
 
 
 def key_of(texts: Sequence[str]) -> KeyText | None:
-    """Return the key of a command's option or arguments; None for no key."""
+    """Return the key from a command's option or arguments; None for no key."""
     from tidegate.pipelines.project.given import KeyText
 
     return KeyText(texts) if texts else None
 
 
 def with_screen(command: F) -> F:
-    """Give a command the options that all have, and a Screen as its first argument."""
+    """Give a command the shared options, and a Screen as its first argument."""
 
     @click.option("--config", "config_file", type=click.Path(path_type=Path), help="tidegate.toml of the project.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-    @click.option("--output", type=click.Path(path_type=Path), help="Write the JSON to this file as well.")
+    @click.option("--output", type=click.Path(path_type=Path), help="Also write the JSON to this file.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
     def wrapper(
@@ -166,12 +166,12 @@ def with_screen(command: F) -> F:
         log_format: str = "text",
         **kwargs: Any,
     ) -> Any:
-        # The log of Spark's process has what py4j logs; people see it on the terminal only with --debug.
+        # Messages of py4j are in the log of Spark's process; the terminal shows them only with --debug.
         logging.getLogger("py4j").propagate = debug
         log = sys.stdout if log_format == "json" else None
         screen = Screen(as_json, plain_console(), config_file, output, engine, log)
         try:
-            # Modules of the project and libraries may print while they are imported.
+            # Modules of the project and libraries may print during import.
             with redirect_stdout(sys.stderr) if as_json or log else nullcontext():
                 return command(screen, *args, **kwargs)
         except click.exceptions.Exit:
@@ -188,7 +188,7 @@ def with_screen(command: F) -> F:
 
 
 class _PlainConsole(Console):
-    """A console that shows control characters in a text as escapes; `table` does it for the cells of a table."""
+    """A console that shows control characters as escapes; `table` does the same for table cells."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(_without_commands, objects), **options)
@@ -197,15 +197,15 @@ class _PlainConsole(Console):
 def _without_commands(shown: Any) -> Any:
     if isinstance(shown, str):
         return plain(shown)
-    # A text with styles loses them if there is something to escape in it.
+    # Text with styles loses them if it contains something to escape.
     if isinstance(shown, Text) and (text := plain(shown.plain)) != shown.plain:
         return text
     return shown
 
 
 def plain_console() -> Console:
-    """Return a console that shows text unchanged, but control characters: `[id]` or `:smile:` may be a user's key."""
-    # A file or pipe has no width to fit into, so nothing should be cut there.
+    """Return a console that shows all but control characters unchanged: `[id]` or `:smile:` may be a user's key."""
+    # A file or pipe has no width, so nothing should be cut off there.
     width = None if sys.stdout.isatty() else _WIDE
     return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
 
@@ -223,11 +223,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         title_justify="left",
         title_style="bold",
         header_style="bold",
-        # Columns without names need no line for them.
+        # Columns without names need no header line.
         show_header=any(columns),
         box=None,
         pad_edge=False,
-        # A title is broken to the width of its table, however narrow that is.
+        # A title is wrapped at the width of its table, however narrow that is.
         min_width=cell_len(title),
     )
     for column in columns:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def snapshot() -> None:
-    """List snapshots, and look inside one: manifest, timers, merging windows."""
+    """List snapshots, and inspect one: manifest, timers, merging windows."""
 
 
 @snapshot.command("list")
@@ -23,7 +23,7 @@ def snapshot() -> None:
 def list_snapshots(screen: Screen, pipeline: str) -> None:
     """List the snapshots of PIPELINE, newest first.
 
-    Each can be restored. If only a part of its results is retained, because its lineage was abandoned and snapshots in
+    Each can be restored. If only some of its results are retained, because its lineage was abandoned and snapshots in
     between were removed, `tidegate restore` asks for --give-up-results.
     """
     screen.show_answer(screen.project().snapshot_list(pipeline))
@@ -34,7 +34,7 @@ def list_snapshots(screen: Screen, pipeline: str) -> None:
 @click.argument("target", default="latest")
 @click.option("--rows", type=click.IntRange(min=0), default=20, show_default=True, help="How many windows to show.")
 @click.option("--key-group", type=click.IntRange(min=0), help="Only windows of this key group.")
-@click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows, equal sums.")
+@click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows have equal checksums.")
 @with_screen
 def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool) -> None:
     """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group.
@@ -72,26 +72,26 @@ def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> N
 @engine_option
 @with_screen
 def check(screen: Screen, pipeline: str, target: str) -> None:
-    """Check that the present code of PIPELINE can continue from a snapshot, and show what the next run migrates.
+    """Check that the current code of PIPELINE can continue from a snapshot, and show what the next run would migrate.
 
     If it can't, the command ends with 3 and names each field that differs.
 
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
-    source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
+    source. Starts Spark only if the pipeline derives columns whose types only Spark knows.
     """
     screen.show_answer(screen.project().snapshot_check(pipeline, target))
 
 
 _with_tables = click.option(
-    "--with-tables", is_flag=True, help="Take copies of all tables, in the place that `backups` of tidegate.toml names."
+    "--with-tables", is_flag=True, help="For savepoints with all tables, in the place that `backups` names."
 )
-_from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, in place of `backups`.")
+_from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, instead of `backups`.")
 _keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest copies.")
 
 
 @click.group()
 def savepoint() -> None:
-    """Keep a snapshot under a name, with all tables on request: it survives retention."""
+    """Keep a snapshot under a name, on request with all tables, so that retention does not remove it."""
 
 
 @savepoint.command("create")
@@ -100,7 +100,7 @@ def savepoint() -> None:
 @click.option("--of", "target", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
 @click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
 @_with_tables
-@click.option("--to", "place", help="With --with-tables: folder or URI to copy to, in place of `backups`.")
+@click.option("--to", "place", help="With --with-tables: folder or URI to copy to, instead of `backups`.")
 @_keep
 @with_screen
 def create_savepoint(
@@ -138,7 +138,7 @@ def list_savepoints(screen: Screen, pipeline: str, with_tables: bool, place: str
 @_from
 @with_screen
 def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool, place: str | None) -> None:
-    """Remove savepoint NAME of PIPELINE for good."""
+    """Delete savepoint NAME of PIPELINE permanently."""
     screen.show_answer(screen.project().savepoint_delete(pipeline, name, with_tables=with_tables, place=place))
 
 
@@ -176,7 +176,7 @@ def _setting_of(text: str) -> tuple[str, str]:
 @click.argument("pipeline")
 @click.argument("target")
 @click.option(
-    "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot readable, marked stale."
+    "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot, marked as stale."
 )
 @click.option(
     "--give-up-results",
@@ -200,8 +200,8 @@ def restore(
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
     snapshot, at its position in the source. A restore to an abandoned lineage brings its results back. Damaged entries
-    of a table's log are set aside first, and their content is published again as far as snapshots list it. A published
-    table that another writer changed gets its files again.
+    of a table's log are set aside first, and their content is published again as far as snapshots list it. The files of
+    a published table that another writer changed are restored.
     """
     screen.show_answer(
         screen.project().restore(
@@ -228,7 +228,7 @@ def backup() -> None:
 def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> None:
     """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.
 
-    The place is `backups` of tidegate.toml. A data file is copied once for all backups there.
+    The place is `backups` in tidegate.toml. A data file is copied once for all backups there.
     """
     screen.show_answer(screen.project().backup_create(pipeline, name=name, keep=keep))
 
@@ -248,7 +248,7 @@ def list_backups(screen: Screen, pipeline: str) -> None:
 def restore_backup(screen: Screen, pipeline: str, name: str) -> None:
     """Recreate the lost tables of PIPELINE from backup NAME, or from the newest one if NAME is latest.
 
-    The pipeline must have no tables. An interrupted restore is continued by the same command.
+    The pipeline must have no tables. Run the same command again to continue an interrupted restore.
     """
     screen.show_answer(screen.project().backup_restore(pipeline, name))
 
@@ -260,26 +260,26 @@ def restore_backup(screen: Screen, pipeline: str, name: str) -> None:
 def delete_backup(screen: Screen, pipeline: str, name: str) -> None:
     """Remove backup NAME of PIPELINE, and the files that no other backup has.
 
-    An interrupted removal is continued by the same command.
+    Run the same command again to continue an interrupted removal.
     """
     screen.show_answer(screen.project().backup_delete(pipeline, name))
 
 
 @click.group()
 def source() -> None:
-    """The source of a pipeline, if its table was dropped and created again."""
+    """The source of a pipeline, after its table was dropped and created again."""
 
 
 @source.command()
 @click.argument("pipeline")
-@click.option("--keep-results", is_flag=True, help="Keep state and results, and continue after them.")
+@click.option("--keep-results", is_flag=True, help="Keep state and results, and continue from them.")
 @click.option(
     "--from",
     "begin",
     type=click.Choice(["beginning", "now"]),
-    help="Of a stream: read the new table from its first commit, or only what comes after now. Default: beginning.",
+    help="For a stream: read the new table from its first commit, or only what comes after now. Default: beginning.",
 )
-@click.option("--force", is_flag=True, help="Also if the table is the one that was read.")
+@click.option("--force", is_flag=True, help="Reset even if the table is still the one that was read.")
 @click.option("--dry-run", is_flag=True, help="Show the new position; change nothing.")
 @with_screen
 def reset(screen: Screen, pipeline: str, keep_results: bool, begin: Begin | None, force: bool, dry_run: bool) -> None:

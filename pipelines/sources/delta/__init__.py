@@ -1,1 +1,1 @@
-"""The source Delta: the log of a table, its deletion vectors, its columns in files, and its rows by Spark."""
+"""The Delta source: the log of a table, its deletion vectors, its columns in files, and its rows as read by Spark."""

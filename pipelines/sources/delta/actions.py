@@ -30,7 +30,7 @@ def commit_time(actions: list[Action]) -> Millis:
 
 
 def number_stored(add: Action) -> int | None:
-    """Return the number of rows by the statistics of an add action, with those that a deletion vector removes."""
+    """Return the number of rows by the statistics of an add action, including those that a deletion vector removes."""
     rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
     return None if rows is None else int(rows)
 
@@ -63,8 +63,8 @@ def bounded(
 def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
     """Return a bound of times in the statistics of files, rounded down; None where it is not recorded.
 
-    Python's datetime can't hold every time of Delta, so these values never become one. A column `a.b` and a field
-    `b` of a struct `a` have one name here, so the bounds of neither are taken.
+    Python's datetime can't hold every time of Delta, so these values are never converted to one. A column `a.b` and a
+    field `b` of a struct `a` have the same name here, so the bounds of neither are used.
     """
     if files.column_names.count(name) != 1 or not pa.types.is_timestamp(files.schema.field(name).type):
         return [None] * len(files)
@@ -74,14 +74,14 @@ def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
 
 
 def unreadable_entry(path: str, version: int, error: FileNotFoundError | ValueError) -> Refused:
-    """Return the error for a log entry that is gone or damaged."""
+    """Return the error for a log entry that is missing or damaged."""
     if isinstance(error, FileNotFoundError):
         return Refused(
-            f"source table {path}: the log of version {version} is gone (cleaned up, or the table was replaced), so "
-            "what it added can't be told from other rows. Start a new pipeline with a backfill of the table as it is "
-            "now"
+            f"source table {path}: the log entry of version {version} no longer exists (cleaned up, or the table was "
+            "replaced), so the rows that it added are unknown. Start a new pipeline with a backfill of the table as it "
+            "is now"
         )
     return Refused(
-        f"source table {path}: the log entry of version {version} is damaged ({error}). Put it back as it was, from a "
-        "copy, and run again; nothing of the pipeline has changed"
+        f"source table {path}: the log entry of version {version} is damaged ({error}). Restore the entry from a copy, "
+        "and run again; nothing in the pipeline has changed"
     )

@@ -36,7 +36,7 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
     return Refused(
         f"source table {path} is not append-only: version {version} ({operation or 'unknown operation'}) removed or "
         "changed rows that may have been read. Give the pipeline's DeltaSource changes='correct', which corrects the "
-        "windows of these rows, or changes='ignore', which passes over such versions; or start a new pipeline with a "
+        "windows of these rows, or changes='ignore', which skips such versions; or start a new pipeline with a "
         "backfill of the table as it is now"
     )
 
@@ -47,15 +47,15 @@ def cheapest(
     earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
     sizes: Callable[[list[str]], Mapping[str, int | None]],
 ) -> ChangedFiles:
-    """Return the files from which deleted and added rows are read: of two ways, the one with fewer bytes.
+    """Return the files from which deleted and added rows are read, by whichever of two ways needs fewer bytes.
 
-    The change feed is left where one of its files is gone: then the files of both versions may still be there.
+    The change feed is not used if one of its files is missing: the files of both versions may still exist.
 
     Args:
-        commits: as of `changed_files`.
-        path_of: as of `changed_files`.
-        earlier: as of `changed_files`.
-        sizes: returns the sizes of files by path; None for a file that is gone.
+        commits: as in `changed_files`.
+        path_of: as in `changed_files`.
+        earlier: as in `changed_files`.
+        sizes: returns the sizes of files by path; None for a missing file.
     """
     changed, fed = changed_files(commits, path_of, earlier), fed_files(commits, path_of, earlier)
     if fed is None or fed.size >= changed.size:
@@ -69,15 +69,15 @@ def changed_files(
     path_of: Callable[[str], str],
     earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
 ) -> ChangedFiles:
-    """Return the files in which the version before some commits and the version of the last one differ.
+    """Return the files in which the version before some commits differs from the version of the last one.
 
-    A file that came and went again in between is in neither list. Files that OPTIMIZE wrote anew are left out if no
-    other commit touched them.
+    A file that was added and removed again in between is in neither list. Files that OPTIMIZE rewrote are left out if
+    no other commit touched them.
 
     Args:
         commits: the commits in order, each with its version and its actions.
         path_of: returns the path of a file in the file system, from its path in the log.
-        earlier: returns the add actions of the older version by path, for removals that don't tell partition values.
+        earlier: returns the add actions of the older version by path, for removals without partition values.
     """
     gone: dict[_File, SourceFile] = {}
     came: dict[_File, SourceFile] = {}
@@ -104,11 +104,12 @@ def changed_files(
             path = path_of(add["path"])
             file = (path, _vector(add))
             if not removed and not add.get("dataChange", True):
-                # Statistics and row ids are written by adding a file again that is there already.
+                # Statistics and row ids are written by adding an existing file again.
                 continue
             added.add(file)
             if gone.pop(file, None) is None:
-                # Rows of an append are compared with its commit, as everywhere; other files have rows of older commits.
+                # Rows of an append are compared with its commit, as everywhere; other files contain rows of older
+                # commits.
                 is_append = add.get("dataChange", True) and not removes_data(actions)
                 came[file] = SourceFile(
                     path,
@@ -136,8 +137,9 @@ def fed_files(
 ) -> ChangedFiles | None:
     """Return the files with the deleted and added rows of some commits, from the change feed where it has any.
 
-    A commit that wrote files of the feed has all of its changes in them. Of other commits, as appends and deletions of
-    whole files, the files that they added and removed have them. None if no commit wrote files of the feed.
+    If a commit wrote files of the feed, they contain all of its changes. For other commits, such as appends and
+    deletions of whole files, the changes are in the files that they added and removed. None if no commit wrote files of
+    the feed.
     """
     gone: list[SourceFile] = []
     came: list[SourceFile] = []
@@ -160,7 +162,7 @@ def fed_files(
         is_fed = True
         adds = _all(actions, "add")
         added.update((path_of(add["path"]), add) for add in adds)
-        # Times are compared with the writing of the rows, and none of them was written before the first file.
+        # Times are compared with the time at which the rows were written, which is never before that of the first file.
         written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
         for file in fed:
             path, details, size = path_of(file["path"]), details_of(file), file.get("size")
@@ -201,7 +203,7 @@ def _without_files_of_both(
 
 
 def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
-    """Return the files; of one that only has another deletion vector, the rows that just one of the vectors removes."""
+    """Return the files; if only the deletion vector of a file changed, the rows that only one vector removes."""
     sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
     parts: list[tuple[SourceFile, ...]] = []
     for side, beside in (sides, sides[::-1]):

@@ -1,7 +1,7 @@
 """Deletion vectors: the rows of a data file that were deleted without rewriting the file.
 
-The log describes a vector, which lies in a file of its own or in the log itself. Format: Delta's protocol, "Deletion
-Vector Format"; the bitmap is a 64-bit Roaring bitmap in the portable format.
+The log describes a vector, which is in a separate file or in the log itself. Format: Delta's protocol, "Deletion Vector
+Format"; the bitmap is a 64-bit Roaring bitmap in the portable format.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeletionVector:
         """Return the deletion vector that an add action describes.
 
         Raises:
-            ValueError: the description lacks something, or has an unknown storage type.
+            ValueError: the description is incomplete, or has an unknown storage type.
         """
         try:
             offset = described.get("offset")
@@ -68,7 +68,7 @@ class DeletionVector:
                 int(described["cardinality"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the log describes it by {dict(described)}, which lacks something") from error
+            raise ValueError(f"the log describes it by {dict(described)}, which is incomplete") from error
         if vector.storage not in (_INLINE, _RELATIVE, _ABSOLUTE):
             raise ValueError(f"it has the unknown storage type {vector.storage!r}")
         return vector
@@ -90,7 +90,7 @@ class DeletionVector:
         return f"{folder}/{file}" if folder else file
 
     def rows(self, warehouse: Warehouse, table: str, rows_of_file: int) -> Int64s:
-        """Return the places of the deleted rows in their data file, ascending.
+        """Return the positions of the deleted rows in their data file, ascending.
 
         Args:
             warehouse: the warehouse of the table.
@@ -98,7 +98,7 @@ class DeletionVector:
             rows_of_file: number of rows in the data file.
 
         Raises:
-            FileNotFoundError: the vector's file is gone.
+            FileNotFoundError: the vector's file is missing.
             ValueError: the vector is damaged, or belongs to another file.
         """
         # Tables without deletion vectors are read without this package.
@@ -106,40 +106,40 @@ class DeletionVector:
 
         content = _decoded(self.place)[: self.size] if self.storage == _INLINE else self._read(warehouse, table)
         if len(content) != self.size or self.size < 4:
-            raise ValueError(f"it has {len(content)} bytes, and the log says {self.size}")
+            raise ValueError(f"it has {len(content)} bytes, but the log says {self.size}")
         if (magic := int.from_bytes(content[:4], "little")) != _MAGIC:
-            raise ValueError(f"it begins with the number {magic}, and not with {_MAGIC}")
+            raise ValueError(f"it begins with the number {magic} instead of {_MAGIC}")
         if len(content) < 12:
-            raise ValueError("its bitmap is cut off")
+            raise ValueError("its bitmap is truncated")
         bitmap = BitMap64.deserialize(content[4:])
         if len(bitmap) != self.cardinality:
-            raise ValueError(f"it has {len(bitmap)} rows, and the log says {self.cardinality}")
+            raise ValueError(f"it has {len(bitmap)} rows, but the log says {self.cardinality}")
         places: Int64s = np.asarray(bitmap.to_array()).astype(np.int64)
         if len(places) and not 0 <= int(places[-1]) < rows_of_file:
             raise ValueError(f"it deletes row {places[-1]} of a file with {rows_of_file} rows")
         return places
 
     def _read(self, warehouse: Warehouse, table: str) -> bytes:
-        """Return the bytes of a vector in a file, after a check of their size and checksum."""
+        """Return the bytes of a vector in a file, after checking their size and checksum."""
         file = self.file
         assert file is not None
         folder, _, name = file.rpartition("/") if self.storage == _ABSOLUTE else (table, "", file)
         filesystem, root = warehouse.filesystem(folder)
         with filesystem.open_input_file(f"{root}/{name}" if root else name) as stream:
             if (version := stream.read(1)) != bytes([_VERSION]):
-                raise ValueError(f"its file has version {version!r}, and version {_VERSION} can be read")
+                raise ValueError(f"its file has version {version!r}, but only version {_VERSION} can be read")
             stream.seek(self.offset)
             content: bytes = stream.read(4 + self.size + 4)
         size, vector, checksum = content[:4], content[4:-4], content[-4:]
         if len(content) != 8 + self.size or int.from_bytes(size, "big") != self.size:
-            raise ValueError(f"its file has another size at byte {self.offset} than the log says, {self.size}")
+            raise ValueError(f"the size in its file at byte {self.offset} is not {self.size}, as the log says")
         if zlib.crc32(vector) != int.from_bytes(checksum, "big"):
             raise ValueError("its checksum is wrong: the file is damaged")
         return vector
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes of a text in Z85.
+    """Return the bytes that a text encodes in Z85.
 
     Raises:
         ValueError: the text is not in Z85.

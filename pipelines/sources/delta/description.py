@@ -33,7 +33,7 @@ class DeltaSource:
         unit: unit of an integer column, counted from the epoch: "s" or "ms".
         reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
         changes: treatment of versions that removed or changed rows, such as an UPDATE: "refuse" ends the run, "ignore"
-            passes over the whole version, "correct" corrects the windows that it touches.
+            skips the whole version, "correct" corrects the windows that it touches.
 
     Raises:
         IllegalArgument: an empty name, an unknown zone, unit, reader or treatment of changes.
@@ -64,8 +64,8 @@ class DeltaSource:
             raise IllegalArgument(
                 "source.unit",
                 self.unit,
-                "give 's' or 'ms'. For microseconds make a time of the column, "
-                "columns={'at': 'timestamp_micros(COLUMN)'}, and name it in place of the number: timestamp='at'",
+                "give 's' or 'ms'. For microseconds, derive a time from the column, columns={'at': "
+                "'timestamp_micros(COLUMN)'}, and use it instead of the number: timestamp='at'",
             )
         if self.reader not in ("auto", "spark"):
             raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
@@ -73,7 +73,7 @@ class DeltaSource:
             raise IllegalArgument("source.changes", self.changes, "give 'refuse', 'ignore' or 'correct'")
 
     def open(self, warehouse: Warehouse) -> Source:
-        # DAG files and help texts import this module, and open no table.
+        # DAG files and help texts import this module without opening a table.
         from tidegate.pipelines.sources.delta.log import SourceLog
 
         return SourceLog(warehouse, warehouse.path(self.table), self.reader, self.changes)

@@ -1,8 +1,8 @@
 """The source's log: the files that each version added, and its commit time.
 
 OPTIMIZE changes no data, so it is ignored. If a version removes data, the run stops and names the version, unless the
-source says `changes="ignore"`, so that the whole version is passed over, or `changes="correct"`, so that it is compared
-with the version before.
+source says `changes="ignore"`, which skips the whole version, or `changes="correct"`, which compares it with the
+previous version.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DELETION_VECTORS = "deletionVectors"
 
 
 class SourceLog:
-    """The log of a source table; it is the `Source` of Delta.
+    """The log of a source table; it is the `Source` for Delta.
 
     Args:
         warehouse: the warehouse of the table.
@@ -77,8 +77,8 @@ class SourceLog:
             ) from error
         except DeltaError as error:
             raise Refused(
-                f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing "
-                "of the pipeline has changed"
+                f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing in the "
+                "pipeline has changed"
             ) from error
         self._table, self._facts, self.head = table, TableFacts.of(table), table.version()
         self._newest_entry = self._log.info(self.head)
@@ -86,8 +86,8 @@ class SourceLog:
     def now(self) -> SourceLog:
         """Return the log at its newest version.
 
-        Delta lists all files when it opens a table, and a source has many. So this reads only the entries since the
-        last version, and opens the table again only if one of them changed its columns or properties.
+        Delta lists all files when it opens a table, and a source has many. So this only reads the entries since the
+        last version, and reopens the table only if one of them changed its columns or properties.
         """
         head = self._followed()
         if head is None:
@@ -99,7 +99,7 @@ class SourceLog:
         return log
 
     def _followed(self) -> int | None:
-        """Return the newest version, read entry by entry; None if the table has to be opened again."""
+        """Return the newest version, read entry by entry; None if the table has to be reopened."""
         if self._newest_entry is None or self._log.info(self.head) != self._newest_entry:
             return None
         version = self.head
@@ -133,7 +133,7 @@ class SourceLog:
         return unusual_columns(self.columns)
 
     def of_position(self, version: int) -> dict[str, Any]:
-        """Return the field of a position that is Delta's own: the id of the table."""
+        """Return the field that Delta adds to a position: the id of the table."""
         return {TABLE_ID: self.identity}
 
     def check_input(self, part: Input) -> None:
@@ -163,12 +163,12 @@ class SourceLog:
             way_on = "Start a new pipeline with a backfill of the table as it is now"
             if {*range(version + 1, self.head + 1)} <= {*self._logged()}:
                 way_on = (
-                    "What came since is there: read on first, with `tidegate stream` or the backfill of the next "
-                    "interval, and run this again"
+                    "Newer versions still exist: first read on, with `tidegate stream` or the backfill of the next "
+                    "interval, then run this again"
                 )
             raise Refused(
-                f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log "
-                f"was cleaned up. {way_on}"
+                f"source table {self.path} can no longer be read at version {version} ({in_words(error)}): its log was "
+                f"cleaned up. {way_on}"
             ) from error
 
     def check(self, position: Position) -> None:
@@ -176,10 +176,10 @@ class SourceLog:
         check_position(self.path, self.identity, self.head, position)
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
-        """Yield the versions after `after` up to `until` (None: the head) that added data and are not passed over.
+        """Yield the versions after `after` up to `until` (None: the head) that added data and are not skipped.
 
         Raises:
-            Refused: a version removed or changed data, or its entry or a file is gone.
+            Refused: a version removed or changed data, or its entry or a file no longer exists.
         """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
@@ -216,8 +216,8 @@ class SourceLog:
         """Return the files in which two versions differ; see `ChangingSource`."""
         changed = cheapest(*self._changes_of(after, until), partial(self.warehouse.sizes, self.path))
         way_on = (
-            f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Pass over the "
-            "change with changes='ignore' in the pipeline's DeltaSource, and set it back after a run; or start a new "
+            f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Skip the change "
+            "with changes='ignore' in the pipeline's DeltaSource, and change it back after a run; or start a new "
             "pipeline with a backfill of the table as it is now"
         )
         for version, files in ((after, changed.gone), (until, changed.came)):
@@ -235,10 +235,10 @@ class SourceLog:
         return commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {}
 
     def settled(self, version: int) -> int:
-        """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.
+        """Return the newest version with the same rows, followed only by maintenance (OPTIMIZE, VACUUM, ALTER).
 
-        Versions that are passed over count as maintenance. A position at the returned version needs neither earlier log
-        entries nor files that were compacted.
+        Skipped versions count as maintenance. A position at the returned version needs neither earlier log entries nor
+        files that were compacted.
         """
         for following in range(version + 1, self.head + 1):
             try:
@@ -254,7 +254,7 @@ class SourceLog:
         """Return the commit time of a version.
 
         Raises:
-            Refused: the log entry of the version is gone.
+            Refused: the log entry of the version no longer exists.
         """
         return commit_time(self._actions(version))
 
@@ -267,7 +267,7 @@ class SourceLog:
             to_read: True adds partition values and deletion vectors, for a table that has them.
 
         Raises:
-            Refused: an older version can't be read any more.
+            Refused: an older version can no longer be read.
         """
         is_head = version is None or version == self.head
         table = self._at_head() if is_head else self._at(version or 0)
@@ -277,10 +277,10 @@ class SourceLog:
             self._check_present(
                 table.version(),
                 tuple(SourceFile(path, 0) for path in paths),
-                "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
-                "backfill of the next interval, and run this again",
+                "they were compacted and vacuumed since it was read. First read on, with `tidegate stream` or the "
+                "backfill of the next interval, then run this again",
             )
-        # deltalake's list of files does not contain the number of rows that a deletion vector removes.
+        # deltalake's list of files does not include the number of rows that a deletion vector removes.
         is_whole = _DELETION_VECTORS not in (table.protocol().reader_features or ())
         adds = self._adds(table.version()) if to_read and (self._facts.partitions or not is_whole) else {}
         columns = (
@@ -317,15 +317,15 @@ class SourceLog:
         return {unquote(path): add for path, add in adds.items()}
 
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
-        """Return by path the version that added each file; None if the log does not record it any more.
+        """Return by path the version that added each file; None if the log no longer records it.
 
-        A file that a compaction or an UPDATE wrote holds rows of several versions, so its version is None. Entries are
-        read from the newest on, until all files are found.
+        A file that a compaction or an UPDATE wrote has rows of several versions, so its version is None. Entries are
+        read from the newest backwards until all files are found.
 
         Args:
             files: files of a version.
             until: that version.
-            after: a version that is returned for all files that are not younger.
+            after: this version is returned for all files that are not newer.
         """
         wanted = {file.path for file in files}
         added_by: dict[str, int | None] = dict.fromkeys(wanted)
@@ -361,13 +361,13 @@ class SourceLog:
         if _ELSEWHERE.match(path):
             raise Refused(
                 f"source table {self.path} has files outside its folder ({unquote(path)}), as a shallow clone has: "
-                "they go when the table that it was cloned from is vacuumed. Name that table as the source, or copy "
-                "the rows into a table of their own (CREATE TABLE ... AS SELECT)"
+                "they disappear when the original table is vacuumed. Use the original table as the source, or copy the "
+                "rows into a separate table (CREATE TABLE ... AS SELECT)"
             )
         return unquote(path)
 
     def skipped(self, after: int, until: int) -> int:
-        """Return the number of versions after `after` up to `until` that were passed over; see `ChangingSource`."""
+        """Return the number of versions after `after` up to `until` that were skipped; see `ChangingSource`."""
         if self._changes != "ignore":
             return 0
         logged = [version for version in self._logged() if after < version <= until]
@@ -382,7 +382,7 @@ class SourceLog:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise kind(
-                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): {why}"
+                f"source table {self.path}: {len(gone)} file(s) of version {version} are missing ({gone[0]}): {why}"
             )
 
     def _actions(self, version: int) -> list[Action]:

@@ -1,6 +1,6 @@
-"""The first commit of a Delta table that a stream would read, at two requests for each poll of an unchanged table.
+"""The first commit of a Delta table that a stream would read, with two requests for each poll of an unchanged table.
 
-`SourceLog` opens the table, checks its columns and that its files are there. A watcher asks for far less, and far more
+`SourceLog` opens the table and checks its columns and that its files exist. A watcher needs far less, but far more
 often: it follows the entries of the log one by one, and opens no table.
 """
 
@@ -23,7 +23,7 @@ position stands before an entry that is gone can't continue."""
 
 @dataclass
 class LogNews:
-    """The news of a table for one pipeline.
+    """The new versions of a table for one pipeline.
 
     Args:
         warehouse: the warehouse, with the options of the store.
@@ -42,11 +42,11 @@ class LogNews:
     _first: int | None = field(default=None, init=False)
 
     def first_after(self, version: int) -> int | None:
-        """Return the first version after `version` that has something for a stream; None if there is none.
+        """Return the first version after `version` that is relevant for a stream; None if there is none.
 
-        OPTIMIZE, VACUUM and ALTER change no rows and are passed. They count once they have waited for a day: then the
-        stream moves its position past them. A table that was put back, or replaced by one with fewer versions, counts
-        as well: only the stream can tell what it means.
+        OPTIMIZE, VACUUM and ALTER change no rows and are ignored. They become relevant after waiting for a day: then
+        the stream moves its position past them. A table that was set back, or replaced by one with fewer versions, is
+        relevant too: only the stream can tell what that means.
 
         Raises:
             FileNotFoundError: an entry was removed while it was read.
@@ -66,7 +66,7 @@ class LogNews:
                 self._passed_at = commit_time(actions)
             self._passed += 1
         if self._passed < 0 or log.info(self._passed) is None:
-            # Before the first commit, after a clean-up of the log, or where the table was put back or replaced.
+            # Before the first commit, after a cleanup of the log, or if the table was set back or replaced.
             newest = self._newest()
             return None if newest in (-1, self._passed) else newest
         waits = version >= 0 and self._passed_at is not None and self._passed_at + _MAY_WAIT <= self.clock()
@@ -79,5 +79,5 @@ class LogNews:
 
 
 def open_news(warehouse: Warehouse, path: str, changes: str) -> LogNews:
-    """Return the news of the table at a path; see `WatchedSource`."""
+    """Return the new versions of the table at a path; see `WatchedSource`."""
     return LogNews(warehouse, path, changes)

@@ -1,7 +1,7 @@
-"""Partition values: the log has them as text, and a file lacks them. Text is read as Spark reads it.
+"""Partition values: the log has them as text, and the files don't have them. Text is read as Spark reads it.
 
-A null is null in the log, or an empty text if the type is no text. Spark takes other text that it can't read for null;
-here such text is an error, since rows would go to another key without a word.
+A null is null in the log, or an empty text if the type is not text. Spark reads other invalid text as null; here it is
+an error, since rows would silently go to another key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """Return a partition value in the type of its column.
 
     Raises:
-        ValueError: the text is no value of the type.
+        ValueError: the text is not a value of the type.
     """
     if text is None or (text == "" and not _is_text(kind)):
         return pa.scalar(None, kind)
@@ -50,7 +50,7 @@ def is_partition_type(kind: pa.DataType) -> bool:
 
 
 def _reader_of(kind: pa.DataType) -> Callable[[str], Any] | None:
-    """Return the function that reads values of a type from text; None for a type that no partition column has."""
+    """Return the function that reads values of a type from text; None for a type that can't be a partition column."""
     if pa.types.is_decimal(kind):
         return lambda text: _decimal(text, kind)
     if pa.types.is_timestamp(kind):
@@ -118,7 +118,7 @@ def _micros(text: str, is_instant: bool) -> int:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Return the days since 1970 of a date in the proleptic Gregorian calendar, which Python's own ends at 9999."""
+    """Return the days since 1970 of a date in the proleptic Gregorian calendar; Python's own ends at 9999."""
     year, month, day = int(match[2]) * (-1 if match[1] == "-" else 1), int(match[3]), int(match[4])
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     lengths = (31, 29 if is_leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

@@ -1,4 +1,4 @@
-"""Reader of a Delta table's files for the tasks: partition values, deleted rows and stored columns by the log."""
+"""Reader of a Delta table's files for the tasks: partition values, deleted rows and stored columns as the log says."""
 
 from __future__ import annotations
 
@@ -100,16 +100,16 @@ class DeltaReader:
             except ValueError as error:
                 raise Refused(
                     f"source table {self.table}: file {part.path} has a partition value of column {name!r} that can't "
-                    f"be read: {error}. Write the file's rows again with a right value; with reader='spark' in the "
-                    "pipeline's DeltaSource, Spark decides what it means, mostly null"
+                    f"be read: {error}. Rewrite the file's rows with a valid value; with reader='spark' in the "
+                    "pipeline's DeltaSource, Spark decides what it means, usually null"
                 ) from error
         return constants
 
     def _deleted(self, part: FilePart, rows: int) -> Int64s:
-        """Return the places of a file's rows that are not read: the deleted ones; see `DELETED_BESIDE` and `SIDE`.
+        """Return the positions of a file's rows that are not read: the deleted ones; see `DELETED_BESIDE` and `SIDE`.
 
         Raises:
-            Refused: the deletion vector is gone or damaged, or is not that of the file.
+            Refused: the deletion vector is missing or damaged, or belongs to another file.
         """
         if side := part.details.get(SIDE):
             return self._of_other_side(part, side)
@@ -120,12 +120,12 @@ class DeltaReader:
         return np.setdiff1d(np.arange(rows), read, assume_unique=True)
 
     def _of_other_side(self, part: FilePart, side: str) -> Int64s:
-        """Return the places of the rows of a file of the change feed that are not on a side.
+        """Return the positions of the rows of a file of the change feed that are not on a side.
 
         Raises:
             pa.ArrowInvalid: the file has no column of changes, or an unknown kind of change.
         """
-        # Commands that only look at the log should not wait for this import.
+        # Commands that only read the log should not wait for this import.
         import pyarrow.parquet as pq
 
         filesystem, root = self.warehouse.filesystem(self.table)
@@ -141,20 +141,20 @@ class DeltaReader:
         return np.flatnonzero(is_other[np.asarray(kinds.indices)]) if len(kinds) else np.zeros(0, np.int64)
 
     def _rows_of(self, described: Mapping[str, Any] | None, part: FilePart, rows: int) -> Int64s:
-        """Return the places of the rows that a deletion vector removes; none without a vector."""
+        """Return the positions of the rows that a deletion vector removes; none without a vector."""
         if not described:
             return np.zeros(0, np.int64)
         try:
             return DeletionVector.of(described).rows(self.warehouse, self.table, rows)
         except FileNotFoundError as error:
             raise Refused(
-                f"source table {self.table}: the deletion vector of file {part.path} is gone ({in_words(error)}): a "
+                f"source table {self.table}: the deletion vector of file {part.path} is missing ({in_words(error)}): a "
                 "VACUUM removed it before this pipeline read it. Start a new pipeline with a backfill of the table as "
                 "it is now"
             ) from error
         except (OSError, ValueError) as error:
             raise Refused(
                 f"source table {self.table}: the deletion vector of file {part.path} can't be used: {in_words(error)}. "
-                "Put the file of the vector back that was committed, or start a new pipeline with a backfill after "
+                "Restore the committed file of the vector, or start a new pipeline with a backfill after "
                 "`REORG TABLE ... APPLY (PURGE)`"
             ) from error

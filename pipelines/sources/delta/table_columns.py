@@ -1,4 +1,4 @@
-"""Columns of a Delta table by its log: physical names and ids, lengths of CHAR, and collations."""
+"""Columns of a Delta table from its log: physical names and ids, lengths of CHAR, and collations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _length(name: str, metadata: Mapping[str, Any]) -> int | None:
 
 
 def stored_name(columns: str, mapping: str, name: str) -> str:
-    """Return the name of a column in data files and statistics; a name that is no column stays as it is."""
+    """Return the name of a column in data files and statistics; other names are returned unchanged."""
     if mapping == "none":
         return name
     fields = {field["name"]: field.get("metadata") or {} for field in json.loads(columns)["fields"]}
@@ -84,7 +84,7 @@ def collations(columns: str) -> dict[str, str]:
 
 
 def unusual_columns(columns: str) -> dict[str, str]:
-    """Return the columns that only Spark reads or compares right, with the reasons."""
+    """Return the columns that only Spark reads or compares correctly, with the reasons."""
     reasons = {}
     for column in json.loads(columns)["fields"]:
         text = json.dumps(column)
@@ -96,7 +96,7 @@ def unusual_columns(columns: str) -> dict[str, str]:
 
 
 def check_collations(part: Input, table: str, columns: str) -> None:
-    """Refuse keys and source partitions with a collation in Spark, because tidegate compares them byte by byte.
+    """Refuse keys and source partitions with a collation, because tidegate compares them byte by byte.
 
     Raises:
         Refused: the message names the column, and an expression that makes equal values equal bytes.
@@ -106,7 +106,7 @@ def check_collations(part: Input, table: str, columns: str) -> None:
     for name in names:
         if name in by_name and name not in part.columns:
             raise Refused(
-                f"column {name!r} of source table {table} has the collation {by_name[name]}, by which Spark "
-                "takes values for one key that have other bytes, and tidegate does not. Say which are one, for example "
+                f"column {name!r} of source table {table} has the collation {by_name[name]}, by which Spark treats "
+                "values with different bytes as one key, but tidegate does not. Make equal values equal, for example "
                 f"columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
             )

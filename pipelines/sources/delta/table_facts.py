@@ -1,4 +1,4 @@
-"""Facts of a Delta table that stay between two changes of its columns or properties, and what follows for its files."""
+"""Facts about a Delta table that only change with its columns or properties, and what follows for its files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.I
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Facts of a table.
+    """Facts about a table.
 
     Args:
         identity: id of the table.
@@ -47,7 +47,7 @@ class TableFacts:
         schema: the same in Arrow's types.
         partitions: columns whose values are in the log instead of in the files.
         mapping: mode of column mapping: `none`, `name` or `id`.
-        features: features that a reader must support, by Delta's names, with column mapping only if it is on.
+        features: features that a reader must support, by Delta's names; column mapping only if it is on.
     """
 
     identity: str
@@ -77,7 +77,7 @@ class TableFacts:
         )
 
     def stored_name(self, name: str) -> str:
-        """Return the name of a column in data files and statistics; a name that is no column stays as it is."""
+        """Return the name of a column in data files and statistics; other names are returned unchanged."""
         return stored_name(self.columns, self.mapping, name)
 
     def left_to_spark(self) -> str | None:
@@ -95,7 +95,7 @@ class TableFacts:
         return DeltaReader(warehouse, path, columns, stored_fields(self.columns, self.mapping), self.partitions)
 
     def bounded(self, file: SourceFile, timestamp: str) -> SourceFile:
-        """Return a file with the bounds of its event time if that is a partition column, else the file as it is."""
+        """Return a file with the bounds of its event time if that is a partition column, else the file unchanged."""
         texts = file.details.get(PARTITION)
         if timestamp not in self.partitions or texts is None:
             return file
@@ -117,13 +117,13 @@ def details_of(add: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def way_to_open(error: DeltaError) -> str:
-    """Return the way out of an error on opening a table."""
+    """Return the remedy for an error when opening a table."""
     if _UNKNOWN_FEATURE.search(str(error)):
         return (
-            "Neither the tasks nor Spark read a source with this feature: take it away (ALTER TABLE ... DROP FEATURE), "
+            "Neither the tasks nor Spark can read a source with this feature: drop it (ALTER TABLE ... DROP FEATURE), "
             "or copy the rows into a table without it (CREATE TABLE ... AS SELECT)"
         )
-    return "Put its log back as it was, from a copy"
+    return "Restore its log from a copy"
 
 
 TABLE_ID = "table_id"
@@ -135,25 +135,25 @@ def check_position(path: str, identity: str, head: int, position: Position) -> N
 
     Raises:
         ReplacedSource: the table was replaced.
-        Refused: the table was set back to before the position, or a newer tidegate wrote the position.
+        Refused: the table was set back to before the position, or a newer version of tidegate wrote the position.
     """
     if unknown := sorted(position.own.keys() - {TABLE_ID}):
         raise Refused(
             f"the position in source table {path} has a field that this tidegate does not know, {unknown[0]}: install "
-            "the version that wrote it or a newer one, or restore a snapshot from before"
+            "the version that wrote it or a newer one, or restore an earlier snapshot"
         )
     read = position.own.get(TABLE_ID) or identity
     if read != identity:
         raise ReplacedSource(
-            f"source table {path} was replaced: it has another id ({identity}) than the one that was read up to "
-            f"version {position.version} ({read}). Put the old table back; or go on with this one, `tidegate source "
+            f"source table {path} was replaced: its id ({identity}) differs from that of the table that was read up to "
+            f"version {position.version} ({read}). Restore the old table; or continue with this one, `tidegate source "
             "reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this one"
         )
-    # Of a later version, `files` first files are read; another version in its place would lose as many files.
+    # `files` counts the first files of a later version; another version in its place would lose as many files.
     newest = position.version + (position.files > 0)
     if newest > head:
         part = "into" if position.files else "up to"
         raise Refused(
-            f"source table {path} is at version {head}, and was read {part} version {newest}: it was put back to an "
-            "older state. Put the newer one back, or start a new pipeline with a backfill"
+            f"source table {path} is at version {head}, but was read {part} version {newest}: it was set back to an "
+            "older state. Restore the newer one, or start a new pipeline with a backfill"
         )

@@ -1,6 +1,7 @@
 """Casts between two types, with Spark's values and errors in ANSI mode: a table of kernels by source and target.
 
-A kernel with `fails` raises an error for a value that can't be cast; without it, for TRY_CAST, the value becomes null.
+A kernel with `fails` raises an error for a value that can't be cast; without it, as in TRY_CAST, the value becomes
+null.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def cast(node: Node, kind: pa.DataType, quiet: bool = False) -> Node:
 
 
 def _converted(node: Constant, kind: pa.DataType) -> Constant | None:
-    """Return the literal of a number in a wider type, or in a decimal that its digits fit into."""
+    """Return a numeric literal in a wider type, or in a decimal that its digits fit into."""
     value, t = node.value, pa.types
     if t.is_integer(node.type):
         if t.is_integer(kind) and kind.bit_width > node.type.bit_width:
@@ -75,7 +76,7 @@ def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Ca
     if pa.types.is_float64(kind) and isinstance(node, Call) and node.kernel is pc.cast and pa.types.is_float32(source):
         inner = node.arguments[0].type
         if pa.types.is_integer(inner) and inner.bit_width > _BITS_OF_FLOAT:
-            raise Unproven("Spark may leave the FLOAT between a whole number and a DOUBLE out")
+            raise Unproven("Spark may skip the FLOAT between a whole number and a DOUBLE")
     for row in _CASTS:
         if any(is_(source) for is_ in row.sources) and any(is_(kind) for is_ in row.kinds) and row.when(source, kind):
             fails = row.fails == "always" or (row.fails == "loudly" and not quiet)
@@ -155,7 +156,7 @@ def decimal_to_double(value: Value) -> Value:
 
 
 def decimal_to_integer(value: Value, kind: pa.DataType) -> Value:
-    """Cast decimals of at most 15 digits to integers: fractions are cut off, a value out of range is an error."""
+    """Cast decimals of at most 15 digits to integers: fractions are cut off, and values out of range are errors."""
     (values,) = arrays(value)
     unscaled = _unscaled(values)
     whole = np.sign(unscaled) * (np.abs(unscaled) // 10**values.type.scale)

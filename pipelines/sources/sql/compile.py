@@ -55,7 +55,7 @@ def compile_expression(text: str, columns: pa.Schema | Mapping[str, Node]) -> No
         columns: the columns that the expression may name; with their programs if they are derived.
 
     Raises:
-        Unproven: the program would not be proven to give Spark's values; the message is the reason.
+        Unproven: the program is not proven to give Spark's values; the message is the reason.
     """
     if isinstance(columns, pa.Schema):
         columns = columns_of(columns)
@@ -241,7 +241,7 @@ class _Compiler:
 
 
 def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
-    """Return the program of a column or of a field of a struct; names in Spark have no case."""
+    """Return the program of a column or of a field of a struct; Spark's names are case-insensitive."""
     text = ".".join(names)
 
     def only(candidates: Sequence[str], name: str) -> str:
@@ -254,7 +254,7 @@ def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
     kind, path = node.type, []
     for name in names[1:]:
         if not pa.types.is_struct(kind):
-            raise Unproven(f"{text!r} is no field of a struct")
+            raise Unproven(f"{text!r} is not a field of a struct")
         path.append(only([field.name for field in kind], name))
         kind = kind.field(path[-1]).type
     if not path:
@@ -265,14 +265,14 @@ def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
 
 
 def as_condition(node: Node) -> Node:
-    """Return a condition as it is.
+    """Return a condition unchanged.
 
     Raises:
         Misfit: it is a number or a time.
         Unproven: it is of another type that is not boolean.
     """
     if is_number(node.type) or pa.types.is_temporal(node.type):
-        raise Misfit(f"has a condition of type {name_of(node.type)}, and a condition is true or false: compare it")
+        raise Misfit(f"has a condition of type {name_of(node.type)}, but a condition must be boolean: compare it")
     if not pa.types.is_boolean(node.type):
         raise Unproven(f"a condition of type {name_of(node.type)} is not proven")
     return node
@@ -297,7 +297,7 @@ def _type_of(kind: exp.Expr) -> pa.DataType:
 
 
 def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
-    """Return the literal of a cast one: DATE '2026-01-31', or 1L, which is CAST(1 AS BIGINT) for sqlglot."""
+    """Return the literal in a cast: DATE '2026-01-31', or 1L, which is CAST(1 AS BIGINT) in sqlglot."""
     if node.is_string:
         if kind in (pa.date32(), times.UTC):
             return moment_of(node.this, kind)

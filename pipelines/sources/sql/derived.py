@@ -25,7 +25,7 @@ from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 
 @dataclass(frozen=True)
 class SourceSql:
-    """The programs of an input; this value travels to the tasks.
+    """The programs of an input; this value is sent to the tasks.
 
     Args:
         pipeline: name of the pipeline, for errors.
@@ -33,7 +33,7 @@ class SourceSql:
         programs: program of each derived column.
         where: program of the condition; None without `where`.
         texts: text of each expression, by its field.
-        all_move: True if the times of rows that `where` drops move the watermark, too.
+        all_move: True if the times of rows that `where` drops also move the watermark.
     """
 
     pipeline: str
@@ -44,7 +44,7 @@ class SourceSql:
     all_move: bool = False
 
     def reads(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of the source that columns of events and `where` are made from."""
+        """Return the columns of the source from which columns of events and `where` are computed."""
         read: dict[str, None] = {}
         for name in names:
             program = self.programs.get(name)
@@ -96,13 +96,13 @@ class SourceSql:
         except (RowFailure, pa.ArrowInvalid) as error:
             raise Refused(
                 f"{field} of pipeline {self.pipeline!r}: {self.texts[field]!r} fails for a row: {error}. Nothing was "
-                "committed. Write it so that such a row gives null, for example with try_cast, try_to_timestamp, "
+                "committed. Rewrite it so that such a row gives null, for example with try_cast, try_to_timestamp, "
                 "nullif or CASE. If Spark can evaluate the row, give the source reader='spark'"
             ) from error
 
 
 def _plain(rows: pa.Table, names: frozenset[str]) -> pa.Table:
-    """Return columns without dictionaries; for a program of literals, any column, for the number of rows."""
+    """Return columns without dictionaries; for a program of literals, any column, to get the number of rows."""
     wanted = sorted(names) or rows.column_names[:1]
     return pa.table([plain(rows[name]) for name in wanted], names=wanted)
 
@@ -124,7 +124,7 @@ def compile_input(
         try:
             program = _checked(text, columns, unusual)
             if any(other.lower() == name.lower() and other != name for other in columns):
-                raise Unproven("it replaces a column whose name differs in case")
+                raise Unproven("it replaces a column whose name differs only in case")
         except Unproven as error:
             expressions.append(Expression(field, text, _reason(error, unproven), isinstance(error, Misfit)))
             unproven.add(name)
@@ -145,7 +145,7 @@ def compile_input(
 
 
 def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
-    """Return the reason for an expression. One that uses a column that Spark evaluates does not know its name."""
+    """Return the reason for an expression. The program does not know the name of a column that Spark evaluates."""
     for name in sorted(left_to_spark):
         if str(error).startswith(repr(name)):
             return f"it uses {name!r}, which Spark evaluates"
@@ -153,7 +153,7 @@ def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
 
 
 def _with_field(fields: Sequence[pa.Field], added: pa.Field) -> list[pa.Field]:
-    """Return the columns with another one, in the place of that with its name if there is one."""
+    """Return the columns with an added one, which replaces a column with the same name."""
     if any(field.name == added.name for field in fields):
         return [added if field.name == added.name else field for field in fields]
     return [*fields, added]

@@ -1,4 +1,4 @@
-"""Expressions of a pipeline with the place where they run, and the settings of Spark that their meaning rests on."""
+"""Expressions of a pipeline with where they run, and the Spark settings that their meaning depends on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Expression:
         field: its place in the pipeline: `where`, or `columns['name']`.
         text: the expression.
         reason: the reason why Spark evaluates it; None if the tasks do.
-        is_misfit: True if Spark can't evaluate it either, because types don't fit: the reason says which.
+        is_misfit: True if Spark can't evaluate it either, because types don't fit; the reason says which.
     """
 
     field: str
@@ -66,16 +66,16 @@ class Expression:
 
 @dataclass(frozen=True)
 class SparkSql:
-    """The expressions of an input; this value travels to the tasks.
+    """The expressions of an input; this value is sent to the tasks.
 
     Args:
         pipeline: name of the pipeline, for errors.
         prefix: "right." for the second input, for errors.
         programs: expression of each derived column.
         where: the condition; None without `where`.
-        all_move: True if the times of rows that `where` drops move the watermark, too.
+        all_move: True if the times of rows that `where` drops also move the watermark.
         partition_by: column of source partitions; None if there is only one.
-        derived: columns of an event, after `columns=`; None before Spark was asked for their types.
+        derived: columns of an event, after `columns=`; None until Spark has determined their types.
     """
 
     pipeline: str
@@ -100,7 +100,7 @@ class SparkSql:
         return self.derived
 
     def reads(self, names: Sequence[str], source: Sequence[str]) -> list[str]:
-        """Return the columns of the source that columns of events, and the expressions, are made from."""
+        """Return the columns of the source from which columns of events, and the expressions, are computed."""
         partition = [] if self.partition_by is None else [self.partition_by]
         texts = [*self.programs.values(), *([] if self.where is None else [self.where])]
         wanted = {*columns_in(texts, source), *(name for name in (*names, *partition) if name not in self.programs)}

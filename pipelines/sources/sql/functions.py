@@ -1,4 +1,4 @@
-"""Functions that are proven equal to Spark's, by name: each makes a program from the programs of its arguments."""
+"""Functions that are proven equal to Spark's, by name: each builds a program from the programs of its arguments."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ _FORMATS = {
 
 
 def time_patterns(text: str) -> tuple[str, str | None]:
-    """Return the regular expression of a format, and that of the part of it that Arrow reads alike.
+    """Return the regular expression of a format, and that of the subset that Arrow reads identically.
 
     Raises:
         Unproven: the format is not proven.

@@ -1,8 +1,8 @@
-"""Text of dates and times, read and written as Spark does it in ANSI mode with a session in UTC.
+"""Text of dates and times, read and written as in Spark's ANSI mode with a session in UTC.
 
 The rules of reading are those of `SparkDateTimeUtils.stringToDate` and `parseTimestampString`: the month and the day
 may have one digit, years may have a sign and more than four, and a zone may follow the time. With `fails`, other text
-is an error, and without it null.
+is an error; without it, the result is null.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OFFSET = re.compile(r"^(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?$", re.A)
 
 
 class NoMoment(ValueError):
-    """Text that is no date or time for Spark."""
+    """Text that is not a date or time for Spark."""
 
 
 def day_number(year: int, month: int, day: int) -> int:
@@ -56,7 +56,7 @@ def read_date(text: str) -> int:
     """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it.
 
     Raises:
-        NoMoment: Spark reads no date.
+        NoMoment: Spark finds no date in it.
     """
     shape = re.fullmatch(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", text.strip(_BLANKS), re.S | re.A)
     if shape is None:
@@ -69,8 +69,8 @@ def read_moment(text: str) -> int:
     """Return the microseconds since 1970 of text, as `CAST(text AS TIMESTAMP)` reads it.
 
     Raises:
-        NoMoment: Spark reads no time.
-        RowFailure: Spark may read a time, but in a way that depends on its zones or on today.
+        NoMoment: Spark finds no time in it.
+        RowFailure: Spark may read a time, but in a way that depends on its zones or on the current date.
     """
     parts, zone, is_time_only = _segments(text)
     year, month, day, hour, minute, second, micros = parts
@@ -78,7 +78,7 @@ def read_moment(text: str) -> int:
         raise NoMoment
     offset = _offset(zone.strip(_BLANKS), text)
     if is_time_only:
-        raise RowFailure(f"the value {text!r} is a time without a date, which Spark reads as one of today")
+        raise RowFailure(f"the value {text!r} is a time without a date, which Spark reads as a time today")
     moment = day_number(year, month, day) * DAY + (hour * 3600 + minute * 60 + second - offset) * 1_000_000 + micros
     if not _BOUNDS.min <= moment <= _BOUNDS.max:
         raise NoMoment
@@ -119,7 +119,7 @@ def _segments(text: str) -> tuple[list[int], str, bool]:
 
 
 def _ends(part: int, character: str) -> bool:
-    """Return True if a character ends a part of a time; any other character than a digit begins the zone."""
+    """Return True if a character ends a part of a time; any character other than a digit begins the zone."""
     return part >= 5 or character in ("-", "-", " T", ":", ":")[part]
 
 
@@ -166,7 +166,7 @@ def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) 
         value: the text.
         pattern: regular expression of the format with groups y, M, d, H, m, s and S.
         usual: regular expression of text that Arrow reads in the same way; None if there is none.
-        fails: as for the other kernels.
+        fails: as in the other kernels.
     """
     shape = re.compile(pattern, re.A)
 
@@ -192,7 +192,7 @@ def _parsed(
     read: Callable[[str], int],
     fails: bool,
 ) -> Value:
-    """Read text by Arrow where it has one of the usual shapes, and else value by value."""
+    """Read text with Arrow if it has one of the usual forms, otherwise value by value."""
     texts = value if isinstance(value, pa.Array) else pa.array([value.as_py()], pa.string())
     numbers = pa.nulls(len(texts), _whole(kind))
     left = texts.is_valid()
@@ -233,7 +233,7 @@ def date_text(value: Value) -> Value:
 
 
 def timestamp_text(value: Value) -> Value:
-    """Return timestamps as text, without zeros at the end of the fraction."""
+    """Return timestamps as text, without trailing zeros in the fraction."""
 
     def write(micros: Any) -> str:
         days, rest = divmod(int(micros), DAY)
@@ -251,7 +251,7 @@ def _written(value: Value, write: Callable[[Any], str]) -> pa.Array:
 
 
 def _date_text(days: int) -> str:
-    """Return a date as yyyy-MM-dd; years after 9999 have a plus, and those before 0 a minus."""
+    """Return a date as yyyy-MM-dd; years after 9999 have a plus sign, and those before 0 a minus sign."""
     months = np.datetime64(days, "D").astype("datetime64[M]")
     year, month = divmod(int(months.astype(np.int64)), 12)
     day = days - int(months.astype("datetime64[D]").astype(np.int64)) + 1

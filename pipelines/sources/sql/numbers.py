@@ -1,6 +1,6 @@
 """Kernels of comparisons and arithmetic that Arrow lacks, with the results and errors of Spark in ANSI mode.
 
-Arrow's own `add_checked` and its kin give Spark's results: an integer out of range is an error.
+Arrow's own `add_checked` and similar functions give Spark's results: an integer out of range is an error.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def is_nan(value: Value) -> Value:
 
 
 def divide(left: Value, right: Value) -> Value:
-    """Return `left / right` of doubles; zero as divisor is an error, also for doubles."""
+    """Return `left / right` of doubles; division by zero is an error, even for doubles."""
     _refuse_zero(left, right)
     return pc.divide(left, right)
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """Return `left % right` with the sign of the dividend; zero as divisor is an error."""
+    """Return `left % right` with the sign of the dividend; division by zero is an error."""
     _refuse_zero(left, right)
     left, right = arrays(left, right)
     valid = pc.and_(left.is_valid(), right.is_valid())
@@ -114,7 +114,7 @@ def _rounded(value: Value, round_: Callable[[Any], Any]) -> pa.Array:
 
 
 def saturated(numbers: Any, kind: Any) -> Any:
-    """Return whole doubles as integers in the way of Java: NaN is 0, and values out of range are the nearest bound."""
+    """Return whole doubles as integers like Java: NaN is 0, and values out of range are the nearest bound."""
     bounds = np.iinfo(kind)
     high, low = numbers >= float(bounds.max), numbers <= float(bounds.min)
     inside = np.where(high | low | np.isnan(numbers), 0.0, numbers)
@@ -135,7 +135,7 @@ def _best(is_worse: Callable[[Value, Value], Value], values: tuple[Value, ...]) 
     best, *others = arrays(*values)
     for value in others:
         better = pc.fill_null(pc.or_kleene(best.is_null(), is_worse(best, value)), False)
-        # A null replaces nothing but a null.
+        # A null replaces only a null.
         best = pc.if_else(better, value, best)
     return best
 

@@ -33,11 +33,11 @@ def is_ordered(kind: pa.DataType) -> bool:
 
 
 def common_type(nodes: Sequence[Node], with_literals: bool = False) -> pa.DataType:
-    """Return the type that several values have together.
+    """Return the common type of several values.
 
     Args:
         nodes: the values.
-        with_literals: True if an integer literal beside a decimal is as narrow as its digits, as in an operator.
+        with_literals: True if an integer literal combined with a decimal is as narrow as its digits, as in an operator.
 
     Raises:
         Unproven: there is no such type, or Spark would convert in a way that is not proven.
@@ -66,11 +66,11 @@ def _wider(left: pa.DataType | Constant, right: pa.DataType | Constant) -> pa.Da
         return _wider_decimal(*(decimal_of(side) for side in (left, right)))
     if set(plain) == {pa.date32(), times.UTC}:
         return times.UTC
-    raise Unproven(f"{name_of(plain[0])} beside {name_of(plain[1])} is not proven")
+    raise Unproven(f"{name_of(plain[0])} with {name_of(plain[1])} is not proven")
 
 
 def decimal_of(value: pa.DataType | Constant) -> pa.DataType:
-    """Return the decimal that Spark makes of an integer, or the decimal type itself."""
+    """Return the decimal type to which Spark converts an integer, or the decimal type itself."""
     if isinstance(value, Constant):
         return pa.decimal128(len(str(abs(value.value))), 0)
     return pa.decimal128(DIGITS[value], 0) if pa.types.is_integer(value) else value
@@ -85,10 +85,10 @@ def decimal(precision: int, scale: int) -> pa.DataType:
     """Return a decimal type.
 
     Raises:
-        Unproven: it has too many digits, so Spark would cut some off.
+        Unproven: it has too many digits, so Spark would drop some.
     """
     if precision > _PRECISION:
-        raise Unproven(f"a decimal of {precision} digits, of which Spark cuts some off, is not proven")
+        raise Unproven(f"a decimal of {precision} digits, of which Spark drops some, is not proven")
     return pa.decimal128(precision, scale)
 
 
@@ -96,7 +96,7 @@ def together(left: Node, right: Node) -> tuple[Node, Node]:
     """Return two operands of an operator in their common type."""
     kind = common_type((left, right), with_literals=True)
     if isinstance(left, Constant) and isinstance(right, Constant) and pa.types.is_decimal(kind):
-        raise Unproven("an operator of two literals is not proven: write its value")
+        raise Unproven("an operator on two literals is not proven: write the result")
     literals = [node for node in (left, right) if isinstance(node, Constant) and node.value is not None]
     if pa.types.is_decimal(kind) and literals:
         kind = _wider_decimal(*(decimal_of(_kind(node, True)) for node in (left, right)))
@@ -104,13 +104,13 @@ def together(left: Node, right: Node) -> tuple[Node, Node]:
 
 
 def compared(left: Node, right: Node) -> tuple[Node, Node]:
-    """Return two operands of a comparison in their common type; a literal of text becomes a date or a time."""
+    """Return two operands of a comparison in their common type; a text literal becomes a date or a time."""
     for node, other in ((left, right), (right, left)):
         if isinstance(node, Constant) and isinstance(node.value, str) and other.type in (pa.date32(), times.UTC):
             moment = moment_of(node.value, other.type)
             return (moment, right) if node is left else (left, moment)
         if pa.types.is_integer(other.type) and _is_beyond_bigint(node):
-            # Spark takes `column < 1e19BD` for true, also where the column is null.
+            # Spark takes `column < 1e19BD` as true, even where the column is null.
             raise Unproven("a comparison of an integer with a literal beyond bigint is not proven")
     for node, other in ((left, right), (right, left)):
         if pa.types.is_temporal(node.type) and is_number(other.type):
@@ -133,7 +133,7 @@ def moment_of(text: str, kind: pa.DataType) -> Constant:
     """Return a literal of a date or a time.
 
     Raises:
-        Unproven: the text is none.
+        Unproven: the text is neither.
     """
     try:
         number = moments.read_date(text) if pa.types.is_date(kind) else moments.read_moment(text)
@@ -143,7 +143,7 @@ def moment_of(text: str, kind: pa.DataType) -> Constant:
 
 
 def number_literal(text: str) -> Constant:
-    """Return the literal of a number: an int, bigint or decimal, or a double if it has an exponent."""
+    """Return a numeric literal: an int, bigint or decimal, or a double if it has an exponent."""
     if "e" in text.lower():
         return Constant(finite(text), pa.float64())
     if text.lstrip("-").isdigit():
@@ -163,7 +163,7 @@ def finite(text: str) -> float:
     """Return the double of a literal.
 
     Raises:
-        Unproven: it is beyond all doubles, which Spark refuses.
+        Unproven: it is out of range for doubles, which Spark refuses.
     """
     number = float(text)
     if not math.isfinite(number):
@@ -182,7 +182,7 @@ def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
     """Return the program of an operator between two numbers.
 
     Raises:
-        Unproven: an operand is no number, or the operator is not proven for its types.
+        Unproven: an operand is not a number, or the operator is not proven for its types.
     """
     need_number(left)
     need_number(right)
@@ -209,13 +209,13 @@ def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
 
 
 def need_number(node: Node) -> None:
-    """Refuse an operand that is no number.
+    """Refuse an operand that is not a number.
 
     Raises:
-        Unproven: it is none.
+        Unproven: it is not.
     """
     if pa.types.is_boolean(node.type):
-        raise Misfit("does arithmetic with a boolean: write CASE WHEN ... THEN 1 ELSE 0 END for its number")
+        raise Misfit("does arithmetic with a boolean: use CASE WHEN ... THEN 1 ELSE 0 END as a number")
     if not is_number(node.type):
         raise Unproven(f"arithmetic of {name_of(node.type)} is not proven")
 
@@ -233,7 +233,7 @@ def _combined(node: exp.Expr, left: Node, right: Node) -> Node:
 def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> Node:
     """Return the sum, difference or product of decimals, with Spark's precision and scale of the result."""
     if isinstance(left, Constant) and isinstance(right, Constant):
-        raise Unproven("an operator of two literals is not proven: write its value")
+        raise Unproven("an operator on two literals is not proven: write the result")
     first, second = (
         decimal_of(side if isinstance(side, Constant) and pa.types.is_integer(side.type) else side.type)
         for side in (left, right)

@@ -1,9 +1,9 @@
 """Programs of Arrow kernels: the compiled form of an expression, which is pickled and runs in the tasks.
 
-A program gives the values that Spark's `eval` of the expression gives row by row. An operand that may fail is therefore
-evaluated only for the rows for which Spark evaluates it: a branch of CASE for the rows that take it, the right side of
-AND where the left is not false, and a later operand of an operator where the earlier ones are not null. Each node's
-`evaluate` returns its values for the rows of a batch.
+A program gives the values that Spark's `eval` of the expression gives for each row. An operand that may fail is
+therefore evaluated only for the rows for which Spark evaluates it: a branch of CASE for the rows that take it, the
+right side of AND where the left is not false, and a later operand of an operator where the earlier ones are not null.
+Each node's `evaluate` returns its values for the rows of a batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOOLEAN = pa.bool_()
 
 
 class RowFailure(ValueError):
-    """An expression fails for a row, as it does in Spark with ANSI mode."""
+    """An expression fails for a row, as in Spark's ANSI mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +202,13 @@ def evaluate_where(node: Node, rows: pa.RecordBatch, wanted: pa.Array) -> Value:
         return node.evaluate(rows)
     inside = rows.filter(wanted)
     values = as_array(node.evaluate(inside), inside.num_rows)
-    # Row n of the result is the value with the number of wanted rows before n.
+    # Row n of the result is the value at the number of wanted rows before n.
     places = pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1)
     return values.take(pc.if_else(wanted, places, pa.scalar(None, pa.int64())))
 
 
 def field_of(values: Value, *path: str) -> Value:
-    """Return a field of structs, null where a struct above it is null."""
+    """Return a field of structs, null where a containing struct is null."""
     for name in path:
         values = pc.struct_field(values, [values.type.get_field_index(name)])
     return values

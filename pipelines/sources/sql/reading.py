@@ -1,8 +1,8 @@
-"""Parse of a Spark SQL expression with sqlglot, refused where sqlglot may understand it otherwise than Spark does.
+"""Parses a Spark SQL expression with sqlglot, and refuses it if sqlglot may understand it differently from Spark.
 
-sqlglot and Spark give some operators other precedences: for Spark, `a || b + c` is `(a || b) + c`. A tree of binary and
-prefix operators is the only tree of its text if each operand binds at least as tightly as the grammar asks for. So each
-operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses are kept in the tree.
+sqlglot and Spark give some operators different precedences: for Spark, `a || b + c` is `(a || b) + c`. A tree of binary
+and prefix operators is the only tree of its text if each operand binds at least as tightly as the grammar requires. So
+each operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses are kept in the tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Unproven(Exception):
 
 
 class Misfit(Unproven):
-    """The reason why no run can evaluate an expression: types don't fit, and Spark converts neither of them."""
+    """The reason why no run can evaluate an expression: types don't fit, and Spark converts neither."""
 
 
 class _PlainSpark(Spark):
@@ -38,12 +38,12 @@ class _PlainSpark(Spark):
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
 
-# A word that asks sqlglot for a command makes it warn in the log; such a tree is refused anyway.
+# A word that sqlglot takes as a command makes it log a warning; such a tree is refused anyway.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 _REFUSED = {
     **dict.fromkeys(("CHAR", "CHARACTER", "VARCHAR"), "the types CHAR and VARCHAR are not proven"),
-    # sqlglot leaves the word out, also where it is the name of a column.
+    # sqlglot drops the word, even where it is the name of a column.
     "ALL": "the word ALL is not proven",
 }
 """Reasons against words, by the word."""
@@ -93,10 +93,10 @@ _ATOMS = (
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the words and signs of an expression.
+    """Return the words and symbols of an expression.
 
     Raises:
-        SqlglotError: sqlglot does not know the signs.
+        SqlglotError: sqlglot does not know a symbol.
     """
     return list(_PlainSpark().tokenize(text))
 
@@ -105,19 +105,19 @@ def parse(text: str) -> exp.Expr:
     """Return the tree of an expression.
 
     Raises:
-        Unproven: sqlglot does not know the expression, or may understand it otherwise than Spark does.
+        Unproven: sqlglot does not know the expression, or may understand it differently from Spark.
     """
     if "\\" in text:
         raise Unproven("it has a backslash, whose meaning depends on Spark's settings")
     if "${" in text:
-        raise Unproven("it has ${, at which Spark puts in the value of a variable, also within a text")
+        raise Unproven("it has ${, where Spark inserts the value of a variable, even within a text")
     try:
         tokens = tokens_of(text)
         if any(token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::" for token in tokens):
-            raise Unproven("it has the operator ::, write CAST(... AS ...)")
+            raise Unproven("it has the operator ::, use CAST(... AS ...)")
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
-        raise Unproven("it can't be parsed here: if Spark can't parse it either, the run ends") from error
+        raise Unproven("it can't be parsed here; if Spark can't parse it either, the run ends") from error
     for token in tokens:
         if token.token_type == TokenType.VAR and not token.text.isascii():
             raise Unproven(f"Spark reads the name {token.text} only in backticks")
@@ -131,7 +131,7 @@ def parse(text: str) -> exp.Expr:
 
 
 def _groups(tokens: Sequence[Token]) -> int:
-    """Return the number of pairs of parentheses that group. sqlglot's tree may have others, which are its own."""
+    """Return the number of pairs of grouping parentheses. sqlglot's tree may add its own."""
     before = ["", *(token.text.upper() for token in tokens)]
     return sum(
         token.token_type == TokenType.L_PAREN and (before[place] in _BEFORE_GROUPS or not _is_word(before[place]))

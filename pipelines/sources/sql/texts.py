@@ -13,7 +13,7 @@ from tidegate.pipelines.sources.sql.reading import Unproven
 
 
 def concat(*values: Value) -> Value:
-    """Return the strings together; null if one is null."""
+    """Return the strings concatenated; null if one is null."""
     return pc.binary_join_element_wise(*values, pa.scalar(""), null_handling="emit_null")
 
 
@@ -22,8 +22,8 @@ def substring(value: Value, position: int, size: int | None) -> Value:
 
     Args:
         value: the strings.
-        position: position of the first character. One before the string takes characters off the result.
-        size: number of characters; None for all that follow.
+        position: position of the first character. A position before the string shortens the result.
+        size: number of characters; None for all remaining ones.
     """
     if size is not None and size <= 0:
         return pc.utf8_slice_codeunits(value, 0, 0)
@@ -45,7 +45,7 @@ def upper(value: Value) -> Value:
 
 
 def _mapped(value: Value, of_ascii: Any, of_text: Any) -> Value:
-    """Map ASCII by Arrow, and other values by Python, whose full mapping of Unicode is Java's."""
+    """Map ASCII with Arrow, and other values with Python, whose full Unicode mapping equals Java's."""
     values = value if isinstance(value, pa.Array) else pa.array([value.as_py()], pa.string())
     mapped = of_ascii(values)
     wide = pc.invert(pc.fill_null(pc.string_is_ascii(values), True))
@@ -65,7 +65,7 @@ _CASELESS = ((0x20A0, 0x20CF), (0x1F000, 0xDFFFF))
 
 
 def _has_unknown_case(sign: str) -> bool:
-    """Return True for a character that another version of Unicode may map to another case than Python's."""
+    """Return True for a character that another version of Unicode may map to a different case than Python's."""
     if sign in _LATER_PAIRS:
         return True
     return unicodedata.category(sign) == "Cn" and not any(low <= ord(sign) <= high for low, high in _CASELESS)
@@ -84,7 +84,7 @@ def replace(value: Value, search: str, replacement: str) -> Value:
 
 
 def like_pattern(pattern: str, escape: str) -> str:
-    """Return the pattern of RE2 for a pattern of LIKE.
+    """Return the RE2 pattern for a LIKE pattern.
 
     Raises:
         Unproven: Spark refuses the pattern.
@@ -94,7 +94,7 @@ def like_pattern(pattern: str, escape: str) -> str:
         if sign == escape:
             quoted = next(signs, None)
             if quoted is None or quoted not in ("_", "%", escape):
-                raise Unproven(f"the pattern {pattern!r} escapes no _, % or {escape}")
+                raise Unproven(f"the pattern {pattern!r} does not escape _, % or {escape}")
             parts.append(_literal(quoted))
         else:
             parts.append({"_": ".", "%": ".*"}.get(sign) or _literal(sign))
@@ -110,7 +110,7 @@ _ORDINARY = frozenset(" -_@:/,;#%&=!~\"'<>")
 
 
 def regex_pattern(pattern: str) -> str:
-    """Return the pattern of RE2 for a pattern of RLIKE, of the part of the language that both libraries read alike.
+    """Return the RE2 pattern for an RLIKE pattern, limited to what both libraries read alike.
 
     Raises:
         Unproven: the pattern has a construct that Java and RE2 may read differently.

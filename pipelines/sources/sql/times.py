@@ -34,14 +34,14 @@ CALENDAR = {
 
 
 def _numbers(value: Value) -> tuple[Any, Any]:
-    """Return dates or timestamps as int64, and the flags of nulls."""
+    """Return dates or timestamps as int64, and the null flags."""
     (values,) = arrays(value)
     whole = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
     return np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64), nulls_of(values)
 
 
 def _days(value: Value) -> tuple[Any, Any]:
-    """Return dates, or the dates of timestamps, as days since 1970, and the flags of nulls."""
+    """Return dates, or the dates of timestamps, as days since 1970, and the null flags."""
     numbers, nulls = _numbers(value)
     return (numbers if pa.types.is_date(value.type) else np.floor_divide(numbers, DAY)), nulls
 
@@ -123,13 +123,13 @@ def _start(days: Any, level: str) -> Any:
 
 
 def since_epoch(value: Value, unit: int) -> Value:
-    """Return the whole units, of so many microseconds, since 1970 of timestamps, rounded down, as bigint."""
+    """Return the whole units (of some microseconds each) since 1970 of timestamps, rounded down, as bigint."""
     micros, nulls = _numbers(value)
     return pa.array(np.floor_divide(micros, unit), pa.int64(), mask=nulls)
 
 
 def whole_seconds(value: Value) -> Value:
-    """Return `unix_timestamp(value)` of timestamps, which cuts fractions off: before 1970 that is rounding up."""
+    """Return `unix_timestamp(value)` of timestamps, which truncates fractions: before 1970 that rounds up."""
     micros, nulls = _numbers(value)
     upwards = np.where(micros < 0, 999_999, 0)
     return pa.array(np.floor_divide(micros + upwards, 1_000_000), pa.int64(), mask=nulls)

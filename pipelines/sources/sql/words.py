@@ -1,7 +1,7 @@
-"""Words of a Spark SQL expression, proven or not: columns that it may name, calls that change its value, and faults.
+"""The words of a Spark SQL expression: columns that it may name, calls that change its value, and errors.
 
-Spark has the last word in a run. So an expression has a fault only if sqlglot's whole dialect of Spark can't parse it,
-if it names a column that neither the source nor an earlier column of `columns` has, or if it calls a function that the
+Spark has the last word in a run. So an expression is only faulty if sqlglot's whole dialect of Spark can't parse it, if
+it names a column that neither the source nor an earlier column of `columns` has, or if it calls a function that the
 installed Spark does not have.
 """
 
@@ -56,7 +56,7 @@ _ALL_COLUMNS = ("", "(", ",", ".")
 
 
 def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the columns that expressions may name, and perhaps some more."""
+    """Return the columns that expressions may name, and possibly some more."""
     words: set[str] = set()
     for text in expressions:
         try:
@@ -71,7 +71,7 @@ def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
 
 
 def changing_call(text: str, columns: Iterable[str]) -> str | None:
-    """Return the words of an expression that read the clock of the run, or draw a value; None if there are none."""
+    """Return the words of an expression that read the clock or use random values; None if there are none."""
     try:
         tokens = tokens_of(text)
     except SqlglotError:
@@ -96,9 +96,9 @@ def changing_call(text: str, columns: Iterable[str]) -> str | None:
 def changing_value(field: str, pipeline: str, text: str, call: str) -> Refused:
     """Return the error for an expression with a value that changes between runs."""
     return Refused(
-        f"{field} of pipeline {pipeline!r}, {text!r}, has {call} that gives another value each time it is read, such "
-        "as rand(), uuid() or now(): a run that is repeated would not be the same. Write such values into the source "
-        "table"
+        f"{field} of pipeline {pipeline!r}, {text!r}, has {call}, which gives a different value each time it is "
+        "evaluated, such as rand(), uuid() or now(): repeating a run would not give the same result. Write such values "
+        "into the source table"
     )
 
 
@@ -115,7 +115,7 @@ _HIDDEN = "_metadata"
 def check_expressions(
     pipeline: Pipeline, input_: Input, names: Sequence[str], functions: Collection[str] | None = None
 ) -> None:
-    """Refuse an expression of an input that no run could evaluate, as far as this is known without Spark.
+    """Refuse an expression of an input that no run could evaluate, as far as that is known without Spark.
 
     Raises:
         Refused: an expression can't be parsed, or names a column or a function that is missing.
@@ -133,7 +133,7 @@ def check_expressions(
 
 
 def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None) -> str | None:
-    """Return the fault of an expression over these columns; None if none is known."""
+    """Return the error in an expression over these columns; None if none is known."""
     names = {name.lower() for name in columns}
     try:
         tree = sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
@@ -142,12 +142,12 @@ def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None)
             return None
         return f"can't be parsed as an expression of Spark SQL{_place_of(error, text)}"
     except IndexError:
-        # sqlglot makes the trees of some functions, such as map(), from arguments that it takes for given.
+        # sqlglot builds the trees of some functions, such as map(), assuming that arguments are given.
         return None
     for column in tree.find_all(exp.Column):
         name = column.parts[0].name
         if name.lower() not in names | _BARE | {_HIDDEN} and name != "*":
-            return f"names no column {name!r}; {near_names(name, columns)}"
+            return f"names a missing column {name!r}; {near_names(name, columns)}"
     return None if functions is None else _unknown_function(text, functions)
 
 
@@ -156,7 +156,7 @@ _CLOSED = re.compile(r"""(?:[^'"`]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)*
 
 
 def _place_of(error: SqlglotError, text: str) -> str:
-    """Return where a text can't be parsed, with the place marked in its line; empty if that is not known."""
+    """Return where a text can't be parsed, with the position marked in its line; empty if that is not known."""
     found = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if found is not None:
         # sqlglot counts columns from 1, up to the end of the word.
@@ -183,12 +183,12 @@ def _place_of(error: SqlglotError, text: str) -> str:
 
 
 def _unknown_function(text: str, functions: Collection[str]) -> str | None:
-    """Return the fault that an expression calls a function that Spark does not have; None if it has none."""
+    """Return an error if the expression calls a function that Spark does not have; None if it doesn't."""
     tokens = tokens_of(text)
     before = ["", *(token.text for token in tokens)]
     for place, (token, following) in enumerate(pairwise(tokens)):
         name = token.text.lower()
-        # Words of the grammar have types of their own, and a name behind a dot is one of a catalog.
+        # Words of the grammar have their own token types, and a name after a dot belongs to a catalog.
         if token.token_type != TokenType.VAR or following.token_type != TokenType.L_PAREN or before[place] == ".":
             continue
         if name not in functions:
@@ -199,7 +199,7 @@ def _unknown_function(text: str, functions: Collection[str]) -> str | None:
 
 
 def _has_word_of_grammar(text: str, names: set[str]) -> bool:
-    """Return True if a column is named like a word of the grammar: Spark takes most of them as names, sqlglot few."""
+    """Return True if a column has the name of a grammar word: Spark accepts most of them as names, sqlglot few."""
     words = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING)
     try:
         return any(token.token_type not in words and token.text.lower() in names for token in tokens_of(text))

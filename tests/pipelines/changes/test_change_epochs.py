@@ -282,7 +282,7 @@ UNCORRECTABLE: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "a function": (lambda: hourly_pipeline(source=CORRECTING, compute=KeyedProcess(Doing())), "a process function"),
     "a reduce": (
         lambda: hourly_pipeline(source=CORRECTING, compute=Windows(TUMBLING, reduce=lambda a, b: a)),
-        "a function of your own",
+        "your own function",
     ),
     "a derived key": (
         lambda: hourly_pipeline(source=CORRECTING, key=("day",), columns={"day": "to_date(at)"}),

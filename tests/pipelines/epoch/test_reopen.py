@@ -212,7 +212,7 @@ def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_countin
             "windows that do not end",
         ),
         (Windows(TumblingEventTimeWindows.of(HOUR), CountTrigger.of(2), aggregate={"n": Count()}), "CountTrigger"),
-        (Windows(EventTimeSessionWindows.with_gap(HOUR), reduce=lambda one, other: one), "a function of your own"),
+        (Windows(EventTimeSessionWindows.with_gap(HOUR), reduce=lambda one, other: one), "your own function"),
     ],
 )
 def test_what_sees_the_order_of_arrival_is_refused_with_what_sees_it(compute: Windows, reason: str) -> None:

@@ -261,7 +261,7 @@ def test_a_pipeline_without_a_start_begins_anywhere_and_one_with_it_only_there(l
         ({"settings": {"sessions": {"start": "soon"}}}, "pipelines.sessions.start: give a date"),
         ({"engine": "flink"}, "engine 'flink': give spark or local"),
         ({"engine": "local", "spark": object()}, "not both"),
-        ({"engine": None, "spark": object()}, "object is no session of Spark"),
+        ({"engine": None, "spark": object()}, "object is not a Spark session"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )

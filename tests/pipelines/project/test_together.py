@@ -78,7 +78,7 @@ def test_the_command_prints_one_document_and_its_exit_code_says_that_one_failed(
     assert answer["failed"]["lost"]["exit_code"] == 3
     assert answer["exit_code"] == 3
     assert run(["stream", "sessions", "hours", "--available-now", "--restore", "1", "--config", config]) == 2
-    assert "only with one pipeline" in capsys.readouterr().err
+    assert "only with a single pipeline" in capsys.readouterr().err
 
 
 def test_a_name_that_stands_twice_or_is_unknown_is_refused_before_any_starts(project: Project) -> None:

@@ -227,7 +227,7 @@ def test_integers_beyond_all_time_are_out_of_range_and_do_not_wrap(tmp_path: Pat
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"file gone\.parquet is gone: it was compacted"):
+    with pytest.raises(Refused, match=r"file gone\.parquet is missing: it was compacted"):
         measure_files(files_of(tmp_path, "gone.parquet"))
 
 

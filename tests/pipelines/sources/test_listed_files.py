@@ -205,7 +205,7 @@ def test_a_file_that_goes_while_it_is_read_is_named(lake: Lake) -> None:
     reader = source.reader(EVENTS)
     Path(lake.path("0.parquet")).unlink()
     with (
-        pytest.raises(Refused, match=r"events\.list: file 0\.parquet is gone.*Put it back"),
+        pytest.raises(Refused, match=r"events\.list: file 0\.parquet is missing.*Put it back"),
         reader.open(FilePart.of(commit.files[0], 0, 0)),
     ):
         pass
@@ -286,7 +286,7 @@ def test_what_describes_no_source_is_refused(value: Any) -> None:
 
 
 def test_a_description_that_lacks_something_is_told_what() -> None:
-    with pytest.raises(IllegalArgument, match="a source of your own kind also needs open, unit, zone"):
+    with pytest.raises(IllegalArgument, match="your own kind of source also needs open, unit, zone"):
         replace(LISTED, source=cast("Any", HalfDescribed()))
 
 

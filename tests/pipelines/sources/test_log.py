@@ -88,7 +88,7 @@ def test_a_log_entry_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
     append(tmp_path, 3)
     DeltaTable(str(tmp_path / "events")).create_checkpoint()
     entry(tmp_path, 1).unlink()
-    with pytest.raises(Refused, match="the log of version 1 is gone"):
+    with pytest.raises(Refused, match="the log entry of version 1 no longer exists"):
         list(log(tmp_path).unread(0))
 
 
@@ -248,7 +248,7 @@ def test_a_version_that_can_not_be_opened_any_more_is_told_with_the_way_on(tmp_p
     DeltaTable(str(tmp_path / "events")).create_checkpoint()
     entry(tmp_path, 0).unlink()
     entry(tmp_path, 1).unlink()
-    with pytest.raises(Refused, match=r"at version 1 any more .*read on first, with `tidegate stream`"):
+    with pytest.raises(Refused, match=r"at version 1 .*first read on, with `tidegate stream`"):
         log(tmp_path).active("at", 1)
     assert [commit.version for commit in log(tmp_path).unread(1)] == [2, 3], "which works"
     entry(tmp_path, 2).unlink()

@@ -119,7 +119,7 @@ def test_the_choice_may_change_between_two_runs(lake: Lake) -> None:
     available(lake, hourly_pipeline())
     deleted(lake)
     lake.append(("ann", at("14:00"), 3))
-    with pytest.raises(Refused, match=r"version 1 \(DELETE\) .*changes='ignore', which passes over such versions"):
+    with pytest.raises(Refused, match=r"version 1 \(DELETE\) .*changes='ignore', which skips such versions"):
         available(lake, hourly_pipeline())
     (manifest, *_) = available(lake, hourly_pipeline(source=IGNORING))
     assert manifest.counters["versions_skipped"] == 1

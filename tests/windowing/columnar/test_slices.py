@@ -106,8 +106,11 @@ LATER = elements(("a", 17, 64), ("b", 30, 128), ("a", 31, 256))
         (windows_of(HOUR, MINUTE, allowed_lateness=1), "late elements within the allowed lateness"),
         (windows_of(HOUR, MINUTE, trigger=ContinuousEventTimeTrigger(10)), "before the end of a window"),
         (windows_of(HOUR, MINUTE, {"events": Count(), "spread": Variance("x")}), "'spread' might differ in its last"),
-        (windows_of(HOUR, HOUR - 1), "have only 1 ms in common"),
-        (Windows(SlidingEventTimeWindows(60, 1), aggregate=Longest("x")), "Longest does not say merges_exactly = True"),
+        (windows_of(HOUR, HOUR - 1), "the common divisor of size and slide is only 1 ms"),
+        (
+            Windows(SlidingEventTimeWindows(60, 1), aggregate=Longest("x")),
+            "Longest does not declare merges_exactly = True",
+        ),
         (Windows(SlidingEventTimeWindows(60, 1), aggregate=LongestInParts("x")), None),
     ],
 )
@@ -117,7 +120,7 @@ def test_windows_that_overlap_share_slices_or_say_why_not(windows: Windows, reas
         assert isinstance(choice.slicing, Slicing)
         assert "an element is kept once, in a slice of" in choice.reason
     else:
-        assert "share no slices" in choice.reason
+        assert "without sharing slices" in choice.reason
         assert reason in choice.reason
 
 

@@ -137,7 +137,7 @@ def test_an_element_needs_a_time_and_a_side(timestamp: int | None) -> None:
     harness = window_join_harness(WindowJoin(ASSIGNERS[0]))
     with pytest.raises(MissingTimestamp):
         harness.element("k", 1, timestamp, "left")
-    with pytest.raises(IllegalArgument, match="say which input"):
+    with pytest.raises(IllegalArgument, match="give the input"):
         harness.element("k", 1, 1)
 
 

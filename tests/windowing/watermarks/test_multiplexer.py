@@ -80,7 +80,7 @@ def test_removing_the_smallest_counts_with_the_next_update() -> None:
 
 
 def test_an_id_is_registered_once() -> None:
-    with pytest.raises(IllegalState, match="'a' is registered already"):
+    with pytest.raises(IllegalState, match="'a' is already registered"):
         multiplexer(RecordingOutput(), "a", "a")
 
 

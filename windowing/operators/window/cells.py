@@ -11,12 +11,12 @@ from tidegate.windowing.windows import Window
 class WindowCell:
     """Contents, trigger and function state, and panes of one (key, window).
 
-    `identity` is the window at its first firing, None before; it stays while a session grows.
+    `identity` is the window at its first firing, None before; it does not change while a session grows.
 
-    `late_firing` is the firing that waits for the end of the source commit: None if none waits, True if it
-    purges. `discarded` holds contents that were emitted in discarding mode; they are restored if their panes are
-    retracted. `missing` names the aggregates that were added after the window opened: their results are null.
-    `unseen` counts elements since the last firing; it is kept only if the windows may lose elements.
+    `late_firing` is the firing that waits for the end of the source commit: None if none waits, True if it purges.
+    `discarded` holds contents that were emitted in discarding mode; they are restored if their panes are retracted.
+    `missing` names the aggregates that were added after the window opened: their results are null. `unseen` counts
+    elements since the last firing, but only if the windows may lose elements.
     """
 
     __slots__ = (

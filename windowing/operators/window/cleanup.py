@@ -1,7 +1,7 @@
 """The cleanup of windows: a timer at the last millisecond plus the allowed lateness, in the windows' time domain.
 
-A timer of the trigger may be due at the same time, and then they are one timer. If the trigger deletes it, its hook no
-longer runs at that time, but the window is still cleaned. In Flink such a window stays in the state for ever.
+A timer of the trigger may be due at the same time; then they are one timer. If the trigger deletes it, its hook no
+longer runs at that time, but the window is still cleaned up. In Flink such a window stays in the state forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.windowing.windows import Window
 
 
 class Cleanup:
-    """The cleanup times of one operator's windows, and the timers that keep them.
+    """The cleanup times of one operator's windows, and their timers.
 
     Args:
         trigger: trigger of the windows.
@@ -35,12 +35,12 @@ class Cleanup:
         self.timers = timers.event_time if event_time else timers.processing_time
 
     def time(self, window: Window) -> Millis:
-        """Return the time at which a window is cleaned, at most the end of time."""
+        """Return the time at which a window is cleaned up, at most the end of time."""
         cleanup = window.max_timestamp + self._lateness
         return cleanup if cleanup < MAX_TIMESTAMP else MAX_TIMESTAMP
 
     def is_due(self, cell: WindowCell) -> bool:
-        """Return True if a window past its cleanup time has not been cleaned.
+        """Return True if a window past its cleanup time has not been cleaned up.
 
         A cell without contents may hold only the state of a trigger, which can outlive its window.
         """
@@ -53,14 +53,14 @@ class Cleanup:
             self.timers.remove(cleanup, slot)
 
     def delete(self, timers: TimerQueue, time: Millis, slot: Slot) -> None:
-        """Delete a timer of the trigger; if it cleans the window too, it stays for that alone."""
+        """Delete a timer of the trigger; if it also cleans up the window, it remains for that only."""
         if timers is self.timers and time == self.time(slot[1]) != MAX_TIMESTAMP:
             timers.silence(time, slot)
         else:
             timers.remove(time, slot)
 
     def takes_alone(self, timers: TimerQueue, time: Millis, slot: Slot) -> bool:
-        """Return True if a timer that fires only cleans its window, so that the trigger's hook does not run."""
+        """Return True if a timer that fires only cleans up its window, so that the trigger's hook does not run."""
         if (time, slot) not in timers.silent:
             return False
         timers.silent.discard((time, slot))
@@ -87,13 +87,13 @@ class Cleanup:
             self.timers.put_back(slot, (cleanup + 1,))
 
     def is_left_over(self, time: Millis, slot: Slot) -> bool:
-        """Return True if an event-time timer of a snapshot is the cleanup of a longer lateness than the current one."""
+        """Return True if an event-time timer of a snapshot is a cleanup timer for a longer lateness than now."""
         return self._event_time and self._ends_by_timer and time > self.time(slot[1])
 
     def _is_silent(self, window: Window, times: Sequence[Millis]) -> bool:
         """Return True if the trigger of a restored window deleted its timer at the cleanup time.
 
-        Without it the snapshot has no timer at the window's end or after it. Another allowed lateness, which only event
+        Then the snapshot has no timer at or after the window's end. A change of the allowed lateness, which only event
         time has, leaves such a timer.
         """
         if self._ends_by_timer:

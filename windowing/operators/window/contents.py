@@ -15,7 +15,7 @@ from tidegate.windowing.time import Millis
 
 
 class Contents(Protocol):
-    """A way to keep the elements of a window."""
+    """A way to store the elements of a window."""
 
     def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
         """Return the contents with another element."""
@@ -65,7 +65,7 @@ class TimestampedContents:
 
 
 class ReducedContents:
-    """One value that every element is reduced into."""
+    """A single value into which every element is reduced."""
 
     __slots__ = ("_reduce",)
 
@@ -83,7 +83,7 @@ class ReducedContents:
 
 
 class AggregatedContents:
-    """An accumulator that every element goes into."""
+    """An accumulator to which every element is added."""
 
     __slots__ = ("_aggregate", "merge")
 
@@ -100,7 +100,7 @@ class AggregatedContents:
 
 
 class TimedAggregatedContents:
-    """An accumulator that every element goes into together with its timestamp."""
+    """An accumulator to which every element is added, with its timestamp."""
 
     __slots__ = ("_add", "_aggregate", "_create", "merge")
 

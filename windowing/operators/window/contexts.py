@@ -1,4 +1,4 @@
-"""Contexts that triggers and window functions receive; each operator reuses them from call to call."""
+"""Contexts that triggers and window functions receive; each operator reuses them for every call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 
 
 class WindowTriggerContext:
-    """The context of a trigger, for the (key, window) in `slot`; evictors read its watermark and clock too.
+    """The context of a trigger, for the (key, window) in `slot`; evictors also read its watermark and clock.
 
-    Without `cleanup` it knows no windows, only their triggers.
+    Without `cleanup` it knows only triggers, not windows.
     """
 
     __slots__ = (

@@ -71,14 +71,14 @@ class Firing:
         self._fired = counters.fired
 
     def fire(self, slot: Slot, cell: WindowCell, timer: Millis | None, event_timer: bool) -> None:
-        """Put out a pane with the contents of a cell, after the retractions of the panes that it replaces."""
+        """Emit a pane with the contents of a cell, after retracting the panes that it replaces."""
         key, window = slot
         plain = self._plain and cell.missing is None
         values = self._contents.values(cell.contents) if plain else self._results(slot, cell)
         identity = cell.identity or window
         is_late = False
         if cell.emitted:
-            # A merge may set a timer at an end that has passed; the window has fired late then.
+            # A merge may set a timer at an end that has passed; then the firing is late.
             is_late = any(pane.timing is Timing.LATE and pane.window == window for pane in cell.emitted)
             self._retract_panes(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
         if not values:
@@ -89,7 +89,7 @@ class Firing:
         pane, watermark = cell.pane, self._context.current_watermark
         for value in values:
             self._output.append(
-                # Equals WindowResult(...), which takes twice as long: every result goes through here.
+                # Equals WindowResult(...), which takes twice as long, and every result is created here.
                 _new(WindowResult, (key, window, value, end, timer, identity, pane, timing, "+", watermark))
             )
         self._fired[timing] += 1
@@ -127,7 +127,7 @@ class Firing:
             # The next firing retracts these panes, so it must count their contents again.
             target.contents = self._both(target.discarded, target.contents)
             target.discarded = None
-            # A pane must not look final while its window goes on, so it is retracted at once.
+            # A pane must not look final while its window is still open, so it is retracted immediately.
             cleanup = self._operator.cleanup
             self._retract_panes(key, target, lambda pane: cleanup.time(pane.window) < window.max_timestamp)
 
@@ -150,12 +150,12 @@ class Firing:
         return [self._fit(result) for result in function.process(slot[0], context, values)]
 
     def _timing(self, end: Millis, timer: Millis | None, event_timer: bool) -> Timing:
-        """Return a pane's timing, by the time of the timer that fired, else by the clock of the window's domain."""
+        """Return a pane's timing by the time of the timer that fired, or else by the clock of the window's domain."""
         if timer is not None and event_timer == (self._event_time or end == MAX_TIMESTAMP):
             return Timing.EARLY if timer < end else Timing.ON_TIME if timer == end else Timing.LATE
         if self._event_time:
             return Timing.EARLY if self._context.current_watermark < end else Timing.LATE
-        # The clock's own moment still belongs to the window, and its end fires after it.
+        # The clock's current millisecond still belongs to the window, whose end fires after it.
         return Timing.EARLY if self._context.current_processing_time <= end else Timing.LATE
 
     def _retract_panes(self, key: Any, cell: WindowCell, which: Any) -> None:

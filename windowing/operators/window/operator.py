@@ -1,8 +1,8 @@
 """The window operator, one element at a time: any assigner, trigger, evictor and function.
 
-It is the reference that the columnar operator must equal. `process_element` takes elements in,
-`process_watermark` moves event time, `process_processing_time` moves the clock; records go to `output`.
-Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
+It is the reference that the columnar operator must equal. `process_element` processes elements, `process_watermark`
+advances event time, `process_processing_time` advances the clock; records go to `output`. Source: Flink's
+`WindowOperator` and `EvictingWindowOperator`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ class WindowOperator:
 
     Args:
         windows: the computation, with a bound aggregate.
-        panes: policies of panes beyond Flink's plain firing.
-        late_output: True puts late elements out; False only counts them, as `late_dropped`.
-        account_for_all: True also puts out, as late, the elements for which Flink raises an error or which it
-            drops silently: those whose merge would end a window in the past, and those that are not late
-            themselves though all their windows are. An assigner's window that the clock has passed is not opened
-            again either.
+        panes: pane policies beyond Flink's plain firing.
+        late_output: True emits late elements; False only counts them, as `late_dropped`.
+        account_for_all: True also emits, as late, the elements for which Flink raises an error or which it drops
+            silently: those whose merge would end a window in the past, and those that are not late themselves although
+            all their windows are. A window that the clock has already passed is not opened again either.
     """
 
     def __init__(
@@ -106,12 +105,12 @@ class WindowOperator:
     # --- input -------------------------------------------------------------------------------
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element.
+        """Process one element.
 
         Args:
             key: any hashable value.
             value: the element.
-            timestamp: int64 epoch milliseconds, None if it has none.
+            timestamp: int64 epoch milliseconds; None if it has none.
             side: ignored, because windows have a single input.
 
         Raises:
@@ -168,14 +167,14 @@ class WindowOperator:
             self._skipped.take(key, value, timestamp, reason, assigned[0] if assigned else None)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back: fire due timers, then forward the watermark."""
+        """Advance event time (it never goes back): fire due timers, then forward the watermark."""
         context = self._context
         context.current_watermark = max(context.current_watermark, watermark)
         self.timers.advance_watermark(watermark)
         self.output.append(WatermarkRecord(context.current_watermark))
 
     def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Move the clock, never back, and fire due timers."""
+        """Advance the clock (it never goes back), and fire due timers."""
         self._context.current_processing_time = max(self._context.current_processing_time, clock)
         self.timers.advance_processing_time(clock, within and self._ends_by_clock)
 
@@ -191,7 +190,7 @@ class WindowOperator:
     # --- timers ------------------------------------------------------------------------------
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """Run the trigger's event-time timer, and clean the window if it is due; the timer service calls this."""
+        """Run the trigger's event-time timer, and clean up the window if it is due; the timer service calls this."""
         cell = self._cell_at_timer(slot)
         if cell is None:
             return
@@ -202,7 +201,7 @@ class WindowOperator:
         self._after_timer(time, slot, cell, self._event_time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """Run the trigger's processing-time timer, and clean the window if it is due; the timer service calls this."""
+        """Run the trigger's processing-time timer, and clean up the window if due; the timer service calls this."""
         cell = self._cell_at_timer(slot)
         if cell is None:
             return
@@ -220,7 +219,7 @@ class WindowOperator:
                 return None
         cell = self.cells.get(slot)
         if cell is None:
-            # The window was cleaned, but a timer of its trigger outlived it: the hook still runs.
+            # The window was cleaned up, but a timer of its trigger outlived it: its hook still runs.
             cell = WindowCell()
         context = self._context
         context.slot = slot
@@ -228,7 +227,7 @@ class WindowOperator:
         return cell
 
     def _after_timer(self, time: Millis, slot: Slot, cell: WindowCell, cleans: bool) -> None:
-        """Clean the window if timers of this domain clean windows and its cleanup time has come."""
+        """Clean up the window if timers of this domain do so and its cleanup time has come."""
         cleanup = self.cleanup.time(slot[1])
         if cleans and (time == cleanup or (time > cleanup and slot in self.cells and self.cleanup.is_due(cell))):
             self._clear_all(slot, cell)
@@ -276,7 +275,7 @@ class WindowOperator:
         Return None and change nothing if the merged window has passed.
         """
         if not isinstance(window, TimeWindow):
-            raise UnsupportedOperation(f"a merging assigner gave {window!r}: only time windows can merge")
+            raise UnsupportedOperation(f"a merging assigner returned {window!r}: only time windows can merge")
         merging_set = self.merging_sets.get(key)
         if merging_set is None:
             merging_set = self.merging_sets[key] = MergingWindowSet(self.assigner)  # type: ignore[arg-type]
@@ -300,7 +299,7 @@ class WindowOperator:
                     return True
                 clock = "watermark" if self._event_time else "processing time"
                 raise UnsupportedOperation(
-                    f"merging windows {[tuple(w) for w in merge.sources]} gives {tuple(merge.result)}, whose end lies "
+                    f"merging windows {[tuple(w) for w in merge.sources]} gives {tuple(merge.result)}, whose end is "
                     f"before the current {clock} ({now}): a merge must not end a window in the past"
                 )
         return False
@@ -356,11 +355,11 @@ class WindowOperator:
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """Offset by which windows are staggered, milliseconds; None until an element draws it."""
+        """Offset by which windows are staggered, milliseconds; None until it is chosen for the first element."""
         return self.assigner.stagger_offset
 
     def restore_stagger(self, offset: Millis | None) -> None:
-        """Restore an offset that was drawn before, so that windows keep their bounds; None changes nothing."""
+        """Restore an offset that was chosen earlier, so that windows keep their bounds; None changes nothing."""
         if offset is not None and self._may_draw_stagger:
             self._set_assigner(self.assigner.with_stagger(offset))
 
@@ -379,7 +378,7 @@ class WindowOperator:
         from_rows(self, rows)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set watermark and clock without firing; overdue timers fire at the next move."""
+        """Set watermark and clock without firing; overdue timers fire at the next advance."""
         self.timers.current_watermark = self._context.current_watermark = watermark
         self.timers.current_processing_time = self._context.current_processing_time = processing_time
 

@@ -1,4 +1,4 @@
-"""Elements that no window takes: each is counted, and put out if it is late."""
+"""Elements that no window accepts: each is counted, and emitted if it is late."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WINDOWS_PASSED = "windows_passed"
 
 
 class SkippedElements:
-    """Counts the elements that no window of one operator takes, and puts out the late ones.
+    """Counts the elements that no window of an operator accepts, and emits the late ones.
 
     Args:
         windows: the computation of the operator.
-        panes: policies of panes beyond Flink's plain firing.
+        panes: pane policies beyond Flink's plain firing.
         context: context with the operator's watermark.
         counters: counters of the operator.
         output: list that takes the late elements.
@@ -61,13 +61,13 @@ class SkippedElements:
         self._account_for_all = account_for_all
 
     def take(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
-        """Count an element, and put it out if it is late.
+        """Count an element, and emit it if it is late.
 
         Args:
             key: key of the element.
             value: the element.
-            timestamp: int64 epoch milliseconds, None if it has none.
-            reason: reason why its windows did not take it.
+            timestamp: int64 epoch milliseconds; None if it has none.
+            reason: reason why its windows did not accept it.
             window: first of its windows, None if it has none.
         """
         watermark = self._context.current_watermark

@@ -45,7 +45,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
 
 
 def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
-    """Return the declared states of the trigger for a window, of the function for a window, and for a key."""
+    """Return the declared states of the trigger per window, and of the function per window and per key."""
     function = windows.process
     of_function = ((), ()) if function is None else (function.states(), function.global_states())
     return windows.effective_trigger.states(), *of_function
@@ -69,7 +69,7 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
 def _with_rests(
     functions: Sequence[tuple[str, AggregateFunction]],
 ) -> tuple[tuple[str, pa.DataType | None], ...]:
-    """Return the columns of accumulators, then the columns of the rests of the accumulators that have rests."""
+    """Return the columns of accumulators, then those of the remainders of accumulators that have one."""
     rests = [(f"{REST}{name}", function.rest_type) for name, function in functions if function.rest_type is not None]
     return (*((name, function.accumulator_type) for name, function in functions), *rests)
 
@@ -196,7 +196,7 @@ def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]
             before = whole.setdefault(slot, StateRow(row.key, WINDOW, window, window, event_time_timers=timers))
             if slot not in merged:
                 merged[slot] = _in_memory(before, decode, fresh)
-            # An accumulator may be changed by a merge, so each window gets a copy of its own.
+            # A merge may change an accumulator, so each window gets its own copy.
             contents = _in_memory(replace(row, contents=deepcopy(row.contents)), decode, fresh)
             merged[slot] = contents if merged[slot] is None else merge(merged[slot], contents)
             before.missing = sorted({*(before.missing or ()), *(row.missing or ())}) or None
@@ -206,7 +206,7 @@ def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]
 
 
 def _windows_of(row: StateRow) -> Iterator[TimeWindow]:
-    """Yield the open windows of a slice, as its row shows them (windowing/columnar/slices.py)."""
+    """Yield the open windows of a slice, as listed in its row (windowing/columnar/slices.py)."""
     first, begin, timers = row.state_window, row.window, row.event_time_timers
     assert isinstance(first, TimeWindow)
     assert isinstance(begin, TimeWindow)
@@ -216,7 +216,7 @@ def _windows_of(row: StateRow) -> Iterator[TimeWindow]:
 
 
 def _in_memory(row: StateRow, decode: Any, fresh: Mapping[str, Callable[[], Any]]) -> Any:
-    """Return the contents of a row as accumulators; new ones for the aggregates that are younger than the row."""
+    """Return the contents of a row as accumulators; new ones for aggregates that were added after the row."""
     contents = None if row.contents is None else decode(row.contents)
     if row.missing and contents is not None:
         for index, name in enumerate(fresh):
@@ -239,7 +239,7 @@ def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:
 
 
 def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
-    """Return the `create_accumulator` of each aggregate, by name, for windows that are older than the aggregate.
+    """Return the `create_accumulator` of each aggregate by name, for windows older than the aggregate.
 
     The result of such an aggregate stays null.
     """

@@ -1,4 +1,4 @@
-"""The interface of a window operator's state for its firing and its snapshots."""
+"""The interface to a window operator's state, for firing and snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WindowOperatorState(Protocol):
 
     Attributes:
         windows: the computation, with a bound aggregate.
-        panes: policies of panes beyond Flink's plain firing.
+        panes: pane policies beyond Flink's plain firing.
         assigner: assigner of the windows, with its stagger drawn.
         merging: True if windows merge.
         cleanup: the cleanup times of windows.

@@ -181,7 +181,7 @@ def test_a_backup_that_clean_ups_always_disturb_is_given_up(
     lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cut, "is_whole", lambda cut, tables: False)
-    with pytest.raises(TidegateError, match="no backup was made") as caught:
+    with pytest.raises(TidegateError, match="no backup was created") as caught:
         back_up(lake, place)
     assert caught.value.exit_code == 1, "Airflow tries again"
     assert list_backups(place) == []
@@ -301,7 +301,7 @@ def test_a_damaged_table_is_not_backed_up_and_a_damaged_backup_is_not_restored(
     with pytest.raises(Refused, match=f"{lost.name} of table .* is missing: a backup of it would not be complete"):
         back_up(lake, place, "second")
     lose_tables(lake)
-    with pytest.raises(Refused, match="1 files of the backup are missing or cut short"):
+    with pytest.raises(Refused, match="1 files of the backup are missing or truncated"):
         restore_backup(lake.tables(PIPELINE), place, made)
 
 

@@ -133,7 +133,7 @@ def test_a_snapshot_of_elements_as_they_came_goes_on_in_event_order(run: ByHand)
     run.epoch(("ann", at("10:00"), 1), watermark=at("08:00"))
     run.pipeline = silent()
     bound = bind(run.pipeline, EVENTS, EVENTS)
-    assert compare(bound, run.head().manifest).migrations == ("elements wait for the watermark from now on",)
+    assert compare(bound, run.head().manifest).migrations == ("elements now wait for the watermark",)
     assert ready(run.tables, bound, run.head()) is not None
     run.epoch(("ann", at("12:00"), 3), ("ann", at("11:00"), 2), watermark=at("11:30"))
     assert (state_of(run, "ann")["held_value"], state_of(run, "ann")["user_state"]) == ([3], {"kept": [1, 2]})
@@ -150,7 +150,7 @@ def test_a_source_may_gain_a_column_while_elements_wait(run: ByHand) -> None:
     wider = EVENTS.append(pa.field("place", pa.string()))
     found = compare(bind(run.pipeline, wider, wider), run.head().manifest)
     assert found.incompatibilities == ()
-    assert found.migrations == ("'place' is null for elements that wait now",)
+    assert found.migrations == ("'place' is null for elements that are already waiting",)
 
 
 def test_an_element_that_waits_has_null_for_a_younger_column_and_lacks_one_that_is_gone() -> None:

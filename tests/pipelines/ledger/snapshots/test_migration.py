@@ -89,7 +89,7 @@ def test_a_dropped_aggregate_is_dropped_when_asked_and_else_refused_with_the_way
     with pytest.raises(Refused, match=r"contents 'acc_total' is .* and absent in the code.*dropped=\(\.\.\.\)"):
         check_restorable(bind(without, EVENTS, EVENTS), manifest)
     asked = replace(without, dropped=("total",))
-    assert compare(bind(asked, EVENTS, EVENTS), manifest).migrations == ("'total' is left behind",)
+    assert compare(bind(asked, EVENTS, EVENTS), manifest).migrations == ("'total' is dropped",)
     changes_to(by_hand, asked)
     by_hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
     assert windows(by_hand, "events", "total") == [("ann", at("10:00"), 2, None)]
@@ -177,6 +177,6 @@ def test_tables_are_widened_once(tmp_path) -> None:
     place = schemas["results"].get_field_index("timing")
     wrong = {"results": schemas["results"].set(place, pa.field("timing", pa.int64()))}
     with pytest.raises(
-        Refused, match=r"column 'timing' of table .*results has type .*string.*, and in the code .*long"
+        Refused, match=r"column 'timing' of table .*results has type .*string.*, but in the code .*long"
     ):
         by_hand.tables.widen(wrong)

@@ -226,7 +226,7 @@ def test_nobody_goes_back_to_what_a_clean_up_that_hangs_gave_up(
 
     def restored() -> None:
         assert listed(by_hand) == [6, 5]
-        with pytest.raises(Refused, match="epoch 3 of sessions can't be restored: a clean-up removes its snapshot"):
+        with pytest.raises(Refused, match="epoch 3 of sessions can't be restored: a cleanup is removing its snapshot"):
             restore(by_hand.tables, given_up, 0)
 
     with monkeypatch.context() as planted:

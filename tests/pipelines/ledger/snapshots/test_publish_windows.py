@@ -319,7 +319,7 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
 def test_a_log_that_is_damaged_says_what_to_do(lake: Lake, tables: PipelineTables) -> None:
     newest = max(Path(tables.path(windows.NAME), "_delta_log").glob("*.json"))
     newest.write_text("{")
-    with pytest.raises(Refused, match="`tidegate windows build hours` builds it again"):
+    with pytest.raises(Refused, match="`tidegate windows build hours` rebuilds it"):
         stream(lake)
     project(lake, BY_DAY).windows_build("hours")
     stream(lake)

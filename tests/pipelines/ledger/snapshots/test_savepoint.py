@@ -49,7 +49,7 @@ def test_a_forged_log_gets_no_file_from_outside_of_its_table(by_hand: ByHand, tm
         lambda: warehouse.copy_file(table, name, str(tmp_path / "copies"), "copy.parquet"),
         lambda: warehouse.delete_file(table, name),
     ):
-        with pytest.raises(Refused, match="names a file outside of the table's folder"):
+        with pytest.raises(Refused, match="names a file outside the table's folder"):
             act()
 
 

@@ -49,7 +49,7 @@ def test_while_rows_are_being_taken_away_nothing_is_looked_at(tmp_path: Path) ->
     third = by_hand.committed(by_hand.planned([("ann", at("13:05"), 2)], at("15:00"), parent=first, stale=(again,)))
     publish_table(by_hand.tables, third, results.NAME)
     for epoch in (None, 1):
-        with pytest.raises(TidegateError, match=r"epoch 3 of sessions .* removes rows at this moment") as refused:
+        with pytest.raises(TidegateError, match=r"epoch 3 of sessions .* is removing rows right now") as refused:
             pin_tables(by_hand.tables, epoch)
         assert refused.value.exit_code == OTHER, "a moment later it is done: worth a retry"
     publish(by_hand.tables, third)

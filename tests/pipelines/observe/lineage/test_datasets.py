@@ -65,7 +65,7 @@ def test_before_the_first_run_the_tables_are_told_by_the_definition(tmp_path: Pa
     assert named["window_end"] == {
         "name": "window_end",
         "type": "timestamp",
-        "description": "end, not included; null for the global window",
+        "description": "end, exclusive; null for the global window",
     }
 
 

@@ -64,8 +64,8 @@ def test_refusals_name_the_way_out(backed: Project) -> None:
     assert (code, "its backups: first" in told) == (2, True), told
     for toml, words in (
         (TOML, "`backups` is not set in"),
-        (f'backups = "warehouse/b"\n{TOML}', "lies in the warehouse"),
-        (f'backups = "b/../warehouse"\n{TOML}', "lies in the warehouse"),
+        (f'backups = "warehouse/b"\n{TOML}', "is inside the warehouse"),
+        (f'backups = "b/../warehouse"\n{TOML}', "is inside the warehouse"),
     ):
         (backed.folder / "tidegate.toml").write_text(toml)
         code, told = backed.tidegate("backup", "list", "sessions")
@@ -117,4 +117,4 @@ def test_both_names_of_the_command_see_the_same_copies(backed: Project) -> None:
 )
 def test_options_that_do_not_fit_each_other_are_refused(backed: Project, arguments: tuple[str, ...]) -> None:
     code, told = backed.tidegate(*arguments)
-    assert (code, "--with-tables" in told or "lies in the warehouse" in told) == (2, True), told
+    assert (code, "--with-tables" in told or "is inside the warehouse" in told) == (2, True), told

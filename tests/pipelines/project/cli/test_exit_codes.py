@@ -86,7 +86,7 @@ def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(projec
     later = ("--start", "2024-03-02", "--end", "2024-03-03")
     code, told = project.tidegate("backfill", "sessions", *later, "--dry-run")
     assert (code, "set a later `start` of pipelines.sessions" in told) == (3, True), told
-    assert "run what lies between with --fill-gaps" in " ".join(told.split())
+    assert "run the intervals in between with --fill-gaps" in " ".join(told.split())
     assert not (project.folder / "warehouse").exists()
 
 
@@ -131,7 +131,7 @@ def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> No
         (("go",), "'go'", "`tidegate --help` lists the commands and options"),
         (("--limit", "3", "runs", "sessions"), "'--limit'", "Give options after the command."),
         (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
-        (("restore", "sessions"), "'TARGET'", "`tidegate restore --help` says what to give"),
+        (("restore", "sessions"), "'TARGET'", "See `tidegate restore --help`"),
         (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
         (("restore", "sessions", "17"), "'17'", "first run `tidegate backfill sessions` with --start and --end"),
         (("restore", "sessions", "17"), "no snapshot yet", "For a savepoint give savepoint:NAME"),

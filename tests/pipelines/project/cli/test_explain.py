@@ -43,7 +43,7 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
     assert told["engine"] == "spark"
     assert told["operator"] == {
         "name": "columnar",
-        "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may meet "
+        "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may join "
         "are computed row by row",
     }
     assert [step["where"] for step in told["steps"]][:2] == ["driver", "Python task"]
@@ -180,7 +180,7 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
         f"sessions = session_pipeline(columns={{'drawn': '{changing}'}}{more})\n"
     )
     code, told = project.tidegate("explain", "sessions")
-    assert (code, "columns['drawn'] of pipeline 'sessions'" in told, "another value each time" in told) == (
+    assert (code, "columns['drawn'] of pipeline 'sessions'" in told, "a different value each time" in told) == (
         3,
         True,
         True,
@@ -192,9 +192,12 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
     [
         (
             "where='valeu > 3'",
-            "where of pipeline 'sessions': 'valeu > 3' names no column 'valeu'; did you mean 'value'?",
+            "where of pipeline 'sessions': 'valeu > 3' names a missing column 'valeu'; did you mean 'value'?",
         ),
-        ("where='soundex(usr) = 1'", "names no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']"),
+        (
+            "where='soundex(usr) = 1'",
+            "names a missing column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']",
+        ),
         (
             "where='(value > 3'",
             "be parsed as an expression of Spark SQL at line 1, column 10, marked in '(value > >>>3<<<': expecting )",
@@ -205,9 +208,12 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
         ("columns={'a': 'value + cast(at as )'}", "marked in 'value + cast(at as >>>)<<<': expected TYPE after CAST"),
         (
             "columns={'more': 'valeu + 1'}",
-            "columns['more'] of pipeline 'sessions': 'valeu + 1' names no column 'valeu'",
+            "columns['more'] of pipeline 'sessions': 'valeu + 1' names a missing column 'valeu'",
         ),
-        ("columns={'a': 'b + 1', 'b': 'value'}", "columns['a'] of pipeline 'sessions': 'b + 1' names no column 'b'"),
+        (
+            "columns={'a': 'b + 1', 'b': 'value'}",
+            "columns['a'] of pipeline 'sessions': 'b + 1' names a missing column 'b'",
+        ),
         (
             "where='soundx(user) = 1'",
             "calls the function 'soundx', which Spark does not have; did you mean 'soundex'?",
@@ -215,7 +221,7 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
         ("columns={'a': 'upper(nosuch_thing(user))'}", "calls the function 'nosuch_thing', which Spark does not have"),
         (
             "where='value + 1'",
-            "'value + 1' has a condition of type bigint, and a condition is true or false: compare it",
+            "'value + 1' has a condition of type bigint, but a condition must be boolean: compare it",
         ),
         ("where='value and at is null'", "has a condition of type bigint"),
         ("where='at > 5'", "compares timestamp with int: give a time, such as timestamp '2024-03-01'"),
@@ -290,14 +296,14 @@ def test_a_window_join_says_when_it_joins(project: Project) -> None:
 def test_people_read_it_as_a_table(project: Project) -> None:
     code, told = project.tidegate("explain", "sessions")
     assert (code, "Refused" in told) == (3, False)
-    assert "sessions runs through the columnar operator" in told
+    assert "sessions uses the columnar operator" in told
 
 
 def test_a_source_that_is_not_there_is_said_first(project: Project) -> None:
     missing = str(project.folder / "warehouse" / "events")
     assert explained(project)["missing_tables"] == [missing]
     told = " ".join(project.tidegate("explain", "sessions")[1].split())
-    assert told.startswith(f"no column is checked yet: source table {missing} does not exist: create it")
+    assert told.startswith(f"no column could be checked: source table {missing} does not exist: create it")
     assert told.endswith(f"tidegate: sessions: no source table at {missing}, so no run can begin")
 
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
@@ -438,8 +444,8 @@ def test_sliding_windows_say_if_they_share_slices() -> None:
     ]
     late = replace(sliding, compute=replace(sliding.compute, allowed_lateness=timedelta(minutes=1)))
     assert explain(late).operator.reason.endswith(
-        "; windows overlap and share no slices, so an element is kept in each of its windows: late elements within the "
-        "allowed lateness fire a window again"
+        "; windows overlap without sharing slices, so an element is kept in each of its windows: late elements within "
+        "the allowed lateness fire a window again"
     )
     assert "sort by key and window" in steps(late, "Python task")[-3]
 
@@ -477,11 +483,11 @@ def test_it_says_which_of_backfill_and_stream_drives_and_how_to_change_over(proj
     Lake(project.folder).append(("ann", at("10:00"), 1), ("bob", at("12:00", day=1), 1))
     project.data("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
     (note,) = project.data("explain", "sessions")["notes"]
-    assert "a backfill drives it, up to epoch 1." in note
+    assert "a backfill has run, up to epoch 1." in note
     assert "pause sessions__backfill before you unpause sessions__stream" in note
     project.data("stream", "sessions", "--available-now")
     (note,) = project.data("explain", "sessions")["notes"]
-    assert "a stream drives it, at epoch" in note
+    assert "a stream has taken over, at epoch" in note
     refused = project.tidegate("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03")
     assert refused[0] == 3
     assert "a stream has taken over at epoch" in " ".join(refused[1].split())
@@ -489,7 +495,7 @@ def test_it_says_which_of_backfill_and_stream_drives_and_how_to_change_over(proj
         assert "the DAG sessions__backfill" in told or "pause sessions__backfill" in told
         assert "`tidegate restore sessions 1`" in told
     project.data("restore", "sessions", "1")
-    assert "a backfill drives it" in project.data("explain", "sessions")["notes"][0]
+    assert "a backfill has run" in project.data("explain", "sessions")["notes"][0]
     project.data("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03")
 
 

@@ -35,7 +35,10 @@ def windows(project: Project) -> list[tuple[str, str, int]]:
 def test_the_refusal_names_the_option_and_with_it_every_day_is_an_epoch_as_if_run_in_turn(project: Project) -> None:
     project.data(*day(1))
     code, told = project.tidegate(*day(4))
-    assert (code, re.search(r"run what lies between with (--fill-gaps)", " ".join(told.split())) is not None) == (
+    assert (
+        code,
+        re.search(r"run the intervals in between with (--fill-gaps)", " ".join(told.split())) is not None,
+    ) == (
         3,
         True,
     )

@@ -65,14 +65,14 @@ def test_a_file_that_exists_is_not_replaced(tmp_path: Path, file: str, capsys: p
     (tmp_path / file).write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     assert run(["init", str(tmp_path)]) == 2
-    assert f"{file} in {tmp_path}: nothing was written" in capsys.readouterr().err
+    assert f"{file} already in {tmp_path}: nothing was written" in capsys.readouterr().err
     assert (sorted(tmp_path.rglob("*")), (tmp_path / file).read_text()) == (before, "mine")
 
 
 def test_a_folder_that_can_not_be_made_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert run(["init", str(tmp_path / "file" / "new")]) == 2
-    assert "can't be made" in capsys.readouterr().err
+    assert "can't be created" in capsys.readouterr().err
 
 
 def test_programs_get_the_folder_the_files_and_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,12 +50,12 @@ def test_code_and_file_are_renamed_first(project: Project) -> None:
     toml.write_text(TOML.replace("[pipelines.sessions]", "[pipelines.others]"))
     refused(project, 2, "has no [pipelines.visits]: first change")
     toml.write_text(TOML.replace("[pipelines.sessions]", "[pipelines.visits]"))
-    refused(project, 2, "is still named 'sessions'. First give it name='visits' in the code")
+    refused(project, 2, "is still named 'sessions'. First change it to name='visits' in the code")
     edit(project)
     done = project.data(*RENAME)
     assert (done["pipeline"], done["old"], done["epoch"]) == (NEW, OLD, 1)
     assert [each["epoch"] for each in project.data("snapshot", "list", NEW)] == [1]
-    refused(project, 2, "was it renamed already?")
+    refused(project, 2, "was it already renamed?")
 
 
 @pytest.mark.parametrize(

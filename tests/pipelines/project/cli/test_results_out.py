@@ -93,7 +93,7 @@ def test_local_times_are_written_with_their_offset(full: Project, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--to", "f"), "give --format as well"),
+        (("--to", "f"), "give --format too"),
         (("--format", "csv", "--json"), "leave out --sql, --json and --output"),
         (("--sql", "--where", "total > 1"), "add the condition to the query"),
         (("--format", "csv", "--to", "nowhere/f"), "--to nowhere/f: No such file"),
@@ -109,7 +109,7 @@ def test_a_table_in_a_table_is_no_csv_and_the_file_of_before_stays(tmp_path: Pat
     answer = Results("p", "final", rows, 1, ("user",), has_panes=True)
     file = tmp_path / "f"
     file.write_text("before")
-    with pytest.raises(UsageError, match=r"--format csv: top has several values a row: give jsonl or parquet"):
+    with pytest.raises(UsageError, match=r"--format csv: top has several values per row: give jsonl or parquet"):
         answer.write(file, "csv")
     assert (file.read_text(), [path.name for path in tmp_path.iterdir()]) == ("before", ["f"])
     answer.write(file, "jsonl")

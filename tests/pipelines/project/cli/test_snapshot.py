@@ -100,7 +100,7 @@ def test_a_dry_run_says_what_would_become_of_each_interval(project: Project) -> 
     )
     assert [plan["state"].split(":")[0].split(",")[0] for plan in told["planned"]] == ["run before", "would run"]
     told = project.data("backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--dry-run")
-    assert told["planned"][0]["state"] == "refused: a gap lies before it, which --fill-gaps runs"
+    assert told["planned"][0]["state"] == "refused: there is a gap before it, which --fill-gaps runs"
     told = project.data(
         "backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--fill-gaps", "--dry-run"
     )
@@ -128,8 +128,8 @@ def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> Non
     code, told = project.tidegate(*day)
     assert code == 0
     assert "rows of the source changed in version 2: their windows would be corrected first" in " ".join(told.split())
-    assert "what changed is told by a comparison of files" in " ".join(told.split())
-    assert "would be corrected: 1 gone, 0 came" in " ".join(told.split())
+    assert "the changes are read from a comparison of files" in " ".join(told.split())
+    assert "would be corrected: 1 deleted, 0 added" in " ".join(told.split())
     (changed,) = project.data(*day)["changed"]
     assert (changed["gone"], changed["came"]) == (1, 0)
     assert changed["interval"] == {"start": 1_709_251_200_000, "end": 1_709_337_600_000}
@@ -143,6 +143,6 @@ def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> Non
         assert (code, told.count("\n"), table in told) == (0, 1, True)
     for option, value in (("--dialect", "duckdb"), ("--schema", "lake.visits")):
         code, told = project.tidegate("results", "sessions", option, value)
-        assert (code, f"{option}: it spells the query: give --sql as well" in told) == (2, True)
+        assert (code, f"{option}: it is for a query: give --sql too" in told) == (2, True)
     final = project.data("results", "sessions", "--sql")["sql"]
     assert f"FROM delta.`{project.by_hand.tables.path('epochs')}`" in final, "the watermark is that of when it is run"

@@ -154,7 +154,7 @@ def test_a_dry_run_shows_the_position_and_changes_nothing(project: Project, lake
 def test_without_the_flag_the_command_says_what_it_means(project: Project, lake: Lake) -> None:
     project.data(*NOW)
     code, told = project.tidegate("source", "reset", "sessions")
-    assert (code, "say --keep-results" in told, "--restore none" in " ".join(told.split())) == (2, True, True), told
+    assert (code, "add --keep-results" in told, "--restore none" in " ".join(told.split())) == (2, True, True), told
 
 
 def test_a_table_that_can_not_be_read_from_its_beginning_is_refused_with_the_other_way(
