@@ -22,7 +22,7 @@ test: checked
 	$(BIN)/pytest $(THREE) -m "not long" --durations=20 $(NO_PAGES)
 
 test-long: checked
-	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE) $(NO_PAGES)
+	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE) $(NO_PAGES) --hypothesis-profile=thorough
 
 # What needs neither Spark nor Airflow nor minutes of drawing: for every change.
 test-fast: lint
@@ -33,7 +33,7 @@ test-fast: lint
 test-matrix: .venv/made
 	@$(BIN)/python -m tests.matrix $(MATRIX)
 
-# The model of the protocol (docs/proof.md), in the small bounds or with BOUNDS=wide. `make test` and `make test-long` do the same.
+# The model of the protocol (docs/proof.md), in small bounds or with BOUNDS=wide. `make test` leaves the largest scopes to `make test-long`.
 prove: .venv/made
 	@$(BIN)/python -m formal $(BOUNDS)
 

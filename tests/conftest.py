@@ -1,6 +1,6 @@
 """Fixtures of all tests: the place where they run, one Spark session, a lake for each test, the length of searches.
 
-Quickly by default, `--hypothesis-profile=long` for an evening.
+Quickly by default, `--hypothesis-profile=thorough` in `make test-long`, and `long` for an evening.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A shared machine is no clock: how long one example took says nothing.
-settings.register_profile("quick", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("quick")
 

@@ -1,4 +1,7 @@
-"""The documentation site is built without a warning, its links lead somewhere, and it has every public name."""
+"""The documentation site is built without a warning, its links lead somewhere, and it has every public name.
+
+It is built in `make test-long`; the links between the pages of docs are those of tests/test_docs.py in every run.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,9 +27,14 @@ BUDGET_SECONDS = 60
 pytestmark = pytest.mark.slow
 
 NEEDS = ("sphinx", "myst_parser", "furo")
-needs_generator = pytest.mark.skipif(
+generator_is_missing = pytest.mark.skipif(
     any(find_spec(name) is None for name in NEEDS), reason="needs the extra docs: pip install 'tidegate[docs]'"
 )
+
+
+def needs_generator(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test of the built site where it can be built, and only in the long form: the build takes half a minute."""
+    return pytest.mark.long(generator_is_missing(test))
 
 
 ADDRESS = r"(?:https?:)?//"
@@ -89,30 +98,17 @@ def loaded_by_code(text: str) -> list[str]:
     return LOADING_CODE.findall(text)
 
 
-DECISIONS = "decisions/"
-"""Folder of pages that are left out in `make test`: each page has all others beside it, so that they cost time. Their
-links are those of tests/test_docs.py in every run."""
-
-
 @pytest.fixture(scope="module")
-def is_whole(request: pytest.FixtureRequest) -> bool:
-    """True in `make test-long`, where the site has the decisions."""
-    return "not long" not in request.config.getoption("markexpr")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, is_whole: bool) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it, but for Mermaid, which would need a network."""
     target = tmp_path_factory.mktemp("site")
     mermaid = tmp_path_factory.mktemp("mermaid")
     (mermaid / "mermaid.js").write_text("// in place of Mermaid")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     build = ["-m", "sphinx", "--quiet", "-D", f"diagrams_from={mermaid}", str(DOCS), str(target)]
-    if not is_whole:
-        build += ["-D", f"exclude_patterns=README.md,_site,{DECISIONS}*"]
     done = subprocess.run([sys.executable, *build], cwd=ROOT, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    warnings = [line for line in done.stderr.splitlines() if line.strip() and (is_whole or DECISIONS not in line)]
+    warnings = [line for line in done.stderr.splitlines() if line.strip()]
     assert (done.returncode, warnings) == (0, []), done.stdout + done.stderr
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < BUDGET_SECONDS
     return target
@@ -124,14 +120,13 @@ def pages(site: Path) -> dict[Path, Page]:
 
 
 @needs_generator
-def test_the_site_has_a_page_for_each_page_of_docs(site: Path, is_whole: bool) -> None:
+def test_the_site_has_a_page_for_each_page_of_docs(site: Path) -> None:
     sources = [path.relative_to(DOCS) for path in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb"))]
     # GitHub's first page of the folder is index.html of the site.
     missing = {
         path for path in sources if str(path) != "README.md" and not (site / path).with_suffix(".html").is_file()
     }
-    left_out = {path for path in sources if str(path).startswith(DECISIONS)}
-    assert missing == (set() if is_whole else left_out)
+    assert missing == set()
 
 
 @needs_generator

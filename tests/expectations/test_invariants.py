@@ -280,6 +280,7 @@ def test_a_timer_that_a_late_merge_sets_in_the_past_fires_no_pane_on_time(
 
 
 # Of those that wait only b's: what could tell that one of a's is gone is not final yet.
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("made", "lost"), [*((sliding_lake, lost) for lost in range(7)), *((waiting_lake, lost) for lost in (4, 5, 6))]
 )

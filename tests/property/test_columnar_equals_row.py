@@ -35,7 +35,7 @@ from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "150"))
 
 
 @given(cases())

@@ -34,7 +34,7 @@ from tidegate.windowing.window_join import JoinKind
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "150"))
 GROUPS = 16
 MOMENT = pa.timestamp("us", tz="Europe/Berlin")
 LEFT = pa.struct([("n", pa.int64()), ("at", MOMENT), ("tags", pa.list_(pa.string()))])

@@ -327,6 +327,7 @@ def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None
     assert_same_windows(exchanged.rows("hours", "results"), in_place.rows("hours", "results"))
 
 
+@pytest.mark.long
 def test_a_setting_that_only_the_start_of_the_server_decides_is_refused(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect", remote=f"{server}/;user_id=ann", driver_memory="8g")
     project.lake.append(("ann", at("10:00"), 1))

@@ -13,7 +13,7 @@ import pytest
 from tests.packaging.environments import build_wheel
 from tests.pipelines.observe.reading.targets import visits_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 SCRIPT = """
 from pathlib import Path

@@ -86,6 +86,7 @@ def test_a_setting_of_the_session_counts_in_a_run(session: SparkSession, lake: L
     assert project.snapshot_check("sessions").same_code
 
 
+@pytest.mark.long
 def test_a_refused_run_leaves_the_session_too(session: SparkSession, lake: Lake) -> None:
     before = state(session)
     project = in_code(lake, session_pipeline(), spark=session)
