@@ -88,6 +88,20 @@ def standing(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
     return newest if early else newest.filter(pc.not_equal(newest["timing"], "early"))
 
 
+def standing_now(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
+    """Return the same as `standing`, of rows that epochs have just added.
+
+    A window with its first pane alone stands by it, so only the windows with later panes are compared.
+    """
+    rows = rows.filter(pc.invert(rows["stale"]))
+    later = pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))
+    compared = pc.is_in(rows["window_id"], value_set=rows["window_id"].filter(later).combine_chunks())
+    alone = rows.filter(pc.invert(compared))
+    if not early:
+        alone = alone.filter(pc.not_equal(alone["timing"], "early"))
+    return pa.concat_tables([alone, standing(rows.filter(compared), key, early)])
+
+
 def are_first_panes(file: dict[str, Any], early: bool) -> bool:
     """Return True if each row of a file of results is the first pane of a window in the table, by its statistics."""
     return (

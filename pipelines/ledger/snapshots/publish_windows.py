@@ -255,7 +255,9 @@ class _Step:
 
     def _selected(self) -> tuple[list[AddAction], list[RemoveAction]]:
         """Return all windows in new files, replacing every file of the table."""
-        adds = [action for rows in self._read(active_files(self.source)) for action in self._written(rows)]
+        early, adds = _early(self.handle), list[AddAction]()
+        for rows in self._read(active_files(self.source)):
+            adds += self._divided(windows.standing(rows, self.key, early))
         return adds, [remove_action(file) for file in active_files(self.handle)]
 
     def _appended(self, added: Sequence[str]) -> tuple[list[AddAction], list[RemoveAction]] | None:
@@ -268,7 +270,7 @@ class _Step:
             return self._copies(files), []
         adds, removes, replaced = list[AddAction](), list[RemoveAction](), list[pa.Table]()
         for rows in self._read(files):
-            adds += self._written(rows)
+            adds += self._divided(windows.standing_now(rows, self.key, _early(self.handle)))
             replaced.append(windows.replacing(rows, self.key))
         gone = pa.concat_tables(replaced) if replaced else None
         if gone is None or not len(gone):
@@ -311,11 +313,8 @@ class _Step:
             of_part = pc.equal(pc.bit_wise_and(pc.field("window_id"), pa.scalar(parts - 1, pa.int64())), part)
             yield self.tables.warehouse.read_files(path, names, schema, where=of_part if parts > 1 else None)
 
-    def _written(self, rows: pa.Table) -> Iterator[AddAction]:
-        """Write the windows from rows of `results`, and return the files."""
-        yield from self._divided(windows.standing(rows, self.key, _early(self.handle)))
-
     def _divided(self, rows: pa.Table) -> Iterator[AddAction]:
+        """Write windows into a file for each partition, and return the files."""
         columns = stored_schema(self.handle)
         for partition, part in windows.by_partition(rows, _unit(self.handle)):
             yield from self._file(part.select(columns.names).cast(columns), partition)
