@@ -365,7 +365,7 @@ def test_view_windows_is_the_table(lake: Lake, unit: str) -> None:
     assert len(session.execute(query).fetchall()) == len(rows_of(tables))
     shutil.rmtree(tables.path(windows.NAME))
     for read in (lambda: of_code.results("hours", view="windows"), lambda: target_of(lake, "windows")):
-        with pytest.raises(Refused, match="has no table windows: `tidegate windows build hours` makes it"):
+        with pytest.raises(Refused, match="has no table windows: `tidegate windows build hours` creates it"):
             read()
     of_code.windows_build("hours")
     assert counted(of_code.results("hours", view="windows").to_arrow()) == expected
@@ -393,7 +393,7 @@ def test_a_result_with_the_name_of_the_partitions_is_refused_before_anything_run
 
 def test_a_pipeline_without_windows_to_build_says_why(lake: Lake) -> None:
     compute = replace(PIPELINE.compute, accumulation=Accumulation.DISCARDING)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="no table windows: it emits panes that hold a part of their window"):
+    with pytest.raises(UsageError, match="no table windows: it emits panes that hold only parts of windows"):
         project(lake, BY_DAY, replace(PIPELINE, compute=compute)).windows_build("hours")
     with pytest.raises(Refused, match="has no snapshot yet"):
         project(lake, BY_DAY).windows_build("hours")
