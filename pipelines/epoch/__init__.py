@@ -1,1 +1,1 @@
-"""The epoch: the one unit of work. Plan, operate, commit, publish; a test can stop between any two."""
+"""The epoch, the only unit of work: plan, operate, commit, publish. Tests can stop between any two steps."""

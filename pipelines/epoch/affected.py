@@ -1,9 +1,9 @@
 """The spans of keys that a recompute affects, and the panes that are published in them.
 
-Two callers ask for a recompute. They differ in the rows that they bring, and so in the spans that these rows touch:
+Two callers ask for a recompute. They differ in the rows that they provide, and so in the spans that these rows touch:
 
     late rows       those that a user selects; their windows, and windows that missed a row which others accepted
-    changed rows    those that were deleted from the source or came to it; their windows, and the late rows of these
+    changed rows    those that were deleted from the source or added to it; their windows, and the late rows of these
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def plan_recompute(
     now: Millis,
     margin: Millis = 0,
 ) -> RecomputePlan:
-    """Plan an epoch that computes windows again. The plan may be empty.
+    """Plan an epoch that recomputes windows. The plan may be empty.
 
     Args:
         tables: the pipeline's tables, published up to the head.
@@ -87,11 +87,12 @@ def plan_recompute(
         asked: the late rows that a user selects, or the rows that changed in the source.
         rows: the source rows of the version to compute from.
         now: the driver's clock, int64 epoch milliseconds.
-        margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
-            they were made.
+        margin: largest distance between sessions that may be one, milliseconds. It is above 0 if the gap was shorter
+            when they were computed.
 
     Raises:
-        Refused: late rows of this pipeline can't be reopened, or windows of another size hold elements of the windows.
+        Refused: late rows of this pipeline can't be reopened, or windows of another size contain elements of these
+            windows.
     """
     manifest = head.manifest
     order = EventOrder.of(check_reopenable(bound.pipeline))
@@ -107,7 +108,7 @@ def plan_recompute(
         steps=(CommitStep(clock_of(head), manifest.watermark),),
         partitions=EventTimes.of(bound.pipeline, manifest).partitions,
         watermark_before=MIN_TIMESTAMP,
-        # The shards are those of the head, because its state files have their key groups.
+        # The shards are those of the head, because its state files are divided by their key groups.
         shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),
         stale=manifest.stale,
         started_at=now,
@@ -124,10 +125,10 @@ class _Affected:
     """What a recompute affects.
 
     Args:
-        wanted: the spans to compute again.
-        reopening: the late rows that are taken in.
+        wanted: the spans to recompute.
+        reopening: the late rows to add.
         published: panes in these spans that were published and not retracted.
-        seen: all rows of table results that the plan has read, also retractions.
+        seen: all rows of table results that the plan has read, including retractions.
     """
 
     wanted: pa.Table
@@ -183,14 +184,14 @@ class _Planner:
         return key_of_texts(self.key, self.asked.key)
 
     def _reopening(self) -> Reopening:
-        """Return the selection of late rows; changed rows select none by themselves."""
+        """Return the selection of late rows; changed rows alone select none."""
         if isinstance(self.asked, ChangedRows):
             return Reopening(epoch=self.epoch.epoch, start=0, end=0)
         digest = None if self.only is None else digest_of(self.only)
         return Reopening(epoch=self.epoch.epoch, digest=digest, start=self.asked.start, end=self.asked.end)
 
     def _sessions(self, windows: Windows) -> _Affected:
-        """Return whole sessions, those that touch included."""
+        """Return whole sessions, including those that touch."""
         key, tables, asked, names = self.key, self.epoch.tables, self.asked, self.key.names
         kinds = pa.schema([*zip(names, self.key.types, strict=True), (START, pa.int64()), (END, pa.int64())])
         reopening = self._reopening()
@@ -200,7 +201,7 @@ class _Planner:
         may_begin = (1, 0)
         if isinstance(asked, ChangedRows):
             changed = pa.concat_tables([_session_spans(side, windows, key) for side in (asked.gone, asked.came)])
-            # What a key's rows touch depends on the sessions of that key alone.
+            # What a key's rows touch depends only on the sessions of that key.
             groups = key_groups(changed, names, self.epoch.bound.pipeline.max_parallelism).unique()
             state = of_keys(open_rows(tables, key, self.head, groups=groups), changed, key)
             # Most sessions end within a few gaps.
@@ -215,7 +216,7 @@ class _Planner:
             state, seen = open_rows(tables, key, self.head, self.only), light_panes(tables, key, self.only)
         published = to_retract(seen, names, windows)
         closed = spans_of(published, names)
-        # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
+        # Leave out the panes of open sessions, which may have grown since: such a pane is not a separate session.
         closed = closed.filter(pa.array(~are_among(closed, emitted_spans(state, names), names)))
         is_meant = meant.filter(self.late_rows["window_start"].is_valid()).to_numpy().astype(np.bool_)
         touched = pa.concat_tables([late_spans, changed])
@@ -252,7 +253,7 @@ class _Planner:
         return _Affected(wanted, reopening, published.filter(pa.array(are_among(spans, wanted, names))), seen)
 
     def _with_missed(self, windows: Windows, asked: Selection, wanted: pa.Table, published: pa.Table) -> pa.Table:
-        """Return windows of late rows, and overlapping windows that missed a row which another window accepted."""
+        """Return windows of late rows, and overlapping windows that missed a row that another window accepted."""
         grid = windows.assigner.window_grid
         if grid is None or grid.windows_of_an_element == 1:
             return wanted
@@ -271,9 +272,9 @@ class _Planner:
         return distinct(pa.concat_tables([wanted.select(names), missed.select(names)]))
 
     def _with_windows_of_late_rows(self, windows: Windows, touched: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """Return windows of changed rows with those of the late rows that they take, and True for each such late row.
+        """Return windows of changed rows with those of late rows that they include, and True for each such late row.
 
-        A late row that is in one of the windows is taken into all of its windows.
+        A late row that is in one of the windows is added to all of its windows.
         """
         names, late_rows = [*self.key.names, START, END], self.late_rows
         wanted = distinct(touched.select(names))
@@ -321,7 +322,7 @@ def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
 def _spans_with(key: KeySchema, wanted: pa.Table, left: pa.Table) -> tuple[tuple[str, int, int], ...]:
     """Return digest of the key, start and end of the sessions with late rows that were not selected.
 
-    These rows are reopened too, because a session is always computed as a whole.
+    These rows are reopened too, because a session is always recomputed as a whole.
     """
     places = islands(key, wanted, left)
     holding = wanted.filter(pa.array(np.isin(places.of_span[: len(wanted)], places.of_span[len(wanted) :])))
@@ -357,7 +358,7 @@ def _session_spans(events: pa.Table, windows: Windows, key: KeySchema) -> pa.Tab
 
 
 def _least_lateness(published: pa.Table) -> Millis:
-    """Return the least lateness of the published windows. Earlier code may have allowed less lateness than today's."""
+    """Return the shortest lateness of the published windows. Earlier code may have allowed less lateness than today."""
     given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)

@@ -1,6 +1,6 @@
 """Rows that were deleted and added between two versions of a source: the multiset difference of the changed files.
 
-Rows are compared by all that a pipeline reads of them: event time, key, the columns that the computation uses, and the
+Rows are compared by everything that the pipeline reads: event time, key, the columns that the computation uses, and the
 source partition. A row that was only rewritten, or changed in other columns, is in neither part.
 """
 
@@ -57,9 +57,9 @@ class GoneRows:
     """Rows that were deleted from the source.
 
     Args:
-        usable: usable rows that windows may hold.
-        late: usable rows that no window holds, because they were late and were not reopened.
-        departed: the rows of tables late and rejects that went, by table, with all columns of the table.
+        usable: usable rows that windows may contain.
+        late: usable rows that are in no window, because they were late and were not reopened.
+        departed: the deleted rows of tables late and rejects, by table, with all columns of the table.
     """
 
     usable: pa.Table
@@ -75,7 +75,7 @@ class GoneRows:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """Rows of tables late and rejects that the line of a snapshot put there. Stale rows are left out.
+    """Rows of tables late and rejects that were added in a snapshot's lineage. Stale rows are left out.
 
     Args:
         tables: the pipeline's tables, published up to the snapshot.
@@ -88,10 +88,10 @@ class HeldRows:
     manifest: Manifest
 
     def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> GoneRows:
-        """Separate deleted rows by the table that holds them.
+        """Separate deleted rows by the table that contains them.
 
-        Of equal rows, those go first that no window holds: rejected ones, then late ones. Nothing that the pipeline
-        reads distinguishes them.
+        Among equal rows, those that are in no window are taken first: rejected ones, then late ones. The pipeline can't
+        distinguish them.
 
         Args:
             gone: the rows; none of them was judged by the time of its commit, so none is ahead of it.
@@ -119,7 +119,7 @@ class HeldRows:
         return GoneRows(usable, was_late, {table: rows for table, rows in departed.items() if len(rows)})
 
     def _late_near(self, gone: pa.Table) -> pa.Table:
-        """Return the late rows whose windows may hold deleted rows. Row groups of other windows are not read."""
+        """Return the late rows whose windows may contain deleted rows. Row groups of other windows are not read."""
         bounds = pc.min_max(gone[TIME])
         first, last = (pa.scalar((bounds[name].as_py() or 0) * 1000, TIMESTAMP) for name in ("min", "max"))
         start, end = pc.field("window_start"), pc.field("window_end")
@@ -146,17 +146,17 @@ class ChangedRows:
     """Rows that were deleted from the source, and rows that were added to it.
 
     Args:
-        gone: usable rows that went, and that windows may hold: event time, key and used columns, named as those of
-            events.
-        came: usable rows that came.
+        gone: usable rows that were deleted and that windows may contain: event time, key and used columns, named as
+            those of events.
+        came: usable rows that were added.
         files: the files that were compared.
-        rejected: rows that came and can't be used: number of the part, place in its file, and number of the reason.
-        gone_unusable: number of rows that went, and were rejected or dropped.
-        gone_late: usable rows that went, and that no window holds because they were late.
-        departed: the rows of tables late and rejects that went, by table, with all columns of the table.
-        dropped: number of rows that came, and for which `where` is not true.
-        largest: largest event time of rows that came and move the watermark, by source partition.
-        before: usable rows that came for times before those that a pipeline reads; no window takes them.
+        rejected: added rows that can't be used: number of the part, position in its file, and number of the reason.
+        gone_unusable: number of deleted rows that had been rejected or dropped.
+        gone_late: usable rows that were deleted, and that are in no window because they were late.
+        departed: the deleted rows of tables late and rejects, by table, with all columns of the table.
+        dropped: number of added rows for which `where` is not true.
+        largest: largest event time of added rows that move the watermark, by source partition.
+        before: usable rows that were added for times before those that a pipeline reads; no window accepts them.
         by_feed: True if rows of a change feed are among them.
     """
 
@@ -173,7 +173,7 @@ class ChangedRows:
     departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
-        """Return the same rows, marking those before a time as touching no window: the first interval began there."""
+        """Return the same rows, marking those before a time, when the first interval began, as touching no window."""
         gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
         return replace(
             self,
@@ -230,8 +230,8 @@ def changed_rows(
     """
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(
-        # No row is ahead of its commit here: a row that was rewritten has a later commit than it had before.
-        # Rows that can't be used lie in no interval, so those of all times are compared.
+        # No row is ahead of its commit here: a rewritten row has a later commit than before. Unusable rows belong to no
+        # interval, so those of all times are compared.
         FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
         for came, file in listed
     )
@@ -271,7 +271,7 @@ def changed_rows(
 
 @dataclass(frozen=True)
 class _Read:
-    """Rows of an input in the columns by which they are compared, then the number of their part and their place."""
+    """Rows of an input in the columns by which they are compared, then the number of their part and their position."""
 
     source: OpenInput
     files: FileSlice
@@ -289,7 +289,7 @@ class _Read:
         return pa.schema({**fixed, **keys, **values, FILE: pa.int32(), PLACE: pa.int64()}).empty_table()
 
     def part(self, number: int) -> list[JudgedRows]:
-        """Return the judged rows of a part."""
+        """Return the checked rows of a part."""
         columns = self.source.columns
         return list(self.files.judged([number], [self._names(columns)]))
 
@@ -341,7 +341,7 @@ def _before(rows: pa.Table, until: Millis) -> pa.Table:
 
 
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
-    """Return added rows, rejecting those whose time is ahead of the writing of their file."""
+    """Return added rows, rejecting those whose time is ahead of when their file was written."""
     if not len(came):
         return came
     numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))

@@ -1,8 +1,8 @@
 """Closed windows: they stay closed when newer code continues from a snapshot with more allowed lateness.
 
-A cleaned window has no state. An element for it would start the window again with that element alone, and the new pane
-would replace the published one. Therefore such an element is late, and `tidegate late reopen` computes its whole window
-again.
+A window that was cleaned up has no state. An element for it would start the window again with only that element, and
+the new pane would replace the published one. Therefore such an element is late, and `tidegate late reopen` recomputes
+its whole window.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) 
 def closed_through_of(
     bound: BoundPipeline, parent: Snapshot | None, closed: Millis, watermark: Millis, passed: bool = True
 ) -> Millis | None:
-    """Return `closed_through` for the manifest of an epoch; None if the watermark alone shows it.
+    """Return `closed_through` for the manifest of an epoch; None if it follows from the watermark.
 
     Args:
         bound: the pipeline.
@@ -49,7 +49,7 @@ def closed_through_of(
         closed: end of the windows that the parent has closed, int64 epoch milliseconds.
         watermark: watermark after the epoch.
         passed: True if the epoch closes the windows that its watermark has passed; an epoch that reopens late rows
-            closes no window.
+            closes none.
     """
     windows = bound.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time:
@@ -63,7 +63,7 @@ def _published_lateness(tables: PipelineTables, manifest: Manifest) -> Millis | 
     """Return the lateness of the newest windows that were published up to a snapshot; None if there are no windows.
 
     A manifest without `closed_through` comes from code without allowed lateness, or from an older tidegate. If a file
-    can't be read, the lateness is taken as 0: a late row can be reopened, but a replaced window is lost.
+    can't be read, the lateness is assumed to be 0: a late row can be reopened, but a replaced window would be lost.
     """
     handle = tables.look(results.NAME)
     schema = arrow_schema(handle)

@@ -37,7 +37,7 @@ def commit(
         engine: the engine that ran the tasks, as the manifest names it.
 
     Raises:
-        Refused: another driver committed since the plan was made, or a file is not where it was written.
+        Refused: another driver has committed since the plan was made, or a file is not where it was written.
     """
     tables = plan.tables
     if plan.head is None:

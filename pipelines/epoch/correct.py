@@ -1,7 +1,7 @@
-"""Corrections of a shard: affected spans are computed again and compared with the published panes, which are corrected.
+"""Corrections of a shard: affected spans are recomputed and compared with the published panes, which are corrected.
 
-A correction retracts every published pane in its span, then emits the new pane as a late one, as a late firing would
-have done. For a span with an open session, it changes the state.
+A correction retracts every published pane in its span, then emits the new pane as late, as a late firing would have
+done. For a span with an open session, it changes the state.
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Work:
-    """What is computed again, and what was published of it.
+    """What is recomputed, and what was published for it.
 
     Args:
         wanted: the affected spans, with the key columns: whole sessions, or the windows if they don't merge.
         published: published panes in these spans that were not retracted.
-        newest_panes: number of the newest pane of each window, also of retracted windows.
-        may_reappear: published sessions that late elements may bring back.
-        margin: longest time by which a session may reach beyond its span, milliseconds. No other span of its key is as
-            near as that.
+        newest_panes: number of the newest pane of each window, including retracted windows.
+        may_reappear: published sessions that late elements may make reappear.
+        margin: how far a session may reach beyond its span, milliseconds. No other span of its key is as near as that.
     """
 
     wanted: pa.Table
@@ -102,16 +101,16 @@ class Corrections:
 
 
 def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corrections | Millis:
-    """Compute the spans of a shard again, and return the corrections of what was published.
+    """Recompute the spans of a shard, and return the corrections of what was published.
 
     If a session reaches further beyond its span than the margin, it may belong to a session outside the span. Then
     return the milliseconds from the end of the span to the end of the session instead.
 
     Args:
         job: the job of the epoch; it computes in event order, up to the watermark of the snapshot.
-        events: every row that was read and lies in one of the spans.
+        events: every row that was read and is in one of the spans.
         rows: the shard's state rows.
-        work: what is computed again.
+        work: what is recomputed.
     """
     newest_panes = work.newest_panes
     spans = _Spans(job, work.wanted)
@@ -163,7 +162,7 @@ def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corr
 class _Spans:
     """The affected spans of a shard, indexed by key and time.
 
-    `beyond` is the longest time by which a window that was looked for ends after its span, milliseconds.
+    `beyond` is how far the windows that were searched for end after their span at most, milliseconds.
     """
 
     def __init__(self, job: ShardJob, wanted: pa.Table) -> None:
@@ -181,9 +180,9 @@ class _Spans:
         return (span for of_key in self._of.values() for span in of_key)
 
     def may_hold(self, rows: pa.Table) -> bool:
-        """Return True if a window among state rows may lie in a span.
+        """Return True if a window among state rows may be in a span.
 
-        Windows that don't merge hardly ever do, so this saves decoding the state rows.
+        Windows that don't merge hardly ever are, so this saves decoding the state rows.
         """
         starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
         first = min((span.start for span in self), default=0)
@@ -203,7 +202,7 @@ class _Spans:
         return span
 
     def of_state(self, row: StateRow) -> _Span | None:
-        """Return the span of a state row; None if its window lies in none."""
+        """Return the span of a state row; None if its window is in none."""
         window = row.window
         return self._within(row.key, *window) if isinstance(window, TimeWindow) else None
 
@@ -221,7 +220,7 @@ class _Spans:
 def _parts(span: _Span) -> Iterator[_Span]:
     """Yield the parts of a span: one for each computed window, and one for published windows that were not computed.
 
-    A span is one session, unless the code has a shorter gap now: then it may be several.
+    A span is one session, unless the code now has a shorter gap: then it may be several.
     """
     bounds = {_bounds(row) for row in span.computed}
     bounds |= {(_window(row).start, _window(row).end) for row in span.open_now}
@@ -302,16 +301,17 @@ def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection
 
 
 def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
-    """Return the window id that a corrected window keeps (None: its new one), and the number of its next pane."""
+    """Return the window id that a corrected window keeps (None for its new one), and the number of its next pane."""
     before = _fired_before(part)
     if before is not None and isinstance(before.state_window, TimeWindow):
         identity = numbers.id_of(before)
         return identity, max(numbers.next_pane(part, identity), before.pane)
     if part.open_now:
-        # An open window in the state is identified by its own bounds, which the id of a removed window does not give.
+        # An open window in the state is identified by its own bounds, which the id of a removed window does not
+        # reflect.
         return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
     for row in _in_order(part.published):
-        # Of a session that is split, a part may have the bounds that the whole session began with.
+        # When a session is split, one part may have the bounds that the whole session began with.
         if (shown := int(row["window_id"])) not in others:
             return shown, numbers.next_pane(part, shown)
     return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
@@ -326,7 +326,7 @@ def _emptied(row: StateRow, pane: int) -> StateRow:
 
 
 def _fired_before(part: _Span) -> StateRow | None:
-    """Return the first of the old open sessions that had fired, whose identity stays; None if none had."""
+    """Return the first of the old open sessions that had fired, whose identity is kept; None if none had."""
     fired = [row for row in part.open_before if row.pane and isinstance(row.state_window, TimeWindow)]
     return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
 
@@ -334,7 +334,7 @@ def _fired_before(part: _Span) -> StateRow | None:
 def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
     """Return the state row of an open window with the identity and the pane numbers that it had before."""
     if row.namespace != WINDOW:
-        return row  # What a discarding window has emitted has no identity.
+        return row  # Contents that a discarding window has emitted have no identity.
     before = _fired_before(part)
     identity = row.state_window if before is None else before.state_window
     assert identity is not None

@@ -1,4 +1,4 @@
-"""Event time of a pipeline: read from a manifest, moved in steps by source commits, written to the next manifest.
+"""Event time of a pipeline: read from a manifest, advanced in steps by source commits, written to the next manifest.
 
 Watermark generators that read each event get the events of a slice in order; the driver reads them once.
 """
@@ -31,7 +31,8 @@ class CommitStep:
     Args:
         clock: processing time before its elements, int64 epoch milliseconds.
         watermark: event time after its elements.
-        complete: True if the epoch reads the commit to its end; otherwise neither watermark nor late panes move.
+        complete: True if the epoch reads the commit to its end; otherwise the watermark does not advance and no late
+            panes are emitted.
     """
 
     clock: Millis
@@ -61,7 +62,7 @@ def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
-    """Return the source partitions of a manifest that come from another column than the code's `watermark_by`.
+    """Return the source partitions of a manifest that belong to another column than the code's `watermark_by`.
 
     The names are those of the manifest.
     """
@@ -95,7 +96,7 @@ class EventTimes:
         """Return event time with the values of a manifest.
 
         Args:
-            pipeline: the pipeline; its strategies make the watermark generators.
+            pipeline: the pipeline; its strategies create the watermark generators.
             watermark: watermark of the pipeline.
             clock: processing time, int64 epoch milliseconds.
             partitions: partitions of all inputs by name. With two inputs, a name is the side, or starts with the side
@@ -121,7 +122,7 @@ class EventTimes:
 
         If the code names another `watermark_by` than the snapshot, the partitions of that input start from scratch at
         the input's watermark, as at a hand-over. Partitions of the old column would get no more rows, and would hold
-        event time back for ever.
+        event time back forever.
         """
         if manifest is None:
             return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
@@ -136,7 +137,7 @@ class EventTimes:
 
     @property
     def move_by_clock(self) -> bool:
-        """True if event time may advance between two commits, only because the clock advances."""
+        """True if event time may advance between two commits because the clock advances."""
         return self._times.move_by_clock
 
     def until(self, committed: Millis) -> CommitStep:
@@ -152,7 +153,7 @@ class EventTimes:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> CommitStep:
-        """Read a source commit, and return its step. A part of a commit moves neither watermark nor late panes.
+        """Read a source commit, and return its step. A part of a commit advances neither the watermark nor late panes.
 
         Args:
             number: number of the input.
@@ -167,7 +168,7 @@ class EventTimes:
     def end_together(
         self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
     ) -> CommitStep:
-        """Move all inputs together, as at a hand-over, and return this one step."""
+        """Advance all inputs together, as at a handover, and return this one step."""
         return CommitStep(clock, self._times.read_together(largest, clock, events))
 
     def advance(self, clock: Millis) -> Millis:
@@ -198,7 +199,7 @@ def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnap
 
 
 class SeenEvents:
-    """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit on the driver.
+    """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit into the driver.
 
     Args:
         engine: the engine of the run.

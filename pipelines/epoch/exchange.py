@@ -2,10 +2,10 @@
 
 A pack is an Arrow stream, so events never become rows of Spark, and text keys stay in dictionaries.
 
-Tasks of one machine that each read the whole slice share what they read: a file is read once, and the tasks exchange
-events through a folder. A task begins a bundle of files that no other task has begun, and leaves the events of the
-other tasks in the folder. No task waits for another: what another has begun and not left in the end, a task reads by
-itself. So tasks may run one after the other, or again, and a task that dies costs time only.
+Tasks on one machine that each need the whole slice share what they read: a file is read once, and the tasks exchange
+events through a folder. A task starts on a bundle of files that no other task has started, and leaves the other tasks'
+events in the folder. No task waits for another: what another has started but not delivered in the end, a task reads
+itself. So tasks may run one after the other, or be repeated, and a task that dies only costs time.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ROWS_READ_AGAIN = 2_000_000
 
 
 def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
-    """Return True if a shuffle of rows costs less than their reading by several tasks, which keep their own events.
+    """Return True if shuffling rows costs less than having several tasks read them and keep their own events.
 
     Args:
         rows: number of the rows.
-        readers: number of tasks, or shards, of which each would read them.
+        readers: number of tasks, or shards, each of which would read them.
         cores: number of cores.
     """
     return rows * max(0, readers - _TASKS_THAT_READ) / cores > _ROWS_READ_AGAIN
@@ -53,7 +53,7 @@ def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
 
 @dataclass(frozen=True)
 class Placing:
-    """Assignment of keys to shards; this value travels to the tasks.
+    """Assignment of keys to shards; this value is sent to the tasks.
 
     Args:
         key: names and types of the key columns.
@@ -196,7 +196,7 @@ _ROWS_OF_A_BUNDLE = range(100_000, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class SharedReading:
-    """A folder that all tasks of an epoch see, and the bundles of files that they read; it travels to the tasks.
+    """A folder that all tasks of an epoch see, and the bundles of files that they read; it is sent to the tasks.
 
     Args:
         folder: the folder.
@@ -256,7 +256,7 @@ class SharedReading:
                             writer.write_table(table.combine_chunks())
                 partial.rename(self._piece(bundle, shard))
         except OSError:
-            # The disk may be full: whoever needs these events reads them from the source.
+            # The disk may be full: tasks that need these events read them from the source.
             partial.unlink(missing_ok=True)
 
     def _left(self, bundle: int, shards: Sequence[int]) -> dict[int, pa.Table] | None:
@@ -267,7 +267,7 @@ class SharedReading:
         tables = {}
         for shard, piece in pieces.items():
             if piece.stat().st_size:
-                # The mapping outlives the file, so the tables may be used after the folder was removed.
+                # The mapping outlives the file, so the tables can be used after the folder is removed.
                 with pa.memory_map(str(piece)) as file:
                     tables[shard] = pa.ipc.open_stream(file).read_all()
         return tables
@@ -278,7 +278,7 @@ class SharedReading:
 
 @contextmanager
 def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReading | None]:
-    """Make a folder in which tasks share what they read, and remove it; None if sharing would not pay.
+    """Create a folder in which tasks share what they read, and remove it afterwards; None if sharing would not pay.
 
     Args:
         files: the slice; None if it has no events.
@@ -306,7 +306,7 @@ def _remove_abandoned() -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.parent, ignore_errors=True)
         except OSError:
-            # Its driver is running, another has just removed it, or it belongs to another user.
+            # Its driver is running, another process has just removed it, or it belongs to another user.
             continue
 
 

@@ -1,9 +1,9 @@
-"""Counts of the rows in a slice, before the tasks run: from the files' statistics, else from their rows.
+"""Counts the rows in a slice before the tasks run: from the files' statistics, or else from their rows.
 
 The statistics in a Parquet footer bound the values of a row group. If they show that every row of the group is usable
-and lies in the interval, none of its rows are read. Deleted rows are subtracted, and of rows that `where` may drop only
-its own columns are read, unless the plan needs event times: statistics count the times of these rows, too. Rows that
-go through Spark are counted by its tasks.
+and within the interval, none of its rows are read. Deleted rows are subtracted. If `where` may drop rows, only its
+columns are read, unless the plan needs event times, because statistics include the times of dropped rows. Rows that go
+through Spark are counted by its tasks.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def measure_files(
 
     Args:
         files: the slice.
-        with_rejects: True counts rejected rows too, which lie in no interval.
+        with_rejects: True also counts rejected rows, which belong to no interval.
         engine: the engine; None if no row goes through Spark.
-        with_times: True if the event times of commits must be exact; else they may be those of rows that are deleted
-            or dropped, and fewer columns are read.
+        with_times: True if the event times of commits must be exact; otherwise they may be those of deleted or dropped
+            rows, and fewer columns are read.
 
     Raises:
         Refused: a file is gone or can't be read.
@@ -118,14 +118,14 @@ def _measure(
 
 
 def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
-    """Add the rows that go through Spark, and compare their number with that of the log if all of them were read.
+    """Add the rows that go through Spark, and compare how many there are with the log if all of them were read.
 
     Raises:
-        Refused: Spark gave another number of rows than the log has, so rows would be lost or counted twice.
+        Refused: Spark returned a different number of rows than the log has, so rows would be lost or counted twice.
     """
     numbers = [number for number in range(len(files.parts)) if files.table_of(number).needs_spark]
     parts = [files.parts[number] for number in numbers]
-    # Rejected rows lie in no interval, so all rows are read to find them.
+    # Rejected rows belong to no interval, so all rows are read to find them.
     read = files.of(replace(part, since=FIRST_TIME, until=LAST_TIME) if with_rejects else part for part in parts)
 
     def count(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
@@ -147,9 +147,9 @@ def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, meas
         if with_rejects and of_table and None not in expected and sum(filter(None, expected)) != total:
             raise Refused(
                 f"source table {table.name}: {total} rows were read from {len(of_table)} file(s) that have "
-                f"{sum(filter(None, expected))} by the log, {parts[of_table[0]].path} the first of them. Nothing was "
-                "committed. A file was replaced, or the statistics in the log are wrong: put the files back that were "
-                "committed"
+                f"{sum(filter(None, expected))} according to the log; the first is {parts[of_table[0]].path}. "
+                "Nothing was committed. A file was replaced, or the statistics in the log are wrong: restore the "
+                "committed files"
             )
 
 
@@ -171,7 +171,7 @@ def _usable_bounds(columns: SourceColumns, part: FilePart, file: OpenPart, group
 
 
 def _count_all(columns: SourceColumns, judged: JudgedRows, part: FilePart, with_rejects: bool) -> Iterator[_Counted]:
-    """Count judged rows: those of the interval, rejected rows, and those that `where` drops."""
+    """Count checked rows: those of the interval, rejected rows, and those that `where` drops."""
     yield from _count_dropped(columns, judged, part, with_rejects)
     if with_rejects:
         for reason, rows in judged.rejected.items():
@@ -194,7 +194,7 @@ def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: I
 def _count_dropped(
     columns: SourceColumns, judged: JudgedRows, part: FilePart, with_placeless: bool
 ) -> Iterator[_Counted]:
-    """Count the rows that `where` drops: those of the interval, and those whose time lies in no interval."""
+    """Count the rows that `where` drops: those of the interval, and those whose time is in no interval."""
     if judged.dropped is None:
         return
     if not columns.places_dropped:

@@ -1,4 +1,4 @@
-"""Slices of plans: the files, the rows to read of them, and their number."""
+"""Slices of plans: the files, the rows to read from them, and how many there are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def of_version(
     Args:
         source: the input.
         version: the version.
-        after: a snapshot; rows that its line rejected because their time was ahead are rejected again.
+        after: a snapshot; rows that its lineage rejected because their time was ahead are rejected again.
         since: int64 epoch milliseconds.
         until: int64 epoch milliseconds, exclusive.
     """
@@ -62,11 +62,11 @@ def of_version(
 
 
 def _commit_times(source: OpenInput, files: Iterable[SourceFile], version: int) -> dict[str, Millis]:
-    """Return by path the commit times of files, where a row may be ahead of the writing of its file.
+    """Return by path the commit times of files in which a row may be ahead of when the file was written.
 
     A writer may write its files long before it commits them, and a stream compares rows with the commit. A file that
-    OPTIMIZE or an UPDATE wrote has rows of several commits, and the log may be cleaned up: there the time of writing
-    remains. Only files that need it are looked up, because it reads the log's entries one by one.
+    OPTIMIZE or an UPDATE wrote has rows of several commits, and the log may have been cleaned up; then the time of
+    writing is used. Only files that need this are looked up, because it reads the log's entries one by one.
     """
     columns = source.columns
     margin = columns.max_ahead - (_DAY if columns.zone is not None else 1)
@@ -125,11 +125,11 @@ def of_interval(
         source: the input.
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
-        after: a snapshot; rows that its line rejected because their time was ahead are rejected again.
+        after: a snapshot; rows that its lineage rejected because their time was ahead are rejected again.
     """
     inside = of_version(source, source.log.head, after, interval.start, interval.end)
     if recent is None:
-        # A first run reports the unusable rows of all files, whatever their times are; one look counts them, too.
+        # A first run reports the unusable rows of all files, whatever their times; the same pass counts them.
         whole = of_version(source, source.log.head, after)
         every = whole.of(replace(part, since=interval.start, until=interval.end) for part in whole.parts)
         seen = source.measure(every, with_times=False)
@@ -156,7 +156,7 @@ def of_interval(
 
 
 def rejecting(files: FileSlice, measures: Measures) -> tuple[FilePart, ...]:
-    """Return the parts of a slice with rejected rows, which lie in no interval."""
+    """Return the parts of a slice that have rejected rows, which belong to no interval."""
     return tuple(
         replace(files.parts[number], since=FIRST_TIME, until=LAST_TIME) for number in sorted(measures.rejecting)
     )

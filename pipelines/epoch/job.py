@@ -1,4 +1,4 @@
-"""The job of an epoch's tasks, and the conversion of a shard's events to elements and timeline of an operator."""
+"""The job of an epoch's tasks, and the conversion of a shard's events to an operator's elements and timeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True)
 class ShardJob:
-    """Everything that each task of an epoch needs; this value travels to the executors.
+    """Everything that each task of an epoch needs; this value is sent to the executors.
 
     `old_format` is the format of the state rows if they must be migrated, else None. `next_panes` number the panes of
     sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from.
@@ -81,7 +81,7 @@ def elements_of(job: ShardJob, events: pa.Table) -> Elements:
 
 
 def timeline_of(job: ShardJob) -> Timeline:
-    """Return the movement of time in the epoch."""
+    """Return how time moves in the epoch."""
     first, last = job.watermark_before, job.steps[-1]
     if job.order is not None:
         return Timeline.in_event_order(first, last.watermark, job.order.lag, now=last.clock, clock=job.clock_before)
@@ -102,7 +102,7 @@ def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _key(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a key column. Dictionaries stay as they are, because the operator makes a dictionary of keys anyway."""
+    """Return a key column. Dictionaries are kept, because the operator makes a dictionary of keys anyway."""
     if name in events.column_names and pa.types.is_dictionary(events.schema.field(name).type):
         return events[name]
     return _column(events, name, kind)

@@ -1,8 +1,8 @@
-"""Pane numbers of sessions that reappear after a correction took all their elements.
+"""Pane numbers of sessions that reappear after a correction removed all their elements.
 
-Readers take the newest pane of each window id of a key. A session that vanished leaves the state, and while late
-elements are allowed a session with the same bounds may begin again, with pane 0. So the manifest keeps the number of
-its next pane, and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
+Readers take the newest pane of each window id of a key. A session without elements is removed from the state, and while
+late elements are allowed a session with the same bounds may start again, with pane 0. So the manifest stores the number
+of its next pane, and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _renumbered(job: ShardJob, row: StateRow, names: tuple[str, int], numbers: N
 
 
 def _names(rows: pa.Table, key: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Yield the digest of each row's key, and its hash, by which an older tidegate named it."""
+    """Yield the digest of each row's key, and its hash, by which older versions of tidegate named it."""
     return zip(digests(rows, key).to_pylist(), key_hashes(rows, key).to_pylist(), strict=True)
 
 

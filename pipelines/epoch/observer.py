@@ -13,9 +13,9 @@ from tidegate.windowing.time import Millis
 
 
 class Observer:
-    """An observer of a run, which measures nothing; `Meter` does.
+    """Observes a run without measuring anything; `Meter` measures.
 
-    All calls come from the driver's thread; none raises an error or waits for a network.
+    All calls come from the driver's thread; none raises an error or waits for the network.
     """
 
     is_on = False
@@ -41,7 +41,7 @@ class Observer:
         """Receive the files of table `windows`, as deltalake lists them; none if there is no such table."""
 
     def looked(self) -> None:
-        """Note a poll of the source."""
+        """Record a poll of the source."""
 
 
 Observe = Callable[[Config, str, Compute, Callable[[], Millis]], AbstractContextManager[Observer]]

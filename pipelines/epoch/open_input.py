@@ -1,9 +1,9 @@
 """A pipeline's source at its newest version, from which epochs are planned, and the check of a pipeline against it.
 
-In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE writes files again.
-So a row that was rejected because its time was ahead of its commit could be accepted later. Table rejects has the
-rejected rows with all their columns, so the same number of rows with equal values are rejected in every later read.
-Nothing that the pipeline reads distinguishes them anyway.
+In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE rewrites files. So a
+row that was rejected because its time was ahead of its commit could be accepted later. Table rejects has the rejected
+rows with all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline
+can't distinguish such rows anyway.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def rejected_ahead(
     Args:
         tables: the pipeline's tables.
         manifest: manifest of the snapshot.
-        source: columns of a source row, as table rejects keeps it.
+        source: columns of a source row, as table rejects stores it.
         renamed: new names in the table of columns whose type changed.
     """
     if not tables.warehouse.exists(tables.path(rejects.NAME)):
@@ -69,7 +69,7 @@ def rejected_ahead(
 
 
 def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> FileSlice:
-    """Return the rows of a version, with the places of those that were rejected before and are rejected again.
+    """Return the rows of a version, with the positions of those that were rejected before and are rejected again.
 
     Args:
         files: all files of the version that may have such rows, of one input.
@@ -101,7 +101,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> Fil
 
 
 def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with one of the given event times: part, place, 0 if it is ahead of its file, and values."""
+    """Yield the rows with one of the given event times: part, position, 0 if it is ahead of its file, and values."""
     for rows in judged:
         wanted = np.ones(len(rows.times), np.bool_) if times is None else np.isin(rows.times, times)
         if not wanted.any():
@@ -124,7 +124,7 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) 
 def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
     """Return each row as text, without the columns that the pipeline does not read.
 
-    The source may have renamed or replaced those, and rows that only differ there have the same results.
+    The source may have renamed or replaced those columns, and rows that only differ in them have the same results.
     """
     by_spark = columns.by_spark
     names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)
@@ -194,7 +194,7 @@ class OpenInput:
         return self.input.input.source.table
 
     def now(self) -> OpenInput:
-        """Return the source at its newest version. The pipeline is bound again only if the columns changed."""
+        """Return the source at its newest version. The pipeline is only bound again if the columns changed."""
         logs = [source.log.now() for source in self.inputs]
         before = [(source.log.identity, source.log.columns) for source in self.inputs]
         if before == [(log.identity, log.columns) for log in logs]:
@@ -222,11 +222,11 @@ class OpenInput:
         return files if rejected is None else rejecting_again(files, rejected, self.engine)
 
     def derived(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of events for rows with all columns of this input's source, in their order."""
+        """Return columns of events for rows with all columns of this input's source, in order."""
         columns = self.columns
         if columns.by_spark is None:
             return columns.derive(rows, names)
-        # Late rows passed the `where` of their time; it may be another one now.
+        # Late rows passed the `where` of their time; today's may differ.
         return self.engine.derived(columns.by_spark, rows, names)
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
@@ -237,13 +237,13 @@ class OpenInput:
         """Return the first version after `after` that added data; None if there is none.
 
         Raises:
-            Refused: `Source.unread` refuses.
+            Refused: see `Source.unread`.
         """
         following = self.log.settled(after) + 1
         return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
 
     def skipped(self, manifest: Manifest | None, positions: Mapping[str, Position]) -> int:
-        """Return the number of versions of all inputs that are passed over because they removed rows.
+        """Return how many versions of all inputs are skipped because they removed rows.
 
         Args:
             manifest: manifest of the snapshot before; None for the beginning of the sources.
@@ -277,7 +277,7 @@ class OpenInput:
         return pa.Table.from_arrays(structs.flatten(), schema=pa.schema(list(structs.type))) if len(structs) else None
 
     def position_of(self, manifest: Manifest) -> Position:
-        """Return the position of a snapshot in this input, after a check that this code and table can continue from it.
+        """Return the position of a snapshot in this input; check that this code and table can continue from it.
 
         Raises:
             Refused: they can't; the message names the difference.
@@ -292,10 +292,10 @@ class OpenInput:
         return self._moved(position, self.log.settled(position.version))
 
     def whole(self, position: Position) -> Position:
-        """Return a position moved to a version that changed rows, if its correction is done, else as it is.
+        """Return a position moved to a version that changed rows, if its correction is complete; else unchanged.
 
-        In between, the position says that all files of that version are read, because its rows have not yet moved the
-        watermark.
+        Until then, the position says that all files of that version have been read, because its rows have not yet moved
+        the watermark.
         """
         if not position.files:
             return position
@@ -325,12 +325,12 @@ class OpenInput:
 
 
 def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
-    """Return who reads each input of a pipeline, without Spark.
+    """Return what reads each input of a pipeline, without starting Spark.
 
     Raises:
         MissingSource: a source does not exist.
-        Refused: an expression can't be parsed, names a missing column or function, has types that don't fit, or has
-            another value in each run; or Spark reads a source whose changes are to be corrected.
+        Refused: an expression can't be parsed, names a missing column or function, has types that don't fit, or has a
+            different value in each run; or Spark reads a source whose changes are to be corrected.
     """
     warehouse, choices = warehouse_of(config), []
     for part in pipeline.inputs:
@@ -347,7 +347,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
-    """Check a pipeline against the newest version of its source. Only columns that Spark evaluates need its start.
+    """Check a pipeline against the newest version of its source. Spark starts only for columns that it evaluates.
 
     Raises:
         Refused: the source does not exist, or `bind` refuses.

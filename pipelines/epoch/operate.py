@@ -1,8 +1,9 @@
 """Step 2 of an epoch: the engine's tasks move the events to their shards, where the operator runs.
 
 Events reach a shard in one of two ways. If the files are small, each task reads all of them and keeps the events of its
-shards: one stage, without an exchange. Tasks of one machine share what they read. Otherwise tasks read the files and
-pack the events by shard, and the engine moves the packs. Each shard runs, also without events: its timers may be due.
+shards: one stage, without an exchange. Tasks on one machine share what they read. Otherwise tasks read the files and
+pack the events by shard, and the engine moves the packs. Each shard runs even without events, because its timers may be
+due.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Reads:
     Args:
         placing: assignment of keys to all shards of the epoch.
         files: the slice; None if there is none.
-        events: returns the events of judged rows; None without a slice.
+        events: returns the events of checked rows; None without a slice.
     """
 
     placing: Placing
@@ -78,7 +79,7 @@ class Reads:
         return iter(()) if self.files is None or self.events is None else self.events(self.files.judged(numbers))
 
     def packed(self, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-        """Return the events of judged rows, packed by shard."""
+        """Return the events of checked rows, packed by shard."""
         assert self.events is not None
         return self.placing.packs(self.events(judged))
 
@@ -121,7 +122,7 @@ def run_shards(
     with shared_reading(reads.files, len(shards) if engine.is_on_one_machine else 1) as shared:
 
         def run_in_place(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
-            # The first shard of the task reads, so that its time to receive includes the reading.
+            # The first shard of the task reads, so its time to receive includes the reading.
             events = cache(partial(reads.of_shards, numbers, shared))
             for number in numbers:
                 yield run(markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
@@ -130,7 +131,7 @@ def run_shards(
 
 
 def job_of(plan: EpochPlan) -> ShardJob:
-    """Return the job of an epoch: those values of its plan that the tasks need."""
+    """Return the job of an epoch: the values of its plan that the tasks need."""
     bound, tables = plan.bound, plan.tables
     schemas = bound.table_schemas
     return ShardJob(
@@ -155,7 +156,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         left_behind=left_behind(bound.pipeline),
-        # A correction numbers its panes by itself.
+        # A correction numbers its panes itself.
         next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
     )
 
@@ -211,8 +212,8 @@ def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
     reported = sorted(outcome.shard for outcome in outcomes if outcome.shard >= 0)
     if reported != list(range(len(plan.shards))):
         raise TidegateError(
-            f"epoch {plan.epoch} of {plan.tables.pipeline}: shards {list(range(len(plan.shards)))} were to report, "
-            f"{reported} did. Nothing was committed; run it again"
+            f"epoch {plan.epoch} of {plan.tables.pipeline}: shards {list(range(len(plan.shards)))} should have "
+            f"reported, but {reported} did. Nothing was committed; run it again"
         )
     elements = sum(outcome.counters.get("elements", 0) for outcome in outcomes)
     rejected = sum(outcome.counters.get("rejected", 0) for outcome in outcomes)
@@ -220,7 +221,6 @@ def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
     if (elements, rejected) != (plan.counts.usable, counted):
         raise TidegateError(
             f"epoch {plan.epoch} of {plan.tables.pipeline}: the slice was counted as {plan.counts.usable} usable and "
-            f"{counted} rejected rows, and the tasks saw {elements} and {rejected}. The source gave different rows "
-            "when it was read twice. "
-            "Nothing was committed"
+            f"{counted} rejected rows, but the tasks saw {elements} and {rejected}. The source returned different rows "
+            "when it was read twice. Nothing was committed"
         )

@@ -41,7 +41,7 @@ def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] |
 
     Args:
         events: events of the shard.
-        files: the slice that the events were read from; None if they carry their rows.
+        files: the slice that the events were read from; None if they include their rows.
         rows: numbers of the events.
     """
     asked = events.take(rows)
@@ -68,7 +68,7 @@ def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] |
 
 
 def result_type(job: ShardJob) -> pa.StructType:
-    """Return name and type of each result column, as table results keeps it."""
+    """Return name and type of each result column, as in table results."""
     reserved = results.RESERVED if isinstance(job.compute, Windows) else results.ELEMENT_RESERVED
     ours = {*job.key.names, *reserved}
     return pa.struct([field for field in job.schemas[results.NAME] if field.name not in ours])
@@ -133,7 +133,7 @@ class OutcomeRows:
 
     @property
     def next_event_time_timer(self) -> Millis | None:
-        """Lowest watermark at which the shard has work to do; None if it waits for none."""
+        """Lowest watermark at which the shard has work to do; None if there is none."""
         return self._outcome.next_timer
 
     @property
@@ -154,12 +154,12 @@ class OutcomeRows:
         }
 
     def _emitted(self, rows: int) -> dict[str, pa.Array]:
-        """Return the column with the clock of the driver, which table results alone has."""
+        """Return the column with the driver's clock, which only table results has."""
         (moment,) = moments(pa.array([self._job.now], pa.int64()))
         return {"emitted_at": pa.repeat(moment, rows)}
 
     def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
-        """Return a table of the given columns, columns with one value for the epoch, and nulls in all others."""
+        """Return a table with the given columns, columns with one value for the epoch, and nulls in all others."""
         job = self._job
         same = {"timeline": job.timeline, "epoch": job.epoch, "stale": False}
         arrays = []

@@ -49,10 +49,10 @@ def open_rows(
         key: the key columns.
         head: the snapshot.
         only: the key of the windows; None for all.
-        near: panes near which the windows lie; None for all windows.
+        near: return only windows near these panes; None for all windows.
         groups: key groups of the windows; None for all.
     """
-    # Windows that share slices may lie near although no slice of theirs does.
+    # Windows that share slices may be near although none of their slices is.
     near_windows = pc.field("namespace") == WINDOW
     if near is not None:
         near_windows = near_windows & near.overlap
@@ -101,7 +101,7 @@ def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.
 def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows: Windows) -> pa.Table:
     """Return panes that a correction retracts with all columns of table results."""
     ids = panes["window_id"].unique()
-    # Other keys may have windows with these ids, and these are left as they are.
+    # Windows of other keys may have these ids; they are left as they are.
     chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)
     same_ids = read_table(tables.warehouse, tables.look(results.NAME), where=chosen)
     rows = to_retract(same_ids.filter(are_in(same_ids, panes, (*key.names, "window_id"))), key.names, windows)
@@ -128,10 +128,10 @@ def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
 
 @dataclass(frozen=True)
 class NearPanes:
-    """Rows of table results near spans that are computed again, also retractions.
+    """Rows of table results near recomputed spans, including retractions.
 
-    Rows of other keys are left out, and files and row groups of other times are not read, so a correction of a few
-    windows does not read the whole table.
+    Rows of other keys are left out, and files and row groups of other times are not read, so correcting a few windows
+    does not read the whole table.
 
     Args:
         tables: the pipeline's tables.
@@ -169,8 +169,8 @@ class NearPanes:
             key: the key columns.
             touched: the spans.
             others: spans of open sessions and of late rows, which may connect published sessions.
-            margin: largest distance of sessions that may be one, milliseconds.
-            ahead: time by which most sessions reach beyond the spans, so that the first read finds them.
+            margin: largest distance between sessions that may be one, milliseconds.
+            ahead: how far most sessions reach beyond the spans, so that the first read finds them.
         """
         near = cls(tables, key, touched, *_bounds_of(touched))._wider(margin + ahead)
         while True:
@@ -189,12 +189,12 @@ class NearPanes:
         return replace(self, first=self.first - by, last=self.last + by)
 
     def only(self, spans: pa.Table) -> pa.Table:
-        """Return those of some spans that lie near, or touch."""
+        """Return the given spans that are near, or touch."""
         return spans.filter(pc.and_(pc.less_equal(spans[START], self.last), pc.greater_equal(spans[END], self.first)))
 
     @property
     def overlap(self) -> pc.Expression:
-        """Condition on the bounds of windows that lie near, or touch."""
+        """Condition on the bounds of windows that are near, or touch."""
         start, end = pc.field("window_start"), pc.field("window_end")
         return (start <= _moment(self.last)) & (end >= _moment(self.first))
 
@@ -214,7 +214,7 @@ class NearPanes:
         return of_keys(rows, self.owners, self.key)
 
     def _may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return False if the log shows that no window of a file lies near."""
+        """Return False if the log shows that no window of a file is near."""
         first, last = file.get("min.window_start"), file.get("max.window_end")
         return (first is None or to_millis(first) <= self.last) and (last is None or to_millis(last) >= self.first)
 
@@ -225,7 +225,7 @@ def _is_compared_by_bytes(kind: pa.DataType) -> bool:
 
 
 def _bounds_of(spans: pa.Table) -> tuple[Millis, Millis]:
-    """Return the smallest start and the largest end of spans; the end of time for none, near which no window is."""
+    """Return the smallest start and the largest end of spans, or the end of time if there are none."""
     if not len(spans):
         return LAST_TIME, LAST_TIME
     return pc.min(spans[START]).as_py(), pc.max(spans[END]).as_py()
@@ -236,12 +236,12 @@ def _moment(time: Millis) -> pa.Scalar:
 
 
 def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
-    """Return key, id and number of the newest pane of each window of some keys, also of retracted windows.
+    """Return key, id and number of the newest pane of each window of some keys, including retracted windows.
 
     A retracted window may reappear, and its next pane must be newer than the retraction.
 
     Args:
-        published: rows of table results, also retractions; stale rows are left out.
+        published: rows of table results, including retractions; stale rows are left out.
         key: the key columns.
         wanted: spans of the keys.
     """
@@ -254,10 +254,10 @@ def may_reappear(
 ) -> pa.Table:
     """Return key, id and end of lateness of published sessions of some keys that late elements may make reappear.
 
-    Windows that don't merge don't need it: such a window stays in the state without its elements.
+    Windows that don't merge don't need this: they stay in the state without their elements.
 
     Args:
-        published: rows of table results, also retractions; stale rows are left out.
+        published: rows of table results, including retractions; stale rows are left out.
         key: the key columns.
         wanted: spans of the keys.
         windows: the windows with their lateness.

@@ -1,9 +1,9 @@
 """Windows that an element missed although it was not late, because a later window accepted it.
 
-This happens only with overlapping windows. No table records it for a row, but it follows from the watermark against
-which the row's source version was judged. If that version is unknown (the log was cleaned up, or files were compacted),
-the newest watermark counts. Then only more windows are compared. So a source whose log was cleaned up needs no special
-treatment, as long as the version that was read can be opened.
+This happens only with overlapping windows. No table records it for a row, but it follows from the watermark that the
+row's source version was judged by. If that version is unknown (the log was cleaned up, or files were compacted), the
+newest watermark is used, which only means that more windows are compared. So a source whose log was cleaned up needs no
+special treatment, as long as the version that was read can be opened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SLOT, _JUDGED_AT = "\0slot", "\0judged_at"
 
 
 class JudgedAt:
-    """The watermark against which the rows of each source version were judged, derived from table epochs.
+    """The watermark by which the rows of each source version were judged, derived from table epochs.
 
     The watermark is exact for the first version that an epoch read, and an upper bound for its other versions. If event
     time also advances by the clock, it does so before the rows of a commit are judged. No table records that, so the
@@ -58,7 +58,7 @@ class JudgedAt:
             after = newest if row["watermark"] is None else to_millis(row["watermark"])
             if row["source_version"] is not None and row["source_version"] > read:
                 if row["interval_start"] is not None and (number or row["parent"] is None):
-                    # In event order, every row of a run is judged against the watermark at the start of the run.
+                    # In event order, every row of a run is judged by the watermark at the start of the run.
                     first = rest = watermark
                 else:
                     rest = after
@@ -70,7 +70,7 @@ class JudgedAt:
 
     @property
     def alike_until(self) -> int:
-        """The version up to which all rows were judged against one watermark; -1 if there is none."""
+        """The version up to which all rows were judged by one watermark; -1 if there is none."""
         if not self._versions or self._first[0][1] != self._first[0][2]:
             return -1
         return self._versions[0]
@@ -88,10 +88,10 @@ class JudgedAt:
 
 
 def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) -> JudgedAt:
-    """Return the watermarks against which the versions of a pipeline's source were judged."""
+    """Return the watermarks by which the versions of a pipeline's source were judged."""
     handle = tables.look(epochs.NAME)
     columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
-    # Epochs that removed rows read no source, and may belong to a line that was left.
+    # Epochs that removed rows read no source, and may belong to an abandoned lineage.
     counts = ~pc.field("stale") & ~pc.field("kind").isin(sorted(epochs.ERASING))
     return JudgedAt(read_table(tables.warehouse, handle, columns, counts), newest, by_clock)
 
@@ -99,7 +99,7 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
 def marks_of(
     source: OpenInput, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
 ) -> dict[str, Millis]:
-    """Return by path of each file of a version the watermark against which its rows were judged.
+    """Return by path of each file of a version the watermark by which its rows were judged.
 
     The log is read only for files that may have rows in the interval, and only as far back as watermarks differ.
     """
@@ -114,7 +114,7 @@ def marks_of(
 
 
 class Passed:
-    """Finder of the windows that an element missed.
+    """Finds the windows that an element missed.
 
     Args:
         source: the source at its newest version.
@@ -142,7 +142,8 @@ class Passed:
                 marks = np.array(watermarks)[np.asarray(events[COMMIT])] if len(events) else np.zeros(0, np.int64)
                 times = np.asarray(events[TIME].to_numpy(), np.int64)
                 late = times <= marks - lateness
-                # All times in a slot lie in the same windows, because windows begin and end only at bounds of slots.
+                # All times in a slot belong to the same windows, because windows begin and end only at the bounds of
+                # slots.
                 slots = pa.array(np.floor_divide(times - offset, slot)[late])
                 keys = [plain(events[f"{KEY_PREFIX}{name}"]).filter(pa.array(late)) for name in key.names]
                 columns = [column.cast(kind) for column, kind in zip(keys, key.types, strict=True)]
@@ -164,11 +165,11 @@ class Passed:
     def _files(self, within: Interval) -> tuple[FileSlice, list[Millis]]:
         """Return the rows in an interval from completely read versions, and the watermark of each commit of the slice.
 
-        Rows that were judged against the same watermark are one commit.
+        Rows that were judged by the same watermark are one commit.
         """
         source, position = self._source, self._position
         if position.version < 0:
-            # Of the source's first commit only a part was read.
+            # Only a part of the source's first commit was read.
             return source.files.of([]), []
         until = within.end if position.frontier is None else min(within.end, position.frontier)
         files = of_version(source, position.version, None, within.start, until)

@@ -1,8 +1,8 @@
-"""Step 1 of an epoch: the plan names the rows to read, the snapshot to continue from, and the movement of time.
+"""Step 1 of an epoch: the plan names the rows to read, the snapshot to continue from, and how time moves.
 
-A plan changes no table. Its rows are counted, mostly with the files' statistics, and later the reports of the tasks are
-checked against the counts. `plan_interval` makes the plans of backfills, `plan_commits` those of streams, `plan_clock`
-those without data, and `plan_recompute` those of corrections. All but the last fill in a `Basis`.
+A plan changes no table. Its rows are counted, mostly from the files' statistics, and later the reports of the tasks are
+checked against these counts. `plan_interval` plans backfills, `plan_commits` streams, `plan_clock` epochs without data,
+and `plan_recompute` corrections. All but the last start from a `Basis`.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ MOST_PARTITIONS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """Everything that the later steps of an epoch need; they change none of these decisions.
+    """Everything that the later steps of an epoch need; they don't change these decisions.
 
     `parent` is the snapshot to continue from, and `head` the snapshot that the commit follows. They differ if an
-    interval is run again. `skipped` counts versions of the source that are passed over.
+    interval is run again. `skipped` counts versions of the source that are skipped.
     """
 
     tables: PipelineTables
@@ -125,9 +125,10 @@ class EpochPlan:
             )
             raise Refused(
                 f"watermark_by={', '.join(map(repr, columns))} of {self.bound.pipeline.name} makes "
-                f"{len(self.partitions)} source partitions, and a pipeline may have {MOST_PARTITIONS}: every snapshot "
-                "holds the watermark of each. Name a column of fewer values, such as the gateway or the region that a "
-                "row came from, or take watermark_by out; event time then goes on from the pipeline's watermark"
+                f"{len(self.partitions)} source partitions, but a pipeline may have at most {MOST_PARTITIONS}: every "
+                "snapshot holds the watermark of each. Name a column with fewer values, such as the gateway or the "
+                "region that a row came from, or remove watermark_by; event time then continues from the pipeline's "
+                "watermark"
             )
 
     def replacing(self, head: Snapshot) -> EpochPlan:
@@ -136,7 +137,7 @@ class EpochPlan:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch; it only grows, across restores too."""
+        """Number of the epoch; it always increases, even across restores."""
         return 1 if self.head is None else self.head.manifest.epoch + 1
 
     @property
@@ -164,7 +165,7 @@ class EpochPlan:
 
     @cached_property
     def compute(self) -> Compute:
-        """The computation; a stagger of its windows is drawn once for the pipeline, and the manifest keeps it."""
+        """The computation; a stagger of its windows is chosen once for the pipeline, and recorded in the manifest."""
         windows = self.bound.compute
         if not isinstance(windows, Windows):
             return windows
@@ -188,11 +189,11 @@ class Basis:
     """What a plan starts from.
 
     Args:
-        source: the source as it is now.
+        source: the current source.
         tables: the pipeline's tables.
         head: the snapshot to continue from; None for the beginning.
         now: the driver's clock, int64 epoch milliseconds.
-        shards: returns how many shards to cut the key groups into.
+        shards: returns into how many shards to divide the key groups.
     """
 
     source: OpenInput
@@ -230,8 +231,8 @@ class Basis:
 
         Args:
             kind: kind of the epoch.
-            positions: how far each input has been read after it.
-            steps: the movement of time.
+            positions: how far each input has been read afterwards.
+            steps: how time moves.
             times: event time of the inputs after the steps; None in event order, which needs no partitions.
             rows: the rows to read.
             counts: numbers of the rows.
@@ -273,7 +274,7 @@ _COMPRESSED = 3
 
 
 def files_of(files: Iterable[dict[str, Any]], shard: Shard) -> tuple[str, ...]:
-    """Return the paths of those state files that may have rows of a shard."""
+    """Return the paths of the state files that may have rows of a shard."""
     return tuple(
         file["path"] for file in files if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
     )

@@ -1,8 +1,8 @@
-"""The plan of a clock epoch: it reads no data, but time advances, so timers that are due fire.
+"""The plan of a clock epoch: it reads no data, but time advances, so due timers fire.
 
-Each run of a stream ends with a clock epoch, and a continuous stream also makes them between its data. Idle sources,
-timers in processing time, and generators that advance by themselves need no new row. The positions move past versions
-without data, which maintenance adds to a source that gets no rows, and past versions that are to be ignored.
+Each run of a stream ends with a clock epoch, and a continuous stream also runs them between its data. Idle sources,
+processing-time timers, and generators that advance by themselves need no new rows. The positions move past versions
+without data, which maintenance adds to a source without new rows, and past ignored versions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAY_WAIT: Millis = 86_400_000
 
 
 def plan_clock(basis: Basis) -> EpochPlan | None:
-    """Plan an epoch in which only the clock moves; None if nothing is due and no clock epoch need be recorded.
+    """Plan an epoch in which only the clock advances; None if nothing is due and no clock epoch need be recorded.
 
     The source must be read completely, because unread rows must not look like a time without data.
 
@@ -53,7 +53,7 @@ def plan_end(basis: Basis) -> EpochPlan | None:
     Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source has ended.
 
     Raises:
-        Refused: a commit of the source was read only in part.
+        Refused: a commit of the source was read only partially.
     """
     manifest = basis.of_head
     if manifest.watermark == MAX_TIMESTAMP:

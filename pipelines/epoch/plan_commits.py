@@ -1,9 +1,9 @@
-"""The plan of a stream's epoch: source commits in their order.
+"""The plan of a stream's epoch: source commits in order.
 
-Watermarks and the clock move at the end of each commit, and a row is judged against the watermark before its commit.
-So the result does not depend on how the commits are divided into epochs. If event time advances by itself, it advances
-to the time of a commit before the rows of the commit are judged. So the result does not depend on clock epochs between
-the commits.
+Watermarks and the clock advance at the end of each commit, and a row is judged by the watermark before its commit. So
+the result does not depend on how the commits are divided into epochs. If event time advances by itself, it advances to
+the time of a commit before the rows of the commit are judged. So the result does not depend on clock epochs between
+commits.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
     """Plan an epoch of a stream.
 
     Args:
-        basis: the source as it is now, and the snapshot to continue from.
+        basis: the current source, and the snapshot to continue from.
         commits: the commits to read, in order; only the last may be incomplete.
     """
     source, pipeline, manifest = basis.source, basis.pipeline, basis.manifest

@@ -1,4 +1,4 @@
-"""The plans of a backfill: its run for one interval of event time, and the hand-over to the stream that follows it.
+"""The plans of a backfill: its run for one interval of event time, and the handover to the stream that follows it.
 
 A run for [a, b) reads the rows of versions up to V with an event time in [a, b). From the versions since its parent it
 also reads the rows before a (stragglers, judged against the watermark) and the unusable rows. So exactly one run reads
@@ -37,7 +37,7 @@ def plan_interval(
     """Plan a backfill's run for `[start, end)` in event order.
 
     Args:
-        basis: the source as it is now, whose newest version is read, and the snapshot that the commit will follow.
+        basis: the current source, whose newest version is read, and the snapshot that the commit will follow.
         interval: the span of event time.
         parent: the snapshot that the run continues from: the head, or an older one to run an interval again.
         replaced: the interval that this run replaces, and the later intervals, which become stale.
@@ -50,7 +50,7 @@ def plan_interval(
             return recent
         return input_.commits(input_.position_of(after).version)
 
-    # A first interval that the same code runs again rejects what it rejected before, also after OPTIMIZE.
+    # If the same code runs a first interval again, it rejects what it rejected before, even after OPTIMIZE.
     is_again = after is None and head is not None and head.manifest.fingerprint == source.bound.fingerprint
     rejected_by = head.manifest if head is not None and is_again else after
     sliced = [of_interval(input_, interval, since_parent(input_), rejected_by) for input_ in source.inputs]
@@ -97,19 +97,19 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
     """Plan the epoch between a backfill and the stream that continues from it.
 
     Args:
-        basis: the source as it is now, and the snapshot of the backfill's last interval.
+        basis: the current source, and the snapshot of the backfill's last interval.
 
     Raises:
         Refused: the input has ended, intervals behind the head must be run again first, or the version that the
-            backfill read can't be read any more.
+            backfill read can no longer be read.
     """
     source, tables, pipeline, manifest = basis.source, basis.tables, basis.pipeline, basis.of_head
     if manifest.watermark == MAX_TIMESTAMP:
         line = (entry.manifest for entry in lineage(tables, manifest.epoch))
         before = next((earlier["epoch"] for earlier in line if earlier["watermark"] != MAX_TIMESTAMP), "EPOCH")
         raise Refused(
-            f"pipeline {pipeline.name!r} can't go on as a stream: its input has ended at epoch {manifest.epoch}, so "
-            "all that comes would be late. Go back to before the end with "
+            f"pipeline {pipeline.name!r} can't continue as a stream: its input ended at epoch {manifest.epoch}, so all "
+            "further rows would be late. Go back to before the end with "
             f"`tidegate restore {pipeline.name} {before}`, then start the stream"
         )
     if manifest.stale:
@@ -117,7 +117,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
         again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"
         raise Refused(
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
-            f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
+            f"again before a stream continues, `tidegate backfill {pipeline.name} {again}`"
         )
     clock = manifest.processing_time
     times = EventTimes.restored(pipeline, manifest.watermark, clock, {}, {})

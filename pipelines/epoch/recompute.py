@@ -1,7 +1,7 @@
-"""Recompute: windows are computed again from a version of the source, and the panes that differ are corrected.
+"""Recompute: windows are recomputed from a version of the source, and the panes that differ are corrected.
 
-Late rows are reopened, and rows of the source change: both plan, compute and commit here. A recompute reads one version
-of the source, so it never needs the rows of the versions before.
+Reopening late rows and correcting changed rows both plan, compute and commit here. A recompute reads one version of the
+source, so it never needs rows of earlier versions.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def recompute(
     now: Millis,
     tell: Tell = lambda step: None,
 ) -> tuple[RecomputePlan, list[ShardOutcome]]:
-    """Plan which windows to compute again, and compute them; return the plan and the outcome of each shard.
+    """Plan which windows to recompute, and recompute them; return the plan and the outcome of each shard.
 
-    If the gap of sessions has grown, two former sessions may be one today. This shows when a computed session reaches
-    beyond its span. Then spans that are as near as that are computed together. The gaps of the rows bound the reach, so
-    this ends; mostly the second plan is the last.
+    If the session gap has grown, two former sessions may now be one. This shows when a computed session reaches beyond
+    its span. Then spans that are as near as that are computed together. The gaps of the rows limit the reach, so this
+    ends; usually the second plan is the last.
 
     Args:
         tables: the pipeline's tables, published up to the head.
@@ -61,10 +61,10 @@ def recompute(
         asked: the late rows that a user selects, or the rows that changed in the source.
         rows: the source rows of the version to compute from.
         now: the driver's clock, int64 epoch milliseconds.
-        tell: called with the name of each step that is done.
+        tell: called with the name of each completed step.
 
     Raises:
-        Refused: the windows of this pipeline can't be computed again.
+        Refused: the windows of this pipeline can't be recomputed.
     """
     margin: Millis = 0
     while True:
@@ -85,7 +85,7 @@ def commit_recomputed(
     seconds: float = 0.0,
     engine: str | None = None,
 ) -> Manifest:
-    """Commit the corrections, the late rows that they take in, and the new position; return the manifest.
+    """Commit the corrections, the late rows that they add, and the new position; return the manifest.
 
     Args:
         plan: the plan.
@@ -157,7 +157,7 @@ def commit_recomputed(
 
 
 def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
-    """Write the rows that came and can't be used for table rejects, and return the file."""
+    """Write the added rows that can't be used for table rejects, and return the file."""
     rows, schema = changed.rejected_rows(), epoch.bound.table_schemas[rejects.NAME]
     reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
     path = epoch.tables.path(rejects.NAME)
@@ -178,7 +178,7 @@ def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[
         (digest, identity): (hash_, until)
         for digest, identity, hash_, until in zip(*(column.to_pylist() for column in columns), strict=True)
     }
-    # Only an older tidegate named keys by their hashes.
+    # Only older versions of tidegate named keys by their hashes.
     by_hash = {(hash_, identity) for (_, identity), (hash_, _) in looked_at.items()}
     again = [item for outcome in outcomes for item in outcome.next_panes]
     return (

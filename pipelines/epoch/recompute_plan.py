@@ -1,4 +1,4 @@
-"""What a recompute is asked for, and the plan that it makes: the spans of keys to compute again, and their panes."""
+"""What a recompute is asked for, and the resulting plan: the spans of keys to recompute, and their panes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selection of late rows by their key and by the window that they would have gone to. The default selects all.
+    """Selection of late rows by key and by the window that they would have been added to. The default selects all.
 
     Args:
         key: texts of the key columns' values, in order; None for every key.
@@ -47,18 +47,18 @@ Asked: TypeAlias = Selection | ChangedRows
 
 @dataclass(frozen=True)
 class RecomputePlan:
-    """The plan of an epoch that computes windows again.
+    """The plan of an epoch that recomputes windows.
 
     Args:
-        asked: what the caller brought.
+        asked: what the caller asked for.
         epoch: number, shards and clocks; it reads in event order up to the watermark of the head.
-        wanted: the spans to compute again, with the key columns: windows, or whole sessions.
+        wanted: the spans to recompute, with the key columns: windows, or whole sessions.
         published: panes in these spans that were published and not retracted.
-        reopening: the late rows that the epoch takes in.
+        reopening: the late rows that the epoch adds.
         late_rows: their number, for each shard of the epoch.
-        margin: longest time by which a session may reach beyond its span, milliseconds.
-        newest_panes: number of the newest pane of each window of these keys, also of retracted windows.
-        may_reappear: published sessions of these keys that late elements may bring back; see `panes.may_reappear`.
+        margin: how far a session may reach beyond its span, milliseconds.
+        newest_panes: number of the newest pane of each window of these keys, including retracted windows.
+        may_reappear: published sessions of these keys that late elements may make reappear; see `panes.may_reappear`.
         counts: for each shard of the epoch, further numbers of rows by counter.
     """
 
@@ -80,7 +80,7 @@ class RecomputePlan:
 
     @property
     def windows(self) -> Windows:
-        """Windows that are computed again."""
+        """Windows that are recomputed."""
         return windows_of(self.epoch)
 
     @property
@@ -95,7 +95,7 @@ class ReadRows(Protocol):
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Return rows of table late with the key columns of the pipeline added.
 
-        A key takes the place of another column of its name.
+        A key replaces another column with its name.
         """
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
@@ -107,20 +107,20 @@ class ReadRows(Protocol):
         """
 
     def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
-        """Compute the spans of a plan again, in the shards that have such spans."""
+        """Recompute the spans of a plan, in the shards that have such spans."""
 
 
 def windows_of(epoch: EpochPlan) -> Windows:
-    """Return the windows of an epoch that computes windows again."""
+    """Return the windows of an epoch that recomputes windows."""
     assert isinstance(epoch.compute, Windows), epoch.compute
     return epoch.compute
 
 
 def check_reopenable(pipeline: Pipeline) -> Windows:
-    """Return the windows of a pipeline after a check that its late rows can be reopened.
+    """Return the windows of a pipeline after checking that its late rows can be reopened.
 
     Raises:
-        Refused: the results depend on the order of arrival, which is lost, or on an assigner of the user's own.
+        Refused: the results depend on the order of arrival, which is lost, or on a user's assigner.
     """
     windows = pipeline.compute
     if isinstance(windows, KeyedProcess | CoProcess):
@@ -132,8 +132,8 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
     if not isinstance(windows, Windows):
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and the elements that they "
-            "would have met are gone from its state. Give its watermark strategy a larger bound, or backfill it under "
-            "another name"
+            "would have been joined with are no longer in its state. Give its watermark strategy a larger bound, or "
+            "backfill it under another name"
         )
     reason, assigner = windows.order_shown_by, windows.assigner
     if reason is None:

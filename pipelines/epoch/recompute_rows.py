@@ -1,10 +1,10 @@
-"""The source rows of a recompute: those of one version, which tasks read again to compute windows.
+"""The source rows of a recompute: those of one version, which tasks read again to recompute windows.
 
-Rows before a backfill's first interval that the source had by then were never read, and stay out.
+Rows before a backfill's first interval that the source already had then were never read, and are left out.
 
-first interval [10:00, 11:00) over version 5
-a row at 09:50 of version 3                  was never read: no window takes it, also none that began at 09:00
-a row at 09:50 that version 7 appended       was read by the next run, and may have been late
+first interval [10:00, 11:00) over version 5 a row at 09:50 of version 3                  was never read: no window
+accepts it, not even one that began at 09:00 a row at 09:50 that version 7 appended       was read by the next run, and
+may have been late
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class FirstRun:
     """The first run of a backfill.
 
     Args:
-        start: start of its interval, int64 epoch milliseconds. If table `epochs` does not reach back to it any more,
-            it is the start of the first published window.
+        start: start of its interval, int64 epoch milliseconds. If table `epochs` no longer reaches back to it, it is
+            the start of the first published window.
         version: version of the source that it read, or up to which a reset counted rows as read; None if unknown.
     """
 
@@ -60,9 +60,9 @@ class FirstRun:
 
     @classmethod
     def of(cls, tables: PipelineTables) -> FirstRun | None:
-        """Return the first run of a pipeline; None if it began as a stream, or nothing is recorded of a backfill."""
+        """Return the first run of a pipeline; None if it began as a stream, or no backfill is recorded."""
         columns = ["epoch", "parent", "kind", "interval_start", "source_version"]
-        # Of other epochs, nothing is looked at: the statistics of their files show it.
+        # Other epochs are not read: the statistics of their files exclude them.
         chosen = pc.field("interval_start").is_valid() | (pc.field("kind") == "reset")
         rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale") & chosen)
         runs = rows.filter(rows["interval_start"].is_valid())
@@ -79,7 +79,8 @@ class FirstRun:
     def without_unread(self, source: OpenInput, parts: Sequence[FilePart], version: int) -> list[FilePart]:
         """Return parts of the files of a version without the rows that the first run did not read.
 
-        Of a file that an UPDATE or a compaction wrote, no row tells when it came; its rows before the start stay out.
+        In a file that an UPDATE or a compaction wrote, rows don't show when they were added; those before the start are
+        left out.
 
         Args:
             source: the source.
@@ -114,7 +115,7 @@ class SourceRows:
         first_run: returns the first run of the pipeline; None reads it.
 
     Raises:
-        Refused: the version that the snapshot has read can't be read any more.
+        Refused: the version that the snapshot has read can no longer be read.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class SourceRows:
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Return rows of table late with the key columns of the pipeline added.
 
-        A key takes the place of another column of its name.
+        A key replaces another column with its name.
         """
         bound = self._source.bound
         inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
@@ -155,7 +156,7 @@ class SourceRows:
         return Passed(self._source, self._head, self._tables).windows(windows, within)
 
     def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
-        """Compute the spans of a plan again, once for each shard with such spans.
+        """Recompute the spans of a plan, once for each shard with such spans.
 
         Raises:
             TidegateError: a shard did not report.
@@ -179,7 +180,7 @@ class SourceRows:
         return outcomes
 
     def _files(self, within: Interval) -> FileSlice:
-        """Return every usable row of an interval that was read, also from the version that was read in part."""
+        """Return every usable row of an interval that was read, including those of a version that was read in part."""
         source, position = self._source, self._position
         end = within.end if position.frontier is None else min(within.end, position.frontier)
         parts: list[FilePart] = []
@@ -205,13 +206,13 @@ class SourceRows:
 def events_within(
     key: KeySchema, files: FileSlice, judged: Iterator[JudgedRows], spans: pa.Table
 ) -> Iterator[pa.Table]:
-    """Yield the events that lie in a span of their key, as `within_spans` does."""
+    """Yield the events that are in a span of their key, as `within_spans` does."""
     tables = (within_spans(key, files.events_of(rows), spans) for rows in judged)
     return (table for table in tables if len(table))
 
 
 def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
-    """Return the events that lie in a span of their key. Spans of a key don't touch.
+    """Return the events that are in a span of their key. Spans of a key don't touch.
 
     Args:
         key: the key columns.
@@ -227,7 +228,8 @@ def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
     times = np.asarray(events[TIME].to_numpy(), np.int64)
     order = np.lexsort((starts, of_spans))
-    # Events and starts of spans in one order: the last start at or before an event is that of its span, if any is.
+    # Events and starts of spans in one order: the last start at or before an event is that of its span, if there is
+    # one.
     everything = np.lexsort(
         (
             np.concatenate([np.zeros(len(spans)), np.ones(len(events))]),

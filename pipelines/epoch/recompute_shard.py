@@ -1,4 +1,4 @@
-"""The job of a shard in an epoch that computes windows again, run by a task of the engine."""
+"""The job of a shard in an epoch that recomputes windows, run by a task of the engine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BEYOND = "beyond"
 
 @dataclass(frozen=True)
 class RecomputeJob:
-    """The input of every task of an epoch that computes windows again, except the events; it travels to the executors.
+    """The input of every task of an epoch that recomputes windows, except the events; it is sent to the executors.
 
     Args:
         shards: the job of any epoch's shards.
         files: state files of each shard that has affected spans.
-        work: what is computed again in all shards.
+        work: what is recomputed in all shards.
     """
 
     shards: ShardJob
@@ -53,7 +53,7 @@ class RecomputeJob:
         return cls(job_of(epoch), files, work)
 
     def run(self, number: int, events: pa.Table) -> ShardOutcome:
-        """Compute the spans of one shard again, and write the files with the corrections."""
+        """Recompute the spans of one shard, and write the files with the corrections."""
         began = perf_counter()
         job, shard, work = self.shards, self.shards.shards[number], self.work.of_shard(self.shards, number)
         group = pc.field("key_group")
@@ -63,7 +63,7 @@ class RecomputeJob:
             job.schemas[state.NAME],
             where=(group >= shard.first) & (group <= shard.last),
         ).drop_columns([state.MANIFEST.name])
-        # State rows become objects of Python, so only those are passed whose windows may change.
+        # State rows become Python objects, so only those whose windows may change are passed.
         concerned = are_in(rows, work.wanted, job.key.names)
         corrections = correct(job, events, rows.filter(concerned), work)
         if not isinstance(corrections, Corrections):

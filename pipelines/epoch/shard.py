@@ -43,7 +43,7 @@ Receive: TypeAlias = Callable[[], pa.Table | None]
 class ShardOutcome:
     """Report of a task to the driver about one shard.
 
-    `next_panes` are digest of the key, id and number of the next pane of windows that a correction took away.
+    `next_panes` are digest of the key, id and number of the next pane of windows that a correction removed.
     """
 
     shard: int
@@ -66,7 +66,7 @@ class ShardOutcome:
 
     @classmethod
     def from_json(cls, text: str) -> ShardOutcome:
-        """Return the outcome of a text that a task yielded."""
+        """Return the outcome from a text that a task yielded."""
         raw = json.loads(text)
         raw["files"] = {name: DataFile.model_validate(file) for name, file in raw["files"].items()}
         return cls(**raw)
@@ -80,8 +80,8 @@ class Marker:
         shard: number of the shard.
         files: state files of the shard.
         rewrite: True if the state must be rewritten even if nothing changes.
-        before: the same key groups in the parent snapshot; None if its shards were different, or if it read only a
-            part of a commit. Their timers show whether the state must be read.
+        before: the same key groups in the parent snapshot; None if its shards were different, or if it read a commit
+            only partially. Their timers show whether the state must be read.
     """
 
     shard: int
@@ -90,12 +90,12 @@ class Marker:
     before: Shard | None = None
 
     def to_json(self) -> str:
-        """Return the text that travels to the task."""
+        """Return the text that is sent to the task."""
         return json.dumps({**vars(self), "before": None if self.before is None else self.before.model_dump()})
 
     @classmethod
     def from_json(cls, text: str) -> Marker:
-        """Return the marker of a text."""
+        """Return the marker from its text."""
         raw = json.loads(text)
         before = None if raw["before"] is None else Shard.model_validate(raw["before"])
         return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"], before)
@@ -149,7 +149,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     changed = marker.rewrite or any(counters[name] for name in CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
-        # An interval of a backfill is short enough as it is.
+        # An interval of a backfill is short enough already.
         published = run.results() if job.order is not None else results.by_window(run.results())
         for table, table_rows in ((results.NAME, published), (late.NAME, run.late()), (state.NAME, run.state())):
             prefix = f"{table}-{job.epoch:06d}-{marker.shard:05d}"

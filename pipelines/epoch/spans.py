@@ -1,8 +1,8 @@
-"""Affected spans: the spans of time of a key that are computed again, single windows or runs of connected sessions.
+"""Affected spans: the time spans of a key that are recomputed, single windows or runs of connected sessions.
 
-Every row that was read lies in a published window, in an open window, or in the window that a late row would have gone
-to. If such windows of sessions touch, event order makes one session of them. So these windows alone determine which
-spans of a key have to be read, and an affected span contains whole sessions.
+Every row that was read is in a published window, in an open window, or in the window that a late row would have been
+added to. If such windows of sessions touch, event order makes one session of them. So these windows alone determine
+which spans of a key have to be read, and an affected span contains whole sessions.
 """
 
 from __future__ import annotations
@@ -115,21 +115,21 @@ def affected_sessions(
     may_begin: tuple[int, int],
     margin: int = 0,
 ) -> tuple[pa.Table, Bools]:
-    """Return the spans of whole sessions to compute again, and True for each of the given windows that lies in one.
+    """Return the spans of whole sessions to recompute, and True for each of the given windows that is in one.
 
-    They contain the sessions of the windows that are asked for, and also several sessions that should be one.
+    They contain the sessions of the requested windows, and also several sessions that should be one.
 
     Sessions of a stream may touch without a late row: an element behind the watermark may open a session next to one
-    that the watermark has passed already.
+    that the watermark has already passed.
 
     Args:
         key: the key columns.
         touched: windows of late rows that wait, and of rows that changed, before these windows merge.
-        asked: for each of them, True if its session is to be computed again.
+        asked: for each of them, True if its session is to be recomputed.
         sessions: published sessions and open sessions, as spans.
-        may_begin: smallest and largest start of affected spans that nobody asked for.
-        margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
-            they were made.
+        may_begin: smallest and largest start of affected spans that were not requested.
+        margin: largest distance between sessions that may be one, milliseconds. It is above 0 if the gap was shorter
+            when they were computed.
     """
     existing = distinct(pa.concat_tables(sessions).select([*key.names, START, END]))
     connected = islands(key, touched, existing.select(touched.column_names), margin=margin)
@@ -151,9 +151,9 @@ def check_shape(
 
     Args:
         pipeline: name of the pipeline.
-        windows: the windows with today's assigner, which assigns by event time alone.
+        windows: the windows with the current assigner, which assigns by event time alone.
         key: the key columns.
-        wanted: windows to compute again, as spans.
+        wanted: windows to recompute, as spans.
         existing: published and open windows, as spans.
         is_change: True if rows of the source changed; False if late rows are reopened.
 
@@ -171,24 +171,24 @@ def check_shape(
     since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
     moment = from_millis(since).isoformat().removesuffix("+00:00")
     earlier = (
-        f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was made before "
+        f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was computed before "
         "compute.assigner changed"
     )
     if is_change:
         raise Refused(
             f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
-            "Undo the change of the code until the pipeline has read on, pass over the version with changes='ignore' "
-            "in its DeltaSource, or backfill a pipeline of another name"
+            "Undo the change of the code until the pipeline has read on, skip the version with changes='ignore' in its "
+            "DeltaSource, or backfill a pipeline with another name"
         )
     raise Refused(
-        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but {earlier}: its elements would "
-        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
-        "undo the change, or backfill a pipeline of another name"
+        f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
+        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or undo the "
+        "change, or backfill a pipeline with another name"
     )
 
 
 def _fit(windows: Windows, spans: pa.Table) -> Bools:
-    """Return True for each span that is a window of today's assigner."""
+    """Return True for each span that is a window of the current assigner."""
     assign = windows.assigner.array_assignment
     assert assign is not None
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))

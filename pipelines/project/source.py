@@ -56,9 +56,8 @@ def source_reset(
     if not keep_results:
         raise UsageError(
             f"add --keep-results: state and results of {pipeline} are kept, and rows of the new table behind its "
-            "watermark "
-            f"are late. To recompute everything instead, run `tidegate stream {pipeline} --restore none`, or the "
-            "first interval of a backfill with --again --and-following"
+            f"watermark are late. To recompute everything instead, run `tidegate stream {pipeline} --restore none`, "
+            "or the first interval of a backfill with --again --and-following"
         )
     value = load_pipeline(config, pipeline)
     tables = PipelineTables.of(config, pipeline)

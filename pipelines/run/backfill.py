@@ -1,11 +1,11 @@
-"""Backfill: in event order, one epoch for each interval; or in arrival order, the source's commits one after the other.
+"""Backfill: one epoch per interval in event order, or, in arrival order, the source's commits one after the other.
 
-An interval must begin where its parent's event time ends. An interval that ran before is left alone while code and
-rows are the same; otherwise it is run again on a new timeline, from its parent's snapshot.
+An interval must begin where its parent's event time ends. An interval that has run before is skipped while code and
+rows are the same; otherwise it runs again on a new timeline, from its parent's snapshot.
 
-A replay, in arrival order, gives the results of a stream that had run all along, late rows and windows in processing
-time included: the commit times are its clock, and by them the commits of two sources are interleaved. Unlike a stream,
-a replay makes no clock epochs after the newest commit.
+A replay, in arrival order, gives the results of a stream that had run all along, including late rows and
+processing-time windows: the commit times are its clock, and the commits of two sources are interleaved by them. Unlike
+a stream, a replay runs no clock epochs after the newest commit.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class IntervalRun:
 
     Args:
         interval: the span of event time.
-        state: `done`, or `unchanged` if it was run before and nothing is different.
+        state: `done`, or `unchanged` if it has run before and nothing is different.
         manifest: manifest of the snapshot at its end.
-        corrected: manifest of the epoch that corrected windows before it, because rows of the source changed.
+        corrected: manifest of the epoch that first corrected windows, because rows of the source changed.
     """
 
     interval: Interval
@@ -60,13 +60,13 @@ def backfill(
     Args:
         driver: the driver, which holds the lease.
         intervals: the intervals in order, without gaps.
-        and_following: True to run the intervals again, too, that a re-run made stale.
-        again: True to run an interval again although code and rows look the same.
+        and_following: True to also run the intervals again that a re-run made stale.
+        again: True to run an interval again although code and rows seem unchanged.
 
     Raises:
-        Refused: an interval does not begin at the present end of event time, or a stream has taken over; or the
+        Refused: an interval does not begin at the current end of event time, or a stream has taken over; or the
             interval was run before, and the snapshot that it continued from is no longer retained.
-        Stopped: `tidegate stop` asked for the end between two intervals.
+        Stopped: `tidegate stop` requested the end between two intervals.
     """
     driver.recover()
     for interval in intervals:
@@ -82,10 +82,10 @@ def backfill(
 
 
 def end_of_input(driver: Driver) -> Manifest | None:
-    """End event time after a backfill's last interval, so that open windows fire; return None if it ended before.
+    """End event time after a backfill's last interval, so that open windows fire; return None if it had already ended.
 
     Raises:
-        Refused: nothing was run yet, a stream has taken over, or stale intervals have to be run again first.
+        Refused: nothing has run yet, a stream has taken over, or stale intervals have to be run again first.
     """
     head, name = driver.recover(), driver.pipeline.name
     driver.times.begin()
@@ -127,7 +127,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         is_first = history.find(interval)[0].parent is None
         rebuilt = _rebuilt(source, history, interval)
     if head is not None and not is_first and rebuilt is None:
-        # A first interval that is run again starts from nothing, so what changed does not matter to it.
+        # A first interval that is run again starts from nothing, so changes don't matter to it.
         try:
             corrected = correct_since(driver, source, head)
         except ChangeGone as gone:
@@ -147,7 +147,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
                 return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
         parent = history.parent_of(run)
         history.check_source(run, head, parent)
-        # A correction changed windows of all intervals before it. A run from an older snapshot would take it back.
+        # A correction changed windows of all intervals before it. A run from an older snapshot would undo it.
         if (
             parent is not None
             and rebuilt is None
@@ -155,7 +155,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         ):
             if snapshot is None or snapshot.manifest.fingerprint != source.bound.fingerprint or not source.corrects:
                 raise history.changed(run)
-            # Only rows came, so a further correction takes them in.
+            # Rows were only added, so a further correction includes them.
             corrected = correct_since(driver, source, head, appended=True) or corrected
             return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
     plan = plan_interval(driver.basis(source, head), interval, parent, replaced, rebuilt)
@@ -168,8 +168,8 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
 def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[SourceCommit] | None:
     """Return the changes since the parent of an interval, if all of them lie in the interval or after it.
 
-    Then the parent's snapshot holds no row that changed, so that the interval and all after it can be computed again
-    from the source as it is, whichever files are gone. None if rows before it may have changed, or none has.
+    Then the parent's snapshot holds no row that changed, so the interval and all later ones can be recomputed from the
+    source as it is, whichever files are gone. None if rows before it may have changed, or nothing changed.
     """
     run, _ = history.find(interval)
     parent = None if run.parent not in history.versions else history.parent_of(run)
@@ -191,18 +191,18 @@ def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
         is_touched = first is not None and run.interval.start <= first < run.interval.end
         if is_touched and _rebuilt(source, history, run.interval) is not None:
             return (
-                f"Or compute again what it may have touched, by the statistics of its files: from "
+                f"Or recompute what it may have touched, according to the statistics of its files: from "
                 f"{show_millis(run.interval.start)} on, `tidegate backfill {history.tables.pipeline} "
                 f"{bounds(run.interval)} --again --and-following`"
             )
     return (
         "Or run everything again from the first interval, with `--again --and-following`: the statistics of its files "
-        "and the snapshots that are retained don't tell of any later interval that all touched windows follow"
+        "and the retained snapshots show no later interval that precedes all touched windows"
     )
 
 
 def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int | None:
-    """Return the end of event time so far; None before the first run.
+    """Return the current end of event time; None before the first run.
 
     Raises:
         Refused: a stream has taken over, the input has ended, or the interval begins later.
@@ -216,15 +216,15 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     if frontier < interval.start:
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
-            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at "
-            f"{show_millis(frontier)}, or run what lies between with --fill-gaps"
+            f"only reached {show_millis(frontier)}: the rows in between would be lost. Start at "
+            f"{show_millis(frontier)}, or run the intervals in between with --fill-gaps"
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
         before = next((fields["epoch"] for fields in line if fields["watermark"] != MAX_TIMESTAMP), "EPOCH")
         raise Refused(
-            f"interval {describe(interval)} of {name}: its input has ended, so all of it would be late. Go back to "
-            f"before the end with `tidegate restore {name} {before}`, then run it"
+            f"interval {describe(interval)} of {name}: its input has ended, so all of its rows would be late. Go back "
+            f"to before the end with `tidegate restore {name} {before}`, then run it"
         )
     return frontier
 
@@ -233,27 +233,27 @@ def _streams(driver: Driver, head: Snapshot) -> str:
     """Explain why a pipeline that runs as a stream accepts no interval, and how to backfill it anyway."""
     epoch, name = head.manifest.epoch, driver.pipeline.name
     way = way_back_to_backfill(driver.tables, head)
-    return f"a stream has taken over at epoch {epoch}. To leave it so, pause the DAG {name}__backfill. {way}"
+    return f"a stream has taken over at epoch {epoch}. To keep the stream, pause the DAG {name}__backfill. {way}"
 
 
 def way_back_to_backfill(tables: PipelineTables, head: Snapshot) -> str:
-    """Return what to do to backfill a pipeline that a stream drives, as a sentence."""
+    """Return how to backfill a pipeline that a stream drives, as a sentence."""
     name = tables.pipeline
     before = (entry.manifest for entry in lineage(tables, head.manifest.epoch) if entry.manifest["interval"])
     newest = next(before, None)
     if newest is not None:
         return (
             "To backfill again, pause or stop the stream, go back to the backfill's newest epoch with "
-            f"`tidegate restore {name} {newest['epoch']}`; or backfill a pipeline of another name"
+            f"`tidegate restore {name} {newest['epoch']}`; or backfill a pipeline with another name"
         )
     return (
-        "It has no snapshot of a backfill to go back to: backfill a pipeline of another name, or compute it again from "
-        f"the source's first commit with `tidegate stream {name} --restore none`"
+        "It has no snapshot of a backfill to go back to: backfill a pipeline with another name, or recompute it from "
+        "the source's first commit with `tidegate stream {name} --restore none`"
     )
 
 
 def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval, corrected: int | None) -> bool:
-    """Return True if the code or the rows of an interval changed since it was run."""
+    """Return True if the code or the rows of an interval have changed since it ran."""
     manifest = snapshot.manifest
     if manifest.fingerprint != source.bound.fingerprint:
         return True
@@ -274,8 +274,8 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         commits_per_epoch: number of source commits in an epoch; None for all of them. It changes no result.
 
     Raises:
-        Refused: the pipeline is a backfill in event order, or the log of a commit is gone.
-        Stopped: `tidegate stop` asked for the end between two epochs.
+        Refused: the pipeline is a backfill in event order, or the log entry of a commit is gone.
+        Stopped: `tidegate stop` requested the end between two epochs.
     """
     driver.recover()
     source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
@@ -288,7 +288,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
                     "changed rows. Run `tidegate stream` with --available-now, which corrects their windows, or "
                     "backfill it in event order"
                 )
-    # Only the number of commits cuts the epochs, so no commit is read in part.
+    # Only the number of commits limits an epoch, so no commit is read partially.
     limits = EpochLimits(files=sys.maxsize, commits=commits_per_epoch)
     while commits := next_commits(source, _positions(driver, source), limits):
         driver.heed_stop()
@@ -308,7 +308,7 @@ def _positions(driver: Driver, source: OpenInput) -> list[Position]:
     if any(position.frontier is not None for position in positions):
         raise Refused(
             f"pipeline {driver.pipeline.name!r} was backfilled in event order, up to epoch {head.manifest.epoch}: "
-            "--order arrival can't continue that. Give the replay a pipeline of another name, or run "
+            "--order arrival can't continue that. Replay a pipeline with another name, or run "
             "`tidegate stream`, which continues from the backfill"
         )
     return positions

@@ -1,4 +1,4 @@
-"""Corrections: a driver has windows computed again because late rows are reopened or rows of the source changed.
+"""Corrections: a driver recomputes windows because late rows are reopened or rows of the source changed.
 
     late rows       `reopen`: a command, or a stream by its `reopen_schedule`; from the version that was read
     changed rows    `correct_commit`: a stream, one epoch for each version that changed rows; a further epoch moves the
@@ -48,7 +48,7 @@ _DAY = 86_400_000
 def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     """Add late rows to the windows that they belong to; return the epoch's manifest and the number of late rows.
 
-    If no late row is selected and every window has the right result, there is no epoch, and the manifest is None.
+    If no late row is selected and every window is correct, there is no epoch, and the manifest is None.
 
     Args:
         driver: the driver, which holds the lease.
@@ -72,7 +72,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     if position.version < 0 and not position.files:
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
-            f"was read yet. Run `tidegate stream {pipeline.name} --available-now` first"
+            f"has been read yet. Run `tidegate stream {pipeline.name} --available-now` first"
         )
     rows = SourceRows(driver.engine, source, head, tables)
     manifest = _recompute(driver, source, head, selection, rows, {})
@@ -82,7 +82,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
     """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
 
-    If the rows that came move the watermark, the position stays within the version: its next epoch moves it.
+    If added rows move the watermark, the position stays within the version, and the next epoch moves it.
     """
     head = _migrated(driver, source, head)
     source.position_of(head.manifest)
@@ -107,15 +107,15 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
 
 
 def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
-    """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
+    """Correct the windows of a backfill whose rows changed since its newest epoch; return None if nothing changed.
 
-    All rows before the end of its event time that came since are taken into their windows: none of them is late.
+    All rows before the end of its event time that were added since go into their windows: none of them is late.
 
     Args:
         driver: the driver, which holds the lease.
         source: the source.
         head: the newest snapshot.
-        appended: True to take rows in also if versions only added rows.
+        appended: True to add rows even if versions only added rows.
     """
     position = source.position_of(head.manifest)
     is_behind = appended and source.log.settled(position.version) < source.log.head
@@ -132,19 +132,19 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: b
 def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    # Maintenance right after the position wrote the same rows into other files; the old ones may be vacuumed.
+    # Maintenance right after the position wrote the same rows into other files; the old ones may have been vacuumed.
     return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:
-    """Return True if a version of an input after a position changed rows, and is to be corrected."""
+    """Return True if a version of an input after a position changed rows that are to be corrected."""
     return bool(changing_versions(source, position))
 
 
 def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
-    """Return a time before which no row changed after a position, and the changes since then as one commit.
+    """Return a time before which no row has changed since a position, and the changes since then as one commit.
 
-    The time is known by the statistics of the files in which the versions differ, also of files that are gone. None if
+    The time comes from the statistics of the files in which the versions differ, including files that are gone. None if
     a file lacks them.
     """
     log, columns = source.log, source.columns
@@ -163,7 +163,7 @@ def first_changed(source: OpenInput, position: Position) -> tuple[Millis, Source
 def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
     """Return the versions of an input after a position that changed rows and are to be corrected.
 
-    A comparison of two versions needs no file of those in between, so these may be vacuumed.
+    A comparison of two versions needs no files of those in between, so these may have been vacuumed.
     """
     log = source.log
     if not source.corrects:
@@ -178,9 +178,9 @@ class ChangedInterval:
     """The numbers of usable rows of an interval that were deleted from the source and added to it.
 
     Args:
-        interval: an interval that was run.
-        gone: number of rows that went.
-        came: number of rows that came.
+        interval: an interval that has run.
+        gone: number of deleted rows.
+        came: number of added rows.
     """
 
     interval: Interval
@@ -190,12 +190,12 @@ class ChangedInterval:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The versions of the source that changed rows, and the intervals to which these rows belong.
+    """The versions of the source that changed rows, and the intervals that these rows belong to.
 
     Args:
         versions: the versions.
-        intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected, too.
-        by_feed: True if the change feed of the source is read, where it has one; False if files are compared.
+        intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected too.
+        by_feed: True if the change feed of the source is read where it has one; False if files are compared.
     """
 
     versions: tuple[int, ...]
@@ -204,7 +204,7 @@ class Preview:
 
 
 def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
-    """Return what a backfill would correct before it runs an interval; None if nothing changed, or a stream reads.
+    """Return what a backfill would correct before it runs an interval; None if nothing changed, or for a stream.
 
     Raises:
         Refused: the source is not the one that was read, or its changed files are gone.
@@ -232,13 +232,13 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
 
 
 def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> None:
-    """Refuse to forget a key while a stream has several unread versions, of which one changed rows.
+    """Refuse to forget a key while a stream has several unread versions and one of them changed rows.
 
-    With a single unread version nothing comes back that the source does not have. A backfill reads the newest version
-    only.
+    With a single unread version, nothing reappears that the source does not have. A backfill reads only the newest
+    version.
 
     Raises:
-        Refused: read the source first; the message tells how.
+        Refused: the source must be read first; the message says how.
     """
     head = read_snapshot(tables)
     table = pipeline.source.table
@@ -256,7 +256,7 @@ def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> 
 
 def _unread(tables: PipelineTables, pipeline: Pipeline, position: Position) -> tuple[int, ...]:
     """Return the unread versions with data if one of them changed rows, else none."""
-    # A source that can't be read any more brings nothing back.
+    # A source that can no longer be read brings nothing back.
     with suppress(Refused):
         log = open_source(pipeline.source, tables.warehouse)
         log.check(position)
@@ -275,7 +275,7 @@ def _changed(
     log, pipeline = source.log, source.bound.pipeline
     reason = pipeline.uncorrectable
     if not isinstance(log, ChangingSource):
-        reason = f"a source of kind {type(log).__name__}, which can't tell what changed"
+        reason = f"a source of kind {type(log).__name__}, which can't report changes"
     if reason is not None or not isinstance(log, ChangingSource):
         raise Refused(
             f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
@@ -288,7 +288,7 @@ def _changed(
 
 
 def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
-    """Return the head with a state of today's code: a correction replaces only a part of the state."""
+    """Return the head with a state in the current format: a correction replaces only a part of the state."""
     if migration_of(source.bound, head.manifest) is None:
         return head
     manifest = head.manifest
@@ -303,7 +303,7 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
 def _recompute(
     driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Mapping[str, object]
 ) -> Manifest | None:
-    """Compute windows again, commit and publish; return None if late rows are asked for and nothing differs."""
+    """Recompute windows, commit and publish; return None if late rows were requested and nothing differs."""
     driver.complete(head)
     began = perf_counter()
     plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)

@@ -1,8 +1,7 @@
 """The driver of a pipeline: it holds the lease, recovers after a crash, and runs epochs.
 
-An epoch is four steps: plan, operate, commit, publish. The driver calls `tell` with the name of each step that is
-done: for progress on the screen, or for a test that stops between any two. Metrics count an epoch when table epochs has
-it.
+An epoch is four steps: plan, operate, commit, publish. The driver calls `tell` with the name of each completed step,
+for progress on the screen, or for tests that stop between any two. Metrics count an epoch when table epochs has it.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ class Driver:
         tables: the pipeline's tables.
         pipeline: the pipeline.
         lease: the lease, held by this process.
-        clock: returns the present time, int64 epoch milliseconds.
-        tell: called with the name of each step that is done.
+        clock: returns the current time, int64 epoch milliseconds.
+        tell: called with the name of each completed step.
         metrics: notified of each epoch that was published.
         times: durations of the steps of epochs.
-        windows: how the project wants table `windows`; None leaves a table that exists as it is, and makes none.
+        windows: the project's settings for table `windows`; None leaves an existing table as it is, and creates none.
     """
 
     engine: Engine
@@ -79,16 +78,16 @@ class Driver:
 
     @property
     def recorded_engine(self) -> str | None:
-        """Name of the engine as a manifest keeps it; None for Spark, which older manifests don't name."""
+        """Name of the engine as recorded in a manifest; None for Spark, which older manifests don't name."""
         return None if self.engine.name == "spark" else self.engine.name
 
     def shards(self) -> int:
-        """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
+        """Return the number of shards of an epoch: the pipeline's parallelism, or else one per core."""
         wanted = self.pipeline.parallelism or self.engine.cores
         return min(wanted, self.pipeline.max_parallelism)
 
     def basis(self, source: OpenInput, head: Snapshot | None, now: Millis | None = None) -> Basis:
-        """Return what a plan starts from: a source, a snapshot, and the time; None takes the present one."""
+        """Return what a plan starts from: a source, a snapshot, and the time (None for the current time)."""
         from tidegate.pipelines.epoch.plan import Basis
 
         self.complete(head)
@@ -97,7 +96,7 @@ class Driver:
     def complete(self, head: Snapshot | None) -> None:
         """Publish a snapshot that another driver committed since this one recovered, before an epoch starts from it.
 
-        That driver may have hung or died before it published. After the next epoch nobody would publish it any more.
+        That driver may have hung or died before publishing. After the next epoch, nobody would publish it any more.
         """
         if head is not None and head.manifest.epoch > self._published_epoch:
             self.recover()
@@ -121,7 +120,7 @@ class Driver:
         """Give metrics the files of table windows and of the newest snapshot, which is read if the caller lacks it."""
         if not self.metrics.is_on:
             return
-        # Nothing but metrics needs this read, so what keeps a store from it ends no run.
+        # Only metrics need this read, so a failing store must not end the run here.
         with suppress(OSError, DeltaError, Refused, StoreFailed):
             if (snapshot := head or read_snapshot(self.tables)) is not None:
                 self.metrics.state((*snapshot.files, *snapshot.manifest_files))
@@ -129,7 +128,7 @@ class Driver:
             self.metrics.windows(active_files(self.tables.look(windows.NAME)) if exists else ())
 
     def step(self, done: str) -> None:
-        """Record that a step of an epoch is done, and report it."""
+        """Record that a step of an epoch is completed, and report it."""
         self.times.note(done)
         self.tell(done)
 
@@ -137,7 +136,7 @@ class Driver:
         """End a backfill between two epochs if `tidegate stop` requested it.
 
         Raises:
-            Stopped: `tidegate stop` asked for it.
+            Stopped: `tidegate stop` requested it.
         """
         if self.lease.stop_requested:
             raise Stopped(
@@ -153,15 +152,13 @@ class Driver:
         log_step("planned", plan.epoch, plan.kind)
         began = time.perf_counter()
         epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
-        with told_as(
-            f"{epoch} can't be computed", "Nothing of the epoch is committed; correct the cause and run again"
-        ):
+        with told_as(f"{epoch} can't be computed", "Nothing of the epoch was committed; fix the cause and run again"):
             outcomes = operate(self.engine, plan)
         log_step("operated", plan.epoch)
         self.step("operated")
         self.lease.check()
         with told_as(
-            f"{epoch} can't be committed", "Correct the cause and run again: the run continues from the newest snapshot"
+            f"{epoch} can't be committed", "Fix the cause and run again: the run continues from the newest snapshot"
         ):
             phases = {"operate": round(time.perf_counter() - began, 3)}
             manifest = commit(plan, outcomes, phases, self.recorded_engine)
@@ -170,27 +167,27 @@ class Driver:
         return manifest
 
     def publish(self, manifest: Manifest) -> None:
-        """Publish the files that a manifest lists which this process committed."""
+        """Publish the files listed in a manifest that this process committed."""
         self._publish(manifest, is_ours=True)
 
     def _publish_again(self, manifest: Manifest) -> None:
-        """Publish what an earlier run committed; a table that has the epoch stays as it is."""
+        """Publish what an earlier run committed; tables that already have the epoch are left as they are."""
         self._publish(manifest, is_ours=False)
         self.times.begin()
 
     def _publish(self, manifest: Manifest, is_ours: bool) -> None:
-        """Publish an epoch to each table, and let metrics count it unless the run that committed it has done so."""
+        """Publish an epoch to each table, and let metrics count it unless the run that committed it did."""
         from tidegate.pipelines.ledger.snapshots.publish import Handles, publish_table
 
         self._handles = self._handles or Handles()
         for table in PUBLISHED:
             if table == epochs.NAME:
-                # Views hold an epoch as published when table epochs has it.
+                # Views consider an epoch published when table epochs has it.
                 self._publish_windows(manifest)
             self.lease.check()
             with told_as(
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
-                "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
+                "The snapshot is intact; fix the cause and run again: publishing continues where it stopped",
             ):
                 lacked_it = publish_table(self.tables, manifest, table, self._handles)
             self.times.note(f"published {table}")
@@ -207,7 +204,7 @@ class Driver:
         self.lease.check()
         with told_as(
             f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(windows.NAME)}",
-            "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
+            "The snapshot is intact; fix the cause and run again: publishing continues where it stopped",
         ):
             if (wanted := self.windows) is not None and wanted is not self._made:
                 can = has_windows(self.pipeline.compute)
@@ -238,14 +235,14 @@ def drive(
         pipeline: the pipeline.
         command: name of the driver's work in the lease, shown to people who inspect it.
         engine: an engine to use, which stays open.
-        clock: returns the present time, int64 epoch milliseconds.
-        tell: called with the name of each step that is done.
-        wait: called while another driver holds the lease; returns True to look again.
+        clock: returns the current time, int64 epoch milliseconds.
+        tell: called with the name of each completed step.
+        wait: called while another driver holds the lease; returns True to try again.
         observe: returns a context manager of the run's observer, before the lease is taken.
 
     Raises:
         LeaseHeld: another driver runs the pipeline.
-        UsageError: a folder that tidegate.toml names can't be made, or a library that its metrics need is not
+        UsageError: a folder that tidegate.toml names can't be created, or a library that its metrics need is not
             installed.
     """
     from tidegate.pipelines.definition.binding import check_windows
@@ -290,12 +287,12 @@ class Patience:
     """Decides whether a command keeps waiting for the lease; called at each attempt to take it.
 
     Args:
-        seconds: longest time to wait, from now on.
-        command: the only work in the lease that is waited for.
-        tell: called once for each holder that is waited for.
-        is_ended: returns True once the command should wait no longer.
-        timer: returns seconds that only grow.
-        sleep: waits for so many seconds.
+        seconds: longest time to wait, starting now.
+        command: the only kind of work in the lease to wait for.
+        tell: called once for each holder that this waits for.
+        is_ended: returns True once the command should stop waiting.
+        timer: returns seconds from a monotonic clock.
+        sleep: waits for a number of seconds.
     """
 
     seconds: float

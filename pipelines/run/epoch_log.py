@@ -1,7 +1,7 @@
 """Durations of an epoch's steps, and the log of epochs: a file with a line of JSON for each epoch of a stream.
 
 A line is written as soon as its epoch is published, for tools that collect logs. In addition to the fields of table
-`epochs` it has the seconds of each step, publishing included.
+`epochs`, it has the seconds of each step, including publishing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ KEPT = 4
 
 @dataclass
 class EpochLog:
-    """A writer of the lines of one run of a pipeline.
+    """Writes the lines of one run of a pipeline.
 
     Args:
         file: the file that they are appended to.
-        wall: returns the present time in UTC.
+        wall: returns the current time in UTC.
     """
 
     file: Path
@@ -112,7 +112,7 @@ class StepTimes:
     """The clock of one driver's epochs.
 
     Args:
-        clock: returns seconds that only grow.
+        clock: returns seconds from a monotonic clock.
     """
 
     clock: Callable[[], float] = perf_counter
@@ -129,7 +129,7 @@ class StepTimes:
         self._seconds, self._since = {}, self.clock()
 
     def note(self, done: str) -> None:
-        """Note that a step is done, or a part of it."""
+        """Record that a step, or a part of it, is completed."""
         now, step = self.clock(), _STEPS.get(done, "publish")
         self._seconds[step] = self._seconds.get(step, 0.0) + now - self._since
         self._since = now

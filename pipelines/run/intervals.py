@@ -23,7 +23,7 @@ def parse_slice(text: str) -> relativedelta:
     """Parse the length of a slice: a number and a unit, such as `1d`, `6h` or `1mo` (a calendar month).
 
     Raises:
-        UsageError: the text is something else, or zero.
+        UsageError: the text is not such a length, or is zero.
     """
     match = _SLICE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
@@ -35,7 +35,7 @@ def parse_duration(text: str, field: str) -> timedelta:
     """Parse a length of time such as `200ms`, `5s` or `1min`. Months are refused: they have no fixed length.
 
     Raises:
-        UsageError: the text is something else, or zero.
+        UsageError: the text is not such a length, or is zero.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
@@ -44,14 +44,14 @@ def parse_duration(text: str, field: str) -> timedelta:
 
 
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
-    """Cut `[start, end)` into slices, the last one shorter if need be; without a length it is one slice.
+    """Cut `[start, end)` into slices, the last one possibly shorter; without a length it is one slice.
 
     Raises:
         UsageError: start is not before end.
     """
     if start >= end:
         raise UsageError(
-            f"--start {show(start)} is not before --end {show(end)}: an interval contains its start, but not its end"
+            f"--start {show(start)} is not before --end {show(end)}: an interval includes its start, but not its end"
         )
     begin, number = start, 0
     while begin < end:
@@ -62,7 +62,7 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
 
 
 def cut_gap(since: Millis, first: Interval, length: relativedelta | None) -> list[Interval]:
-    """Cut the time from `since` to an interval into intervals like it, the first one shorter if need be.
+    """Cut the time from `since` to an interval into intervals like it, the first one possibly shorter.
 
     Args:
         since: end of what was run, int64 epoch milliseconds.
@@ -108,7 +108,7 @@ def parse_moment(text: str, field: str) -> datetime:
     """Parse a date or date-time in ISO form; without a zone it is UTC.
 
     Raises:
-        UsageError: the text is something else.
+        UsageError: the text is neither.
     """
     try:
         moment = datetime.fromisoformat(text)

@@ -1,7 +1,7 @@
-"""The commits that a stream's next epoch reads: a prefix of what is unread, cut by limits.
+"""The commits that a stream's next epoch reads: the first unread ones, up to the limits.
 
 An epoch ends inside a commit only if the order of the commit's rows does not matter (docs/decisions/sessions.md). The
-commits of two inputs are read whole, in the order of their times. The limits change no result.
+commits of two inputs are read whole, in the order of their times. The limits don't change results.
 
     unread files (commit: files)   limit      epochs
     1: a b   2: c d                3 files    a b c | d         windows that may split a commit
@@ -35,7 +35,7 @@ Ends: TypeAlias = Sequence[tuple[str, int]]
 class EpochLimits:
     """Limits on what one epoch of a stream reads; None is no limit.
 
-    An epoch that can't keep a limit reads one file, or one commit if it may not split commits.
+    An epoch that can't stay within a limit reads one file, or one commit if it may not split commits.
 
     Args:
         files: number of source files. If neither files nor bytes are limited, it is 1,000.
@@ -66,13 +66,14 @@ def next_commits(
 ) -> list[ReadCommit]:
     """Return the commits that the next epoch reads, in order; none if everything is read.
 
-    A commit that changed rows is alone. After its correction it comes once more, without files, to move the watermark.
+    A commit that changed rows is returned alone. After its correction it is returned once more, without files, to move
+    the watermark.
 
     Args:
         source: the source as it is now.
         positions: the position in each input.
         limits: the limits of an epoch.
-        ends: identities and versions of the sources at the start of a run that reads nothing after them.
+        ends: identities and versions of the sources at the start of a run, which reads nothing after them.
 
     Raises:
         Refused: an unread version removed or changed data, or its log entry or one of its files is gone.
@@ -85,7 +86,7 @@ def next_commits(
     whole = source.right is not None or not source.bound.may_split_commits
     budget, taken = _Budget(limits), list[ReadCommit]()
     for number, commit in in_order(unread):
-        # A later commit of the other input waits as well: the order is that of a run without an end.
+        # A later commit of the other input waits too: the order is that of a run without an end.
         if commit.version > until[number]:
             break
         begin = positions[number].files if commit.version == positions[number].version + 1 else 0
@@ -104,13 +105,13 @@ def next_commits(
 
 
 def _end_in(identity: str, end: tuple[str, int]) -> int:
-    """Return the version at which a run ends; a source that replaced the one of its start is left to the next run."""
+    """Return the version at which a run ends; a source that was replaced since its start is left to the next run."""
     return end[1] if end[0] == identity else -1
 
 
 @dataclass
 class _Budget:
-    """The files, bytes and commits that an epoch has taken, and its limits."""
+    """The files, bytes and commits taken for an epoch, and its limits."""
 
     limits: EpochLimits
     files: int = 0

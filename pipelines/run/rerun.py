@@ -1,7 +1,7 @@
 """Re-runs of a backfill's intervals: the snapshot that a re-run continues from, and the results that it replaces.
 
-Each run recorded its parent epoch, so the line of runs is followed back from the head: through the log of table
-`state` as far as it reaches, and beyond that through table `epochs`.
+Each run recorded its parent epoch, so the lineage of runs is followed back from the head: through the log of table
+`state` as far as it goes, and before that through table `epochs`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class History:
         return self.ran[-1] if self.ran and self.ran[-1].parent is None else None
 
     def find(self, interval: Interval) -> tuple[RanInterval, tuple[StaleInterval, ...]]:
-        """Return the run of an interval, and the intervals that a re-run replaces: its own and all after it.
+        """Return the run of an interval, and the intervals that a re-run replaces: its own and all later ones.
 
         Raises:
             Refused: no run had these bounds.
@@ -121,24 +121,24 @@ class History:
         return read_snapshot(self.tables, self.versions[run.parent])
 
     def changed(self, run: RanInterval) -> Refused:
-        """Return the refusal of a run that continues from a snapshot behind which rows of the source changed."""
+        """Return the refusal of a run that continues from a snapshot after which rows of the source changed."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from the "
-            f"snapshot of epoch {run.parent}, and rows of the source changed since. Their windows are corrected "
-            "already, without running an interval again; for new code, run everything again from the first interval, "
-            f"{self._from_the_first()}, or backfill a pipeline of another name"
+            f"snapshot of epoch {run.parent}, and rows of the source changed since. Their windows have already been "
+            f"corrected, without running an interval again; for new code, run everything again from the first "
+            f"interval, {self._from_the_first()}, or backfill a pipeline with another name"
         )
 
     def _from_the_first(self) -> str:
         if self.first is None:
-            return "of which nothing is recorded any more"
+            return "which is no longer recorded"
         return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
 
     def unknown(self, run: RanInterval) -> Refused:
         """Return the refusal of a run whose snapshot no longer exists, so later changes of its rows are unknown."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
-            "is no longer retained, so tidegate can't see if its rows or the code changed. "
+            "is no longer retained, so tidegate can't tell whether its rows or the code changed. "
             f"{self._ways(run.interval.start)}"
         )
 
@@ -153,12 +153,12 @@ class History:
             if position.own != head.manifest.position_in(table).own:
                 raise Refused(
                     f"interval {describe(run.interval)} of {self.tables.pipeline} was run over source {table!r} as it "
-                    "was before `tidegate source reset`, so nothing shows what is new in the new table. "
+                    "was before `tidegate source reset`, so it is unknown what is new in the new table. "
                     f"{self._ways(run.interval.start)}"
                 )
 
     def _ways(self, start: Millis) -> str:
-        """Describe how to recompute the windows from a time on although the snapshot before it no longer exists."""
+        """Describe how to recompute the windows from a time on if the snapshot before it no longer exists."""
         name, ways = self.tables.pipeline, []
         if (savepoint := self._savepoint(start)) is not None:
             saved, frontier = savepoint
@@ -172,7 +172,7 @@ class History:
                 f"`tidegate backfill {name} {bounds(self.first.interval)} --again --and-following`"
             )
         else:
-            ways.append("backfill a pipeline of another name")
+            ways.append("backfill a pipeline with another name")
         return (
             f"{ways[0][0].upper()}{ways[0][1:]}{''.join(f'; or {way}' for way in ways[1:])}. To correct older "
             "intervals, retain more snapshots: `retain_snapshots` and `retain_days` in tidegate.toml"

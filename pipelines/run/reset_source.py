@@ -1,6 +1,6 @@
 """A pipeline continues with a source that was created again: its positions are set, and nothing else changes.
 
-It is a quiet epoch. State, watermark and results stay, so rows that the new source has behind the watermark are late.
+This is a quiet epoch. State, watermark and results are kept, so rows of the new source behind the watermark are late.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Begin = Literal["beginning", "now"]
 
 @dataclass(frozen=True, slots=True)
 class NewPosition:
-    """The position that a reset gives to one source.
+    """The position that a reset sets in one source.
 
     Args:
         table: name of the source in manifests.
-        before: the position that the pipeline has.
-        after: the position that it gets.
+        before: the current position of the pipeline.
+        after: the new position.
         begin: the point from which it is read; None for a backfill, whose frontier decides.
     """
 
@@ -47,13 +47,13 @@ class NewPosition:
         was = f"source {self.table!r} was read up to version {self.before.version}{left}"
         if self.begin is None:
             return (
-                f"{was}. The rows that the new one has before the end of the newest interval count as read; the next "
-                "interval reads its own"
+                f"{was}. The rows of the new one before the end of the newest interval count as read; the next "
+                "interval reads its own rows"
             )
         if self.begin == "now":
-            return f"{was}. All rows that the new one has up to version {self.after.version} count as read"
+            return f"{was}. All rows of the new one up to version {self.after.version} count as read"
         return (
-            f"{was}. The new one is read from its first commit on: rows behind the watermark are late, and rows of "
+            f"{was}. The new one is read from its first commit: rows behind the watermark are late, and rows of "
             "open windows that were read before count twice"
         )
 
@@ -61,14 +61,14 @@ class NewPosition:
 def new_positions(
     tables: PipelineTables, pipeline: Pipeline, head: Snapshot, begin: Begin | None = None, force: bool = False
 ) -> list[NewPosition]:
-    """Return the new position of each source that was created again; none if the newest epoch has set them already.
+    """Return the new position of each source that was created again; none if the newest epoch has already set them.
 
     Args:
         tables: the pipeline's tables.
         pipeline: the pipeline.
         head: the newest snapshot.
         begin: the point from which a stream reads the new source; None for its beginning. A backfill has no choice.
-        force: True sets the positions in every source, also if it is the one that was read.
+        force: True sets the positions in every source, even if it is the one that was read.
 
     Raises:
         UsageError: `begin` is given for a backfill.
@@ -82,7 +82,7 @@ def new_positions(
         if before.frontier is not None and begin is not None:
             raise UsageError(
                 f"--from {begin}: {pipeline.name} runs as a backfill, and its next interval reads the rows from its "
-                "start on. Leave the option out"
+                "start on. Leave out the option"
             )
         starts = None if before.frontier is not None else begin or "beginning"
         version = -1 if starts == "beginning" else source.head
@@ -93,8 +93,8 @@ def new_positions(
     if not chosen and head.manifest.kind != "reset":
         paths = ", ".join(tables.warehouse.path(part.source.table) for part in pipeline.inputs)
         raise Refused(
-            f"the source of {pipeline.name} is the one that was read, so nothing is reset: {paths}. To read it from "
-            "another point all the same, give --force"
+            f"the source of {pipeline.name} is still the one that was read, so nothing was reset: {paths}. To read it "
+            "from another point anyway, give --force"
         )
     return [position for position in chosen if position.after != position.before]
 
@@ -109,7 +109,7 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
         now: the driver's clock, int64 epoch milliseconds.
 
     Raises:
-        Refused: another driver committed meanwhile.
+        Refused: another driver has committed.
     """
     before = head.manifest
     epoch = before.epoch + 1
@@ -118,7 +118,7 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
     manifest = quiet.model_copy(
         update={
             "positions": {**before.positions, **{position.table: position.after for position in positions}},
-            # The rest of a commit that was read in part will never come.
+            # The rest of a commit that was read partially will never come.
             "partitions": {
                 name: partition.model_copy(update={"pending": None}) for name, partition in before.partitions.items()
             },
@@ -139,12 +139,12 @@ def _is_replaced(source: Source, position: Position) -> bool:
 
 
 def _check_readable(source: Source) -> None:
-    """Check that every commit of a source can be read, before a position says that none was."""
+    """Check that every commit of a source can be read, before setting a position that says none was."""
     try:
         for _ in source.unread(-1):
             pass
     except Refused as error:
         raise Refused(
-            f"the new source can't be read from its first commit: {error}. Or count the rows that it has now as read: "
-            "--from now. Nothing was changed"
+            f"the new source can't be read from its first commit: {error}. Or count its current rows as read: --from "
+            "now. Nothing was changed"
         ) from error

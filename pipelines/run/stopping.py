@@ -1,6 +1,6 @@
-"""The holder of a pipeline's lease, seen from another process: whether it works, and how it is stopped.
+"""The holder of a pipeline's lease, as seen from another process: whether it is running, and how to stop it.
 
-It may be on another host. Importing this module loads no library for tables, and nothing here starts a JVM.
+It may be on another host. Importing this module loads no table libraries, and nothing here starts a JVM.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stop_driver(
     Args:
         config: the project, or its tidegate.toml.
         pipeline: a name in it.
-        patience: seconds to wait for its present epoch.
+        patience: seconds to wait for its current epoch.
         tell: called with a line that names the driver.
 
     Raises:
@@ -45,7 +45,7 @@ def stop_driver(
     stopped = request_stop(tables, system_clock())
     if stopped is None:
         return None
-    tell(f"asked {stopped.driver} to stop after its present epoch")
+    tell(f"asked {stopped.driver} to stop after its current epoch")
     deadline = time.monotonic() + patience
     while (row := read_lease(tables)) is not None and row.run == stopped.run and row.is_alive(system_clock()):
         if time.monotonic() > deadline:
@@ -64,7 +64,7 @@ class Holder:
     Args:
         config: the project.
         pipeline: a name in it.
-        host: name of the process's host, as `this_host` gives it there.
+        host: name of the process's host, as `this_host` returns it there.
         process: its number.
     """
 
@@ -85,7 +85,7 @@ class Holder:
         return row is not None and (row.host, row.process) == (self.host, self.process) and row.is_alive(system_clock())
 
     def stop(self) -> None:
-        """Ask the process to end after its present epoch, if it holds the lease."""
+        """Ask the process to end after its current epoch, if it holds the lease."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import request_stop
 
@@ -99,7 +99,7 @@ class Holder:
 
 
 class StopRequest:
-    """A request to end, which a signal may bring at any moment, also while this thread waits for it.
+    """A request to end, which a signal may make at any time, even while this thread waits for it.
 
     `threading.Event` can't be used: its `set` waits for a lock that an interrupted `wait` of the same thread may hold.
     """
@@ -109,12 +109,12 @@ class StopRequest:
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     def make(self) -> None:
-        """Make the request, and end a `wait`."""
+        """Make the request, and end any `wait`."""
         self._is_made = True
         self._wake.put(None)
 
     def is_made(self) -> bool:
-        """Return True after the request."""
+        """Return True once the request has been made."""
         return self._is_made
 
     def wait(self, seconds: float) -> None:

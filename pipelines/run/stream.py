@@ -1,7 +1,7 @@
-"""The stream: it polls the source's log, and turns the unread commits into epochs.
+"""The stream: it polls the source's log, and turns unread commits into epochs.
 
-The position in the newest manifest decides where a run begins, and nothing else is kept. After a backfill a run begins
-with the handoff. While there is no data to read, clock epochs advance time.
+The position in the newest manifest alone decides where a run begins. After a backfill, a run begins with the handover.
+While there is no data to read, clock epochs advance time.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Stream:
         on_epoch: called with the manifest of each epoch.
         limits: limits on what one epoch reads.
         upkeep: maintenance of the tables between epochs; None leaves it to the commands.
-        anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
-            untouched until the new timeline has its first epoch.
-        reopen_schedule: cron expression of the times at which a continuous stream reopens its late rows; None
-            leaves them to the command.
+        anew: True to start from scratch at the beginning of the source, on a new timeline; published rows are kept
+            until the new timeline has its first epoch.
+        reopen_schedule: cron expression of the times at which a continuous stream reopens its late rows; None leaves
+            them to the command.
         timezone: time zone of that expression.
         pause: waits between two polls of the source.
-        timer: returns seconds that only grow, by which the waits are measured.
+        timer: returns seconds from a monotonic clock, for measuring the waits.
     """
 
     driver: Driver
@@ -90,17 +90,16 @@ class Stream:
             should_stop: called before each epoch; the rest is left to the next run.
 
         Raises:
-            Refused: the source is not the table in which the position was taken, or an unread version of it can't be
-                read.
+            Refused: the source is not the table that the position belongs to, or an unread version of it can't be read.
         """
         self.begin()
         self._drain(should_stop)
 
     def end_of_input(self) -> None:
-        """End event time after the data that is read, so that open windows fire; later elements are late.
+        """End event time after the data that has been read, so that open windows fire; later elements are late.
 
         Raises:
-            Refused: a commit was read in part.
+            Refused: a commit was read partially.
         """
         self.driver.times.begin()
         driver, head = self.driver, self._parent()
@@ -108,17 +107,16 @@ class Stream:
             self._run(plan_end(driver.basis(self._source(), head)))
 
     def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
-        """Run epochs as data comes, and clock epochs between, until asked to stop.
+        """Run epochs as data arrives, and clock epochs in between, until asked to stop.
 
         Args:
-            interval: time between two polls of the source. What a poll finds is read, in several epochs if the limits
-                want it, before the next look.
+            interval: time between two polls of the source. What a poll finds is read before the next poll, in several
+                epochs if the limits require it.
             should_stop: called every second and before each epoch.
 
         Raises:
             IllegalArgument: the interval is shorter than a millisecond.
-            Refused: the source is not the table in which the position was taken, or an unread version of it can't be
-                read.
+            Refused: the source is not the table that the position belongs to, or an unread version of it can't be read.
         """
         seconds = positive_millis(interval, "interval") / 1000
         self.begin()
@@ -130,7 +128,7 @@ class Stream:
     def poll(self, should_stop: Callable[[], bool]) -> bool:
         """Run epochs over what is in the source now; return False if the stream was asked to stop. `begin` comes first.
 
-        A process that runs several streams calls it for one after the other.
+        A process that runs several streams calls it for each in turn.
         """
         self._drain(should_stop, self._reopen_if_due)
         self.driver.engine.check()
@@ -143,7 +141,7 @@ class Stream:
             before_each()
             self.driver.metrics.looked()
             self.driver.times.begin()
-            # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
+            # The clock is read before the log, so a commit that is not yet in the log is later than the clock.
             now, source = self.driver.clock(), self._source()
             if ends is None:
                 ends = [(input_.log.identity, input_.log.head) for input_ in source.inputs]
@@ -152,7 +150,7 @@ class Stream:
                 return
 
     def _reopen_if_due(self) -> None:
-        """Reopen all late rows if a tick of the schedule has passed since the call before."""
+        """Reopen all late rows if the schedule has ticked since the previous call."""
         driver, now = self.driver, self.driver.clock()
         since, self._reopened_until = self._reopened_until, now
         if self.reopen_schedule is None or since is None or self._parent() is None:
@@ -164,9 +162,9 @@ class Stream:
         except LeaseHeld:
             raise
         except TidegateError as error:
-            # A stream that hung over another driver's work is over.
+            # A stream that hung while another driver worked must end.
             driver.lease.check()
-            _log.warning("late rows can't be reopened by the schedule: %s", masked(str(error)))
+            _log.warning("late rows can't be reopened on schedule: %s", masked(str(error)))
             return
         if manifest is not None:
             self._head = None
@@ -191,13 +189,13 @@ class Stream:
             driver = self.driver
             self._run(plan_hand_over(driver.basis(source, head)))
             source = self._source()
-        # What can't be read is refused before anything of it is read, and not after the commits before it.
+        # What can't be read is refused before anything is read, not after earlier commits.
         for input_, position in zip(source.inputs, self._positions(source), strict=True):
             for _ in input_.log.unread(position.version):
                 pass
 
     def _ready(self, bound: BoundPipeline) -> Snapshot | None:
-        """Give the tables every column of the code and of the source, and return the head."""
+        """Give the tables every column of the code and the source, and return the head."""
         tables = self.driver.tables
         if self.anew:
             tables.widen(bound.table_schemas)
@@ -209,7 +207,7 @@ class Stream:
         commits = next_commits(source, self._positions(source), self.limits, ends)
         if not commits:
             return False
-        # Spark takes a while to start; a request to stop may come meanwhile.
+        # Spark takes a while to start; a request to stop may come in the meantime.
         self.driver.engine.start()
         if self._is_asked(should_stop):
             return True
@@ -226,7 +224,7 @@ class Stream:
         return True
 
     def _beat(self, source: OpenInput, now: Millis) -> None:
-        """Advance the clock, at most to the oldest unread commit; usually nothing is due and no epoch is made."""
+        """Advance the clock, at most to the oldest unread commit; usually nothing is due and no epoch runs."""
         driver, head, timer = self.driver, self._parent(), self.timer()
         if head is None or head.manifest.position_in(self._table).files or timer - self._last_beat < _SECOND:
             return
@@ -236,12 +234,12 @@ class Stream:
         self._run(plan_clock(driver.basis(source, head, until)))
 
     def _run(self, plan: EpochPlan | None, commits: Sequence[ReadCommit] = ()) -> None:
-        """Run a planned epoch, which ends the reading of some of these commits."""
+        """Run a planned epoch, which finishes some of these commits."""
         if plan is not None:
             driver = self.driver
             driver.step("planned")
             manifest = driver.run(plan)
-            # The commit allows no retry, so the entry after the head of the plan is this epoch's.
+            # The commit does not retry, so the entry after the head of the plan is this epoch's.
             self._head = None if plan.head is None else following(plan.head, manifest)
             if self._head is not None:
                 driver.measure(self._head)
@@ -261,7 +259,8 @@ class Stream:
         driver, opened = self.driver, self._opened
         self._opened = OpenInput.open(driver.engine, driver.tables, driver.pipeline) if opened is None else opened.now()
         if opened is not None and self._opened.bound is not opened.bound:
-            # Late and rejected rows are kept with all columns, so their tables need the new ones before the next epoch.
+            # Late and rejected rows are stored with all columns, so their tables need new columns before the next
+            # epoch.
             self._head = self._ready(self._opened.bound)
         return self._opened
 
@@ -283,7 +282,7 @@ class Stream:
         return self.driver.pipeline.source.table
 
     def _positions(self, source: OpenInput) -> tuple[Position, ...]:
-        """Return the position in each input, after a check that it was taken in the table that is there now."""
+        """Return the position in each input, after checking that it belongs to the current table."""
         head = self._parent()
         if head is None:
             return (UNREAD,) * len(source.inputs)
@@ -320,7 +319,7 @@ class Upkeep:
         Args:
             tables: the pipeline's tables.
             epoch: number of the newest epoch.
-            now: the present time, int64 epoch milliseconds.
+            now: the current time, int64 epoch milliseconds.
             check_lease: raises LeaseHeld if the lease went to another driver.
 
         Raises:
@@ -329,7 +328,7 @@ class Upkeep:
         if epoch % self.epochs:
             return False
         try:
-            with told_as(f"the upkeep of the tables of {tables.pipeline} failed", "All published rows are good"):
+            with told_as(f"maintenance of the tables of {tables.pipeline} failed", "All published rows are intact"):
                 for table in tables.with_windows(PUBLISHED):
                     compact(tables, table, self.epochs)
                 if is_worthwhile(tables, self.retention):
@@ -338,12 +337,12 @@ class Upkeep:
             raise
         except TidegateError as error:
             if check_lease is not None:
-                # A stream that hung over another driver's work is over.
+                # A stream that hung while another driver worked must end.
                 check_lease()
             # The stream continues if another process uses the tables or the disk is full: no epoch needs this.
             _log.warning(
                 "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "
-                "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work at once",
+                "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work immediately",
                 epoch,
                 masked(str(error)).rstrip("."),
                 self.epochs,

@@ -1,8 +1,8 @@
-"""The files of runs beside the tables: old ones are removed, and those that may show a forgotten key.
+"""The files of runs besides the tables: removes old ones, and those that may show a forgotten key.
 
 They are logs of Spark's processes, folders of runs that Airflow started, alarms, and run reports. No later run needs
-them. The pages of checks are not cleaned here: each check removes old pages itself. Pages and logs show a key in many
-forms, also as a picture, so forgetting a key removes all those of its pipeline. Alarms, Spark's logs and runs of a
+them. The pages of checks are not cleaned up here: each check removes old pages itself. Pages and logs show a key in
+many forms, even in pictures, so forgetting a key removes all those of its pipeline. Alarms, Spark's logs and runs of a
 user's own DAGs may be about any pipeline, so only lines and files with the key's text are removed.
 """
 
@@ -46,10 +46,10 @@ def clean(config: Config, now: Millis) -> int:
 
     Args:
         config: the project.
-        now: the present time, int64 epoch milliseconds.
+        now: the current time, int64 epoch milliseconds.
 
     Raises:
-        UsageError: the credentials of the artifacts' object store can't be had.
+        UsageError: the credentials of the artifacts' object store are not available.
     """
     gone = clean_work(config.work_folder, config.retain_work_days, now)
     if config.shares_work:
@@ -58,22 +58,22 @@ def clean(config: Config, now: Millis) -> int:
 
 
 def clean_work(folder: Path, days: int, now: Millis) -> int:
-    """Remove files that nothing was written to for some days, and return their number.
+    """Remove files that have not been written to for some days, and return how many.
 
-    A running command writes a heartbeat every few seconds, Spark's log stays as long as its process, and the newest
-    report of each pipeline stays.
+    A running command writes a heartbeat every few seconds. Spark's log is kept while its process runs, and so is the
+    newest report of each pipeline.
 
     Args:
         folder: the work folder.
         days: age of the files to remove; 0 removes nothing.
-        now: the present time, int64 epoch milliseconds.
+        now: the current time, int64 epoch milliseconds.
     """
     if not days:
         return 0
     oldest = (now - days * DAY) / 1000
     gone = _delete_old(ArtifactsInFolder(folder), oldest)
     for log in logs_of_ended_sparks(folder):
-        # Another command may clean up at the same moment.
+        # Another command may be cleaning up at the same time.
         with suppress(FileNotFoundError):
             if log.stat().st_mtime < oldest:
                 log.unlink()
@@ -82,26 +82,26 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
         for parent, _, _ in os.walk(root, topdown=False):
             if Path(parent) != root:
                 with suppress(OSError):
-                    # Fails for a folder with files, which stays.
+                    # This fails for a folder with files, which is kept.
                     Path(parent).rmdir()
     return gone
 
 
 def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
-    """Remove copies of runs, alarms, and reports, as `clean_work` does, and return the number of files.
+    """Remove copies of runs, alarms, and reports, as `clean_work` does, and return how many files.
 
-    It lists them all, which takes requests, so it does so once a day for all hosts together.
+    It lists all of them, which takes requests, so it does so once a day for all hosts together.
 
     Args:
         artifacts: artifacts of the project.
         days: age of the files to remove; 0 removes nothing.
-        now: the present time, int64 epoch milliseconds.
+        now: the current time, int64 epoch milliseconds.
     """
     if not days:
         return 0
     oldest = (now - days * DAY) / 1000
     gone = 0
-    # A store that fails, or lets nothing be removed, must not end the command.
+    # A store that fails, or refuses deletions, must not end the command.
     with suppress(StoreFailed, OSError):
         cleaned_at = artifacts.written_at(_CLEANED)
         if cleaned_at is not None and now / 1000 - cleaned_at < DAY / 1000:
@@ -112,7 +112,7 @@ def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
 
 
 def _delete_old(artifacts: Artifacts, oldest: float) -> int:
-    """Delete files that are older than a time, and return their number; files of one run are deleted together."""
+    """Delete files that are older than a time, and return how many; files of one run are deleted together."""
     groups: dict[str, dict[str, float]] = {}
     for name, at in artifacts.names("runs").items():
         groups.setdefault(name.rpartition("/")[0], {})[name] = at
@@ -128,7 +128,7 @@ def _delete_old(artifacts: Artifacts, oldest: float) -> int:
 
 @dataclass(slots=True)
 class HourlyCleaning:
-    """The cleaning of the work folder and of the artifacts by a run that lasts for months.
+    """Cleans the work folder and the artifacts during a run that lasts for months.
 
     Args:
         config: the project.
@@ -138,10 +138,10 @@ class HourlyCleaning:
     _next: Millis = field(default=0, init=False)
 
     def clean_if_due(self, now: Millis) -> int:
-        """Clean at the first call and then once an hour, and return the number of files that were removed.
+        """Clean on the first call and then once an hour, and return how many files were removed.
 
         Args:
-            now: the present time, int64 epoch milliseconds.
+            now: the current time, int64 epoch milliseconds.
         """
         if now < self._next:
             return 0
@@ -149,37 +149,37 @@ class HourlyCleaning:
         try:
             return clean(self.config, now)
         except (OSError, TidegateError) as error:
-            # No epoch needs the cleaning.
+            # No epoch depends on the cleanup.
             _log.warning("old files can't be removed: %s. The stream tries again in an hour", masked(str(error)))
             return 0
 
 
 def remove_checkpoints(folder: Path, pipeline: str) -> None:
-    """Remove the checkpoints of Spark that killed streams of older versions left. The caller holds the lease.
+    """Remove Spark checkpoints that killed streams of older versions left. The caller holds the lease.
 
     Args:
         folder: the work folder.
-        pipeline: name of the pipeline; the checkpoints of others stay.
+        pipeline: name of the pipeline; those of others are kept.
     """
     root = folder / "checkpoints"
     for left in root.glob(f"{pipeline}-*"):
         if left.name.rpartition("-")[0] == pipeline:
             shutil.rmtree(left, ignore_errors=True)
     with suppress(OSError):
-        # Fails if it does not exist, or if a checkpoint of another pipeline is in it.
+        # This fails if it does not exist, or contains a checkpoint of another pipeline.
         root.rmdir()
 
 
 def logs_of_ended_sparks(folder: Path) -> list[Path]:
-    """Return the logs in a work folder of Spark's processes that have ended."""
+    """Return the logs in a work folder that belong to Spark processes that have ended."""
     logs = (folder / "logs").glob("spark-*.log")
     return [log for log in logs if not _is_alive(log.stem.removeprefix("spark-"))]
 
 
 def _newest_reports(names: Iterable[str]) -> set[str]:
-    """Return the newest report of each folder: links lead to it, so it is never too old."""
+    """Return the newest report of each folder: links lead to it, so it is never removed."""
     newest: dict[str, str] = {}
-    # A number has six digits or more.
+    # A number has six or more digits.
     for name in sorted(names, key=lambda name: (len(name), name)):
         newest[name.rpartition("/")[0]] = name
     return set(newest.values())
@@ -196,12 +196,12 @@ _AT_WORK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FilesOfRuns:
-    """The files of a pipeline's runs beside its tables, as far as this host sees them.
+    """The files of a pipeline's runs besides its tables, as far as this host sees them.
 
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        key: how the key is written.
+        key: how the key may be written.
     """
 
     config: Config
@@ -209,14 +209,14 @@ class FilesOfRuns:
     key: KeyTexts
 
     def erase(self, only_if_named: bool, now: float | None = None) -> int:
-        """Remove what may have the key, and return the number of files.
+        """Remove whatever may contain the key, and return how many files.
 
         Args:
             only_if_named: True removes only files with the text of the key, because the tables never had the key.
-            now: seconds since 1970; None takes the present.
+            now: seconds since 1970; None for the current time.
 
         Raises:
-            UsageError: the credentials of the artifacts' object store can't be had.
+            UsageError: the credentials of the artifacts' object store are not available.
         """
         artifacts = artifacts_of(self.config)
         now = time.time() if now is None else now
@@ -234,13 +234,13 @@ class FilesOfRuns:
         return len(names) + len(files) + self._erase_alarms(artifacts)
 
     def remove(self, now: float | None = None) -> int:
-        """Remove all files that belong to the pipeline alone, and return their number; its lines in journals stay.
+        """Remove all files that belong only to the pipeline, and return how many; its lines in journals are kept.
 
         Args:
-            now: seconds since 1970; None takes the present.
+            now: seconds since 1970; None for the current time.
 
         Raises:
-            UsageError: the credentials of the artifacts' object store can't be had.
+            UsageError: the credentials of the artifacts' object store are not available.
         """
         artifacts = artifacts_of(self.config)
         now = time.time() if now is None else now
@@ -267,7 +267,7 @@ class FilesOfRuns:
         """Yield the artifacts of runs by the pipeline that their DAG's id names, without those of a running command."""
         runs: dict[str, dict[str, float]] = {}
         for name, written_at in artifacts.names("runs").items():
-            # A pipeline's name may hold `__` itself; the kind that follows it does not.
+            # A pipeline's name may itself contain `__`; the kind that follows it does not.
             if are_of(name.split("/")[1].rpartition("__")[0]):
                 runs.setdefault(name.rpartition("/")[0], {})[name] = written_at
         for folder, written in runs.items():
@@ -285,7 +285,7 @@ class FilesOfRuns:
         return None if self.config.shares_work else ArtifactsInFolder(self.config.work_folder)
 
     def _erase_alarms(self, artifacts: Artifacts) -> int:
-        """Remove the lines of the journal of alarms that are about the pipeline and have the key's text."""
+        """Remove the lines of the alarm journal that are about the pipeline and contain the key's text."""
         gone = 0
         for name in artifacts.journal_files(ALARMS):
             lines = (artifacts.read(name) or b"").splitlines(keepends=True)
@@ -294,7 +294,7 @@ class FilesOfRuns:
             if not kept:
                 artifacts.delete(name)
             elif len(kept) < len(lines):
-                # Another task may add a line at this moment.
+                # Another task may be adding a line at this moment.
                 artifacts.change(name, lambda content: b"".join(self._without_key((content or b"").splitlines(True))))
         return gone
 
@@ -302,5 +302,5 @@ class FilesOfRuns:
         return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._has(line)]
 
     def _has(self, content: bytes | None) -> bool:
-        """Return True if a text has every part of the key, as it is or as HTML writes it."""
+        """Return True if a text contains every part of the key, as it is or as HTML writes it."""
         return names_key(html.unescape((content or b"").decode(errors="replace")), self.key)

@@ -101,7 +101,7 @@ def test_the_global_window_and_the_timers_of_functions_fire(lake: Lake) -> None:
 
 def test_the_next_interval_is_refused_and_the_way_back_works(lake: Lake) -> None:
     ended(lake)
-    with pytest.raises(Refused, match="its input has ended, so all of it would be late") as refused:
+    with pytest.raises(Refused, match="its input has ended, so all of its rows would be late") as refused:
         lake.backfill(LOCAL, SESSIONS, at("24:00"), at("48:00"))
     told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
     assert told is not None
@@ -115,7 +115,7 @@ def test_the_next_interval_is_refused_and_the_way_back_works(lake: Lake) -> None
 def test_a_stream_does_not_take_over_an_input_that_has_ended_and_the_way_back_works(lake: Lake) -> None:
     ended(lake)
     lake.append(("ann", at("24:05"), 8))
-    with pytest.raises(Refused, match="can't go on as a stream: its input has ended at epoch 2") as refused:
+    with pytest.raises(Refused, match="can't continue as a stream: its input ended at epoch 2") as refused:
         stream_to_the_end(lake)
     told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
     assert told is not None

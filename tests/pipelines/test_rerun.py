@@ -121,7 +121,7 @@ def test_an_interval_whose_snapshot_is_retained_is_unchanged_though_the_one_befo
 def test_of_an_interval_whose_snapshot_is_gone_nothing_tells_whether_it_changed(lake: Lake) -> None:
     keep(lake, 1)
     with pytest.raises(
-        Refused, match="epoch 2, whose snapshot is no longer retained, so tidegate can't see if its rows"
+        Refused, match="epoch 2, whose snapshot is no longer retained, so tidegate can't tell whether its rows"
     ):
         ran(lake, 1)
 

@@ -89,7 +89,7 @@ def test_of_snapshots_that_are_young_enough_the_newest_of_an_hour_stays(by_hand:
         (FilesMissing("a file of epoch 2 is gone."), "a file of epoch 2 is gone"),
         (
             OSError(28, "No space left on device"),
-            r"the upkeep of the tables of sessions failed: .*No space left on device",
+            r"maintenance of the tables of sessions failed: .*No space left on device",
         ),
     ],
     ids=["another at the tables", "a missing file", "a full disk"],

@@ -78,7 +78,7 @@ def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing
     lake.stream(spark, sound)
     lake.append(("ann", at("13:00"), 1))
     with pytest.raises(
-        TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of the epoch is committed"
+        TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of the epoch was committed"
     ):
         lake.stream(spark, fatal)
     assert lake.snapshot(fatal).manifest.epoch == 1

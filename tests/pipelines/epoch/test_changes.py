@@ -100,7 +100,7 @@ def test_windows_of_another_shape_are_not_computed_beside_those_that_stand(
 ) -> None:
     arrivals = changed(tmp_path, before, after)
     before = counted(arrivals)
-    with pytest.raises(Refused, match=r"window of 'ann' from 2024-0.* was made before compute.assigner changed"):
+    with pytest.raises(Refused, match=r"window of 'ann' from 2024-0.* was computed before compute.assigner changed"):
         arrivals.reopen()
     assert counted(arrivals) == before
 
@@ -126,7 +126,7 @@ def test_a_window_that_is_open_from_before_the_change_counts_its_elements_itself
     arrivals.commit(("ann", at("00:10"), 1), watermark=at("03:30"))
     arrivals.by_hand.pipeline = tumbling(1)
     arrivals.commit(("ann", at("00:20"), 1), watermark=at("03:30"))
-    with pytest.raises(Refused, match="from 2024-03-01 00:00:00 to 2024-03-01 06:00:00 was made before"):
+    with pytest.raises(Refused, match="from 2024-03-01 00:00:00 to 2024-03-01 06:00:00 was computed before"):
         arrivals.reopen()
     arrivals.by_hand.pipeline = tumbling(6)
     arrivals.reopen()

@@ -104,7 +104,7 @@ def test_a_refusal_is_logged_and_the_stream_goes_on(late: Lake, caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         made = run(late, happens, until=8, pipeline=counted)
     assert [manifest.kind for manifest in made if manifest.kind != "clock"] == ["stream", "stream"]
-    assert "late rows can't be reopened by the schedule: late rows of pipeline 'hours' can't be reopened" in caplog.text
+    assert "late rows can't be reopened on schedule: late rows of pipeline 'hours' can't be reopened" in caplog.text
 
 
 def test_a_stream_whose_lease_went_to_another_driver_ends(late: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,7 +264,7 @@ def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project
     with Lease(project.by_hand.tables, "stream", Clock()) as lease:
         code, told = project.tidegate("stop", "sessions", "--patience", "0")
         assert (code, "(stream) was asked to stop, but its epoch did not end" in told) == (4, True)
-        assert "(stream) to stop after its present epoch" in told
+        assert "(stream) to stop after its current epoch" in told
         assert lease.stop_requested
 
 

@@ -66,7 +66,7 @@ def test_the_refusal_names_the_way_out_and_the_stream_goes_on_by_it(project: Pro
     way = re.search(r"`tidegate (source reset PIPELINE --keep-results)`", " ".join(told.split()))
     assert way is not None, told
     _, said = project.tidegate(*shlex.split(way[1].replace("PIPELINE", "sessions")))
-    assert "The new one is read from its first commit on" in " ".join(said.split())
+    assert "The new one is read from its first commit" in " ".join(said.split())
     assert totals(project) == before, "results stay"
     project.data(*NOW)
     assert late(project) == 1, "the row behind the watermark"
@@ -121,7 +121,7 @@ def test_late_rows_are_not_reopened_before_the_new_table_was_read(project: Proje
     project.data(*RESET)
     code, told = project.tidegate("late", "reopen", "sessions")
     told = " ".join(told.split())
-    assert (code, "nothing of it was read yet" in told) == (3, True), told
+    assert (code, "nothing of it has been read yet" in told) == (3, True), told
     way = re.search(r"`tidegate (stream sessions --available-now)`", told)
     assert way is not None, told
     project.data(*shlex.split(way[1]))
@@ -131,7 +131,7 @@ def test_late_rows_are_not_reopened_before_the_new_table_was_read(project: Proje
 def test_a_second_reset_does_nothing_and_a_source_that_was_read_is_not_reset(project: Project, lake: Lake) -> None:
     project.data(*NOW)
     code, told = project.tidegate(*RESET)
-    assert (code, "is the one that was read, so nothing is reset" in " ".join(told.split())) == (3, True), told
+    assert (code, "is still the one that was read, so nothing was reset" in " ".join(told.split())) == (3, True), told
     make_anew(lake, *OLD)
     epoch = project.data(*RESET)["epoch"]
     assert project.data(*RESET) == {"pipeline": "sessions", "epoch": None, "positions": []}
