@@ -23,6 +23,7 @@ from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.state_files import deltas_of, holding
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
 from tidegate.windowing.time import Millis, to_millis
@@ -144,8 +145,9 @@ def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.Re
     schema = arrow_schema(snapshot.handle)
     names = [file["path"] for file in snapshot.files]
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
-    columns = [name for name in schema.names if name != state.MANIFEST.name]
-    yield from tables.warehouse.read_batches(snapshot.path, names, schema, columns, real)
+    held = holding(tables.warehouse, snapshot.path, deltas_of(snapshot.files), schema)
+    chosen = real if held is None else real & held
+    yield from tables.warehouse.read_batches(snapshot.path, names, schema, state.row_columns(schema), chosen)
 
 
 def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:

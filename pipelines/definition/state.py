@@ -6,6 +6,8 @@ it has the version of the state and survives when the log is cleaned up.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
 
 from tidegate.pipelines.definition.columns import TIMESTAMP, column, to_delta
@@ -16,6 +18,25 @@ NAME = "state"
 MANIFEST_KEY_GROUP = -1
 
 MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group -1")
+
+DELTA_ROW, DELTA_GONE = 1, 0
+"""Marks of the rows of a delta: a row of its key, and the statement that its key has no rows any more."""
+
+MARK = column("delta_mark", pa.int32(), "null: a row of a base; 1: of a delta; 0: its key has no rows any more")
+HASH = column("delta_hash", pa.int64(), "xxhash64(key columns)")
+DUE = column("delta_due", pa.int64(), "the first of event_time_timers")
+DUE_BY_CLOCK = column("delta_due_by_clock", pa.int64(), "the first of processing_time_timers")
+DELTAS = (MARK, HASH, DUE, DUE_BY_CLOCK)
+"""Columns of table state in version 2: they tell the rows of bases and deltas apart, and which of them an epoch needs.
+
+They are null in a base that is always read whole.
+"""
+
+BOUNDED = ("key_group", MARK.name, HASH.name)
+"""Columns whose bounds are among the statistics of the files."""
+
+VERSION: Literal[2] = 2
+"""Version of the state with deltas."""
 
 _TIMES = ("window_start", "window_end", "state_window_start", "state_window_end")
 _MEANINGS = {
@@ -50,6 +71,29 @@ def schema(state: StateSchema) -> pa.Schema:
         for field in rows
     ]
     return pa.schema([*fields, MANIFEST])
+
+
+def with_deltas(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of version 2 from those of version 1."""
+    return pa.schema([*columns, *DELTAS])
+
+
+def has_deltas(columns: pa.Schema) -> bool:
+    """Return True if these are columns of version 2."""
+    return {field.name for field in DELTAS} <= set(columns.names)
+
+
+def without_deltas(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of version 1 from those of either version."""
+    if not has_deltas(columns):
+        return columns
+    names = {field.name for field in DELTAS}
+    return pa.schema([field for field in columns if field.name not in names], columns.metadata)
+
+
+def row_columns(columns: pa.Schema) -> list[str]:
+    """Return the names of the columns of state rows: all but the manifest and those of deltas."""
+    return [name for name in without_deltas(columns).names if name != MANIFEST.name]
 
 
 def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:

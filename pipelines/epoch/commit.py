@@ -50,19 +50,21 @@ def commit(
     check_files(tables, manifest)
     written = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
     kept, returning = _of_parent(plan, outcomes, handle)
-    commit_snapshot(tables, handle, manifest, plan.bound.table_schemas[state.NAME], [*written, *returning], kept)
+    commit_snapshot(tables, handle, manifest, plan.table_schemas[state.NAME], [*written, *returning], kept)
     return manifest
 
 
 def _of_parent(
     plan: EpochPlan, outcomes: Sequence[ShardOutcome], handle: DeltaTable
 ) -> tuple[set[str], list[DataFile]]:
-    """Return the state files of unchanged shards: paths that stay at the head of the table, and files to add again."""
+    """Return the state files that stay: paths that stay at the head of the table, and files to add again."""
     changed = [plan.shards[outcome.shard] for outcome in outcomes if outcome.shard >= 0 and outcome.changed]
+    stay = {path for outcome in outcomes for path in outcome.kept}
     unchanged = [
         file
         for file in (plan.parent.files if plan.parent is not None else ())
-        if not any(file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first for shard in changed)
+        if file["path"] in stay
+        or not any(file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first for shard in changed)
     ]
     at_head = {file["path"] for file in active_files(handle)}
     kept = {file["path"] for file in unchanged if file["path"] in at_head}
@@ -148,6 +150,7 @@ def _manifest(
         started_at=plan.started_at,
         library_version=version("tidegate"),
         engine=engine,
+        state_version=state.VERSION if state.has_deltas(plan.table_schemas[state.NAME]) else None,
         slices=True if sliced or (plan.parent is not None and plan.parent.manifest.slices) else None,
     )
 

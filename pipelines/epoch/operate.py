@@ -23,10 +23,12 @@ from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchang
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan, files_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, Receive, ShardOutcome, outcomes_of, run_shard
+from tidegate.pipelines.epoch.shard_state import can_have_deltas, split_of
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.state_files import deltas_of
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.windowing.panes import PanePolicy
@@ -133,7 +135,7 @@ def run_shards(
 def job_of(plan: EpochPlan) -> ShardJob:
     """Return the job of an epoch: the values of its plan that the tasks need."""
     bound, tables = plan.bound, plan.tables
-    schemas = bound.table_schemas
+    schemas = plan.table_schemas
     return ShardJob(
         warehouse=tables.warehouse,
         paths={name: tables.path(name) for name in schemas},
@@ -175,10 +177,22 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
     before: dict[tuple[int, int], Shard] = {}
     if parent is not None and not any(position.files for position in parent.manifest.positions.values()):
         before = {(shard.first, shard.last): shard for shard in parent.manifest.shards}
-    return [
-        Marker(index, files_of(files, shard), rewrite, before.get((shard.first, shard.last)))
-        for index, shard in enumerate(plan.shards)
-    ]
+    # Other code may clean a window at another time than its timers say.
+    may_split = (
+        parent is not None
+        and not rewrite
+        and parent.manifest.fingerprint == plan.bound.fingerprint
+        and can_have_deltas(plan.compute, plan.bound.state)
+    )
+    markers = []
+    for index, shard in enumerate(plan.shards):
+        names = files_of(files, shard)
+        own = [file for file in files if file["path"] in names]
+        split = split_of(own) if may_split else None
+        markers.append(
+            Marker(index, names, rewrite, before.get((shard.first, shard.last)), tuple(deltas_of(own)), split)
+        )
+    return markers
 
 
 def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:

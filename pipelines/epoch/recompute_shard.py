@@ -18,6 +18,7 @@ from tidegate.pipelines.epoch.recompute_plan import RecomputePlan
 from tidegate.pipelines.epoch.shard import Receive, ShardOutcome
 from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
+from tidegate.pipelines.ledger.tables.state_files import read_state
 from tidegate.windowing.columnar.slices import open_windows
 
 BEYOND = "beyond"
@@ -57,12 +58,14 @@ class RecomputeJob:
         began = perf_counter()
         job, shard, work = self.shards, self.shards.shards[number], self.work.of_shard(self.shards, number)
         group = pc.field("key_group")
-        rows = job.warehouse.read_files(
+        rows = read_state(
+            job.warehouse,
             job.paths[state.NAME],
+            self.files[number],
             self.files[number],
             job.schemas[state.NAME],
             where=(group >= shard.first) & (group <= shard.last),
-        ).drop_columns([state.MANIFEST.name])
+        )
         # State rows become Python objects, so only those whose windows may change are passed.
         concerned = are_in(rows, work.wanted, job.key.names)
         corrections = correct(job, events, rows.filter(concerned), work)

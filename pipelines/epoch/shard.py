@@ -14,7 +14,6 @@ from time import perf_counter
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.counters import CHANGES
@@ -22,13 +21,13 @@ from tidegate.pipelines.definition.event_columns import COMMIT, TIME
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
 from tidegate.pipelines.epoch.next_panes import numbers_of_new
 from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
+from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
 from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, choose_operator, run_in_passes
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.operators.make import make_operator
-from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis
 from tidegate.windowing.window_join import WindowJoin
 
@@ -43,13 +42,15 @@ Receive: TypeAlias = Callable[[], pa.Table | None]
 class ShardOutcome:
     """Report of a task to the driver about one shard.
 
-    `next_panes` are digest of the key, id and number of the next pane of windows that a correction removed.
+    `kept` are state files of the shard before the epoch that stay. `next_panes` are digest of the key, id and number of
+    the next pane of windows that a correction removed.
     """
 
     shard: int
     changed: bool
     rows: int = 0
     files: dict[str, DataFile] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     next_event_time_timer: Millis | None = None
     next_processing_time_timer: Millis | None = None
@@ -82,23 +83,29 @@ class Marker:
         rewrite: True if the state must be rewritten even if nothing changes.
         before: the same key groups in the parent snapshot; None if its shards were different, or if it read a commit
             only partially. Their timers show whether the state must be read.
+        deltas: those of the files that may have rows of a delta.
+        split: the files as base and delta; None if the shard has to be read whole.
     """
 
     shard: int
     files: tuple[str, ...]
     rewrite: bool
     before: Shard | None = None
+    deltas: tuple[str, ...] = ()
+    split: Split | None = None
 
     def to_json(self) -> str:
         """Return the text that is sent to the task."""
-        return json.dumps({**vars(self), "before": None if self.before is None else self.before.model_dump()})
+        before = None if self.before is None else self.before.model_dump()
+        return json.dumps({**vars(self), "before": before, "split": self.split and vars(self.split)})
 
     @classmethod
     def from_json(cls, text: str) -> Marker:
         """Return the marker from its text."""
         raw = json.loads(text)
         before = None if raw["before"] is None else Shard.model_validate(raw["before"])
-        return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"], before)
+        split = None if raw["split"] is None else Split(**raw["split"])
+        return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"], before, tuple(raw["deltas"]), split)
 
     def is_untouched(self, job: ShardJob) -> bool:
         """Return True if no timer becomes due in the epoch, so that the shard does not change without events."""
@@ -132,10 +139,10 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     received = perf_counter()
     if not len(events) and marker.before is not None and marker.is_untouched(job):
         return _unchanged(marker.shard, marker.before, received - began).report()
-    rows = _state_rows(job, shard, marker)
+    before = _state(job, shard, marker, events)
     restored = perf_counter()
     try:
-        run = run_operator(job, events, rows)
+        run = run_operator(job, events, before.rows)
     except pa.ArrowInvalid as error:
         if "offset overflow" not in str(error):
             raise
@@ -151,15 +158,20 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     if changed:
         # An interval of a backfill is short enough already.
         published = run.results() if job.order is not None else results.by_window(run.results())
-        for table, table_rows in ((results.NAME, published), (late.NAME, run.late()), (state.NAME, run.state())):
-            prefix = f"{table}-{job.epoch:06d}-{marker.shard:05d}"
-            if file := write_file(job.warehouse, job.paths[table], prefix, table_rows):
+        prefix = "{}-" + f"{job.epoch:06d}-{marker.shard:05d}"
+        for table, table_rows in ((results.NAME, published), (late.NAME, run.late())):
+            if file := write_file(job.warehouse, job.paths[table], prefix.format(table), table_rows):
                 outcome.files[table] = file
-    outcome.counters = counters
-    written = outcome.files.get(state.NAME)
-    outcome.rows = len(rows) if not changed else 0 if written is None else written.rows
-    outcome.next_event_time_timer = run.next_event_time_timer
-    outcome.next_processing_time_timer = run.next_processing_time_timer
+        rows = run.state()
+        written = before.write(rows, prefix.format(state.NAME))
+        outcome.kept = list(written.kept)
+        if written.file is not None:
+            outcome.files[state.NAME] = written.file
+    outcome.rows = before.count_after(len(rows) if changed else len(before.rows))
+    outcome.counters = counters | {"open_windows": before.open_windows_after(counters["open_windows"])}
+    outcome.next_event_time_timer, outcome.next_processing_time_timer = before.next_timers(
+        (run.next_event_time_timer, run.next_processing_time_timer)
+    )
     outcome.seconds = {
         "receive": received - began,
         "restore": restored - received,
@@ -167,6 +179,15 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
         "write": perf_counter() - operated,
     }
     return outcome.report()
+
+
+def _state(job: ShardJob, shard: Shard, marker: Marker, events: pa.Table) -> WholeState | TouchedState:
+    if marker.split is not None and marker.before is not None:
+        touched = TouchedState.read(job, marker.split, marker.before, events)
+        if touched is not None:
+            return touched
+    # If state need not be rewritten, no file has rows of another shard.
+    return WholeState.read(job, shard, marker.files, marker.deltas, marker.rewrite, len(events))
 
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
@@ -200,18 +221,3 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
     make = partial(make_operator, job.compute, job.panes)
     row = RowOperator(make, job.compute, job.state, job.max_parallelism, result_type(job))
     return OutcomeRows(job, events, row.run(elements, rows, timeline), numbers)
-
-
-def _state_rows(job: ShardJob, shard: Shard, marker: Marker) -> pa.Table:
-    groups, schema = pc.field("key_group"), job.schemas[state.NAME]
-    added = {name for name, _ in job.state.contents} - set(
-        job.old_format.contents if job.old_format is not None else schema.names
-    )
-    rows = job.warehouse.read_files(
-        job.paths[state.NAME],
-        marker.files,
-        pa.schema([field for field in schema if field.name not in added]),
-        # If state need not be rewritten, no file has rows of another shard.
-        where=(groups >= shard.first) & (groups <= shard.last) if marker.rewrite else None,
-    ).drop_columns([state.MANIFEST.name])
-    return rows if job.old_format is None else migrated(rows, job.old_format, job.state, job.left_behind)

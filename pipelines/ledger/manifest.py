@@ -204,11 +204,12 @@ class Manifest(_Grown):
     allowed, and in older manifests. `shape` is None without windows, and in older manifests. `ends_by_clock` is True if
     processing time ends the windows, else None; older manifests don't have it. `engine` names the engine that ran the
     epoch; None means Spark. `slices` is True if the state may hold window slices, which older versions of tidegate
-    can't read; else None.
+    can't read; else None. `state_version` is 2 if the state may have deltas, else None: older versions of tidegate
+    refuse the field.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
-        {"watermark_by", "closed_through", "next_panes", "shape", "ends_by_clock", "engine", "slices"}
+        {"watermark_by", "closed_through", "next_panes", "shape", "ends_by_clock", "engine", "slices", "state_version"}
     )
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -244,6 +245,7 @@ class Manifest(_Grown):
     library_version: str
     engine: str | None = None
     slices: bool | None = None
+    state_version: Literal[2] | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

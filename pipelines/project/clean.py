@@ -1,4 +1,4 @@
-"""Calls that maintain the files of tables: vacuum, optimize, and a rebuild of table `windows`. They start no JVM."""
+"""Calls that maintain the files of tables: vacuum, optimize, rebuild table `windows`, upgrade the state. No JVM."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.pipelines.definition import windows
+import pyarrow as pa
+
+from tidegate.pipelines.definition import state, windows
 from tidegate.pipelines.definition.binding import check_windows, no_windows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
@@ -23,6 +25,7 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.work_folder import clean
+from tidegate.pipelines.storage.warehouse import arrow_schema
 
 _SPANS = 10
 """The largest number of epoch ranges shown; thinning out snapshots makes a range for each hour."""
@@ -155,3 +158,44 @@ def windows_build(config: Config, pipeline: str) -> WindowsBuilt:
         manifest = required(tables, recover(tables)).manifest
         count = build_windows(tables, manifest, wanted)
     return WindowsBuilt(pipeline, tables.path(windows.NAME), manifest.epoch, count)
+
+
+@dataclass(frozen=True, slots=True)
+class StateUpgraded(Answer):
+    """Table `state` after its upgrade to version 2.
+
+    Args:
+        pipeline: name of the pipeline.
+        table: path of the table.
+        version: version of the state that the next epoch writes.
+        upgraded: False if the table had that version before.
+    """
+
+    pipeline: str
+    table: str
+    version: int
+    upgraded: bool
+
+    def shown(self) -> Iterator[Shown]:
+        if self.upgraded:
+            yield f"the next epoch of {self.pipeline} writes state of version {self.version}, with deltas"
+            yield "an older tidegate refuses the pipeline from that epoch on; `tidegate restore` goes back to before it"
+        else:
+            yield f"the state of {self.pipeline} has version {self.version} already"
+
+
+def state_upgrade(config: Config, pipeline: str) -> StateUpgraded:
+    """Let the next epochs of a pipeline write state of version 2."""
+    value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
+    if not tables.exist:
+        raise no_snapshot_yet(tables)
+    if taken := sorted(set(value.key) & {column.name for column in state.DELTAS}):
+        raise UsageError(
+            f"key column(s) {', '.join(taken)} of {pipeline}: version 2 of the state has columns of that name"
+        )
+    with Lease(tables, "state upgrade", system_clock):
+        head = required(tables, recover(tables))
+        upgraded = not state.has_deltas(arrow_schema(head.handle))
+        if upgraded:
+            tables.widen({state.NAME: pa.schema(state.DELTAS)})
+    return StateUpgraded(pipeline, tables.path(state.NAME), state.VERSION, upgraded)

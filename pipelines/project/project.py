@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
     from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
     from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches
-    from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
+    from tidegate.pipelines.project.clean import Optimized, StateUpgraded, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.explain import Explained
     from tidegate.pipelines.project.forget import Erased
@@ -896,6 +896,18 @@ class Project:
         from tidegate.pipelines.project.clean import windows_build
 
         return windows_build(self._config, pipeline)
+
+    def state_upgrade(self, pipeline: str) -> StateUpgraded:
+        """Let the next epochs of a pipeline write state of version 2, in which they write only the rows that change.
+
+        Raises:
+            UsageError: a key column has the name of a column of version 2.
+            Refused: the pipeline has no snapshot yet.
+            LeaseHeld: a driver is at work on the pipeline.
+        """
+        from tidegate.pipelines.project.clean import state_upgrade
+
+        return state_upgrade(self._config, pipeline)
 
     def backup_create(
         self, pipeline: str, *, name: str | None = None, keep: int | None = None, place: str | None = None

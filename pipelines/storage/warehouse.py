@@ -36,6 +36,7 @@ from tidegate.pipelines.storage.options import check
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
 
     from tidegate.pipelines.storage.object_files import ObjectFiles
 
@@ -142,7 +143,7 @@ class Warehouse:
 
         return object_files(path, self.options)
 
-    def write_parquet(self, path: str, name: str, table: pa.Table, **options: Any) -> int:
+    def write_parquet(self, path: str, name: str, table: pa.Table, *, compression: str = "zstd", **options: Any) -> int:
         """Write a Parquet file into a table's folder, and return its size in bytes. The file is not committed."""
         import pyarrow.parquet as pq
 
@@ -162,7 +163,7 @@ class Warehouse:
             table,
             target,
             filesystem=filesystem if is_folder else None,
-            compression="zstd",
+            compression=compression,
             write_statistics=described,
             write_page_checksum=True,
             **options,
@@ -386,7 +387,7 @@ class Warehouse:
                 columns=columns, filter=where, use_threads=is_local(path)
             )
         except (OSError, pa.ArrowInvalid) as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
     def read_batches(
         self,
@@ -409,7 +410,22 @@ class Warehouse:
                 use_threads=False,
             )
         except (OSError, pa.ArrowInvalid) as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
+
+    def open_parquet(self, path: str, name: str) -> pq.ParquetFile:
+        """Open a file of a table for reading some of its row groups.
+
+        Raises:
+            Refused: the file is missing or unreadable.
+        """
+        import pyarrow.parquet as pq
+
+        filesystem, root = self.filesystem(path)
+        try:
+            source = filesystem.open_input_file(f"{root}/{name}" if root else name)
+            return pq.ParquetFile(source, pre_buffer=not is_local(path), page_checksum_verification=True)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise unreadable(path, error) from error
 
     def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         # This import is slow, and commands that only read the log don't need it.
@@ -429,7 +445,8 @@ def is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file://")
 
 
-def _unreadable(path: str, error: Exception) -> Refused:
+def unreadable(path: str, error: Exception) -> Refused:
+    """Return the error for a file of a table that can't be read."""
     return Refused(
         f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
         "whose files are complete; docs/operations/recovery.md says what to do for each table"

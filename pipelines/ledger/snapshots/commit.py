@@ -6,7 +6,6 @@ snapshot, the second one fails here, before it publishes anything.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
@@ -25,7 +24,7 @@ from tidegate.pipelines.ledger.snapshots.publish import check_removable
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, remove_action, write_file
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import Millis
@@ -151,9 +150,7 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
 
 def as_data_file(file: dict[str, Any]) -> DataFile:
     """Convert an active state file, as `active_files` lists it, to a file that can be added to a table."""
-    low, high = ({"key_group": file[f"{bound}.key_group"]} for bound in ("min", "max"))
-    statistics = {"numRecords": file["num_records"], "minValues": low, "maxValues": high, "nullCount": {"key_group": 0}}
-    return DataFile(path=file["path"], size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(statistics))
+    return copied(file, file["path"], state.BOUNDED)
 
 
 def quiet_manifest(

@@ -52,6 +52,7 @@ from tidegate.pipelines.ledger.tables.keys import (
 )
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.ledger.tables.state_files import held
 from tidegate.pipelines.ledger.tables.table_log import leave_newest
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.columnar.slices import open_windows
@@ -191,7 +192,7 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
         rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
     group = group_of(key_schema(schema, names), key, snapshot.manifest.max_parallelism)
-    removed = pa.concat_tables(of_keys) if of_keys else arrow_schema(snapshot.handle).empty_table()
+    removed = held(pa.concat_tables(of_keys)) if of_keys else arrow_schema(snapshot.handle).empty_table()
     return _Rest(group, len(removed), len(open_windows(removed, names)), added, kept)
 
 

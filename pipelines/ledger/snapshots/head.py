@@ -16,6 +16,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables.newest import is_moved
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.state_files import deltas_of, read_state
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.delta_log import commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
@@ -191,15 +192,11 @@ def state_rows(
     warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None, columns: list[str] | None = None
 ) -> pa.Table:
     """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or the given ones."""
+    names = [file["path"] for file in snapshot.files]
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
-    rows = warehouse.read_files(
-        snapshot.path,
-        [file["path"] for file in snapshot.files],
-        arrow_schema(snapshot.handle),
-        columns,
-        real if where is None else real & where,
-    )
-    return rows.drop_columns([state.MANIFEST.name]) if columns is None else rows
+    chosen = real if where is None else real & where
+    deltas = deltas_of(snapshot.files)
+    return read_state(warehouse, snapshot.path, names, deltas, arrow_schema(snapshot.handle), columns, chosen)
 
 
 def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:

@@ -178,7 +178,13 @@ def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: 
 
 def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:
     """Refuse a target with columns that table state does not have: nothing would ever read them."""
-    if lost := sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names)):
+    lost = sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names))
+    if lost == sorted(column.name for column in state.DELTAS):
+        raise Refused(
+            f"{target.path} has state of version {state.VERSION}, and {tables.path(state.NAME)} an older one: run "
+            f"`tidegate state upgrade {tables.pipeline}`, then restore again"
+        )
+    if lost:
         raise Refused(
             f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
             "Different code produced it: restore it into another warehouse"

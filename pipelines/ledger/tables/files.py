@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.errors import FilesMissing
 from tidegate.pipelines.ledger.manifest import DataFile
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
-_DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end", "pane", "timing", "op")
+_DESCRIBED = (*state.BOUNDED, "epoch", "reopened", "window_start", "window_end", "pane", "timing", "op")
 
 _WORDS = ("+", "-", "early", "late", "on_time")
 """Texts of columns `op` and `timing`. The bounds of these columns say if a file has only first panes."""
@@ -43,6 +44,9 @@ CHECKSUM_OF_VALUES = "tidegateValuesChecksum"
 _OF_A_GROUP = 65_536
 """Rows of a row group of results. They are roughly in the order of their windows, so that a look for the windows of a
 short time, as a correction has, reads a small part of a large file."""
+
+_OF_A_BASE = 2048
+"""Rows of a row group of a base that epochs read in part. Fewer cost more than they save: each has some 20 columns."""
 
 _SAMPLE = 65_536
 """Rows whose values decide if a column of a large file is stored as a dictionary."""
@@ -68,9 +72,13 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     given = [column for column in table.column_names if table[column].null_count < len(table)]
     rows = table.select(given)
     is_result = prefix.startswith(_SUMMED)
-    size = warehouse.write_parquet(
-        path, name, rows, use_dictionary=_in_dictionaries(rows), row_group_size=_OF_A_GROUP if is_result else None
-    )
+    options: dict[str, Any] = {"use_dictionary": _in_dictionaries(rows)}
+    if is_result:
+        options["row_group_size"] = _OF_A_GROUP
+    elif state.HASH.name in rows.column_names and state.MARK.name not in rows.column_names:
+        # Zstandard takes longer to begin than to decompress so few values.
+        options |= {"row_group_size": _OF_A_BASE, "compression": "lz4"}
+    size = warehouse.write_parquet(path, name, rows, **options)
     described = statistics(table)
     if is_result:
         # Commands that write nothing should not wait for this import.

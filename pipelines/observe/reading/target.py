@@ -88,6 +88,8 @@ class Target:
         handle = tables.look_windows() if view == windows.NAME else tables.look(TABLES[view])
         # Files don't have the column of the partitions of table windows.
         columns = stored_schema(handle)
+        if view == state.NAME:
+            columns = state.without_deltas(columns)
         # Rows of functions and joins have no `op`, but a stream has to tell which rows left.
         needs_op = view in (FINAL, LATEST) and not has_op(columns)
         return cls(tables, view, columns.append(OP) if needs_op else columns, key)
@@ -142,7 +144,7 @@ class Target:
         if self.view == state.NAME:
             snapshot = require_published(tables, require_snapshot(tables))
             files = Files.of(tables.warehouse, snapshot.handle)
-            return views.all_rows(files, pc.field("key_group") >= 0), files
+            return views.held_state(files), files
         if self.view == windows.NAME:
             files = Files.of(tables.warehouse, tables.look_windows())
             return views.all_rows(files, None), files

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.columns import column
 from tidegate.pipelines.definition.late import REOPENED
+from tidegate.pipelines.ledger.tables.state_files import deltas_of, holding
 from tidegate.pipelines.observe.reading.places import Files, bits_by_file, from_bits, without
 from tidegate.pipelines.observe.reading.reached import Reached
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -69,8 +70,30 @@ def latest(files: Files, key: Sequence[str], until: Reached) -> View:
         [*identity(key), *STALE_AND_EPOCH],
         lambda rows: pc.and_(pc.is_in(rows["window_id"], value_set=windows), pa.array(until.shows(rows))),
     )
-    replaced = without(candidates, results.newest(candidates, key))
-    masks = bits_by_file(replaced, files)
+    return _less(view, files, without(candidates, results.newest(candidates, key)))
+
+
+def held_state(files: Files) -> View:
+    """Return the state rows of the snapshot in table state, without those that a delta replaces."""
+    view = all_rows(files, pc.field("key_group") != state.MANIFEST_KEY_GROUP)
+    held = holding(files.warehouse, files.path, deltas_of(files.active), files.schema)
+    if held is None:
+        return view
+    columns = [state.MARK.name, state.HASH.name]
+    return _less(view, files, files.places(columns, lambda rows: pc.invert(_values(rows, held))))
+
+
+def _values(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
+    """Return the value of a condition for each row."""
+    # This import is slow, and most commands don't need it.
+    import pyarrow.dataset as ds
+
+    return ds.dataset(rows).to_table(columns={"value": condition})["value"]
+
+
+def _less(view: View, files: Files, places: pa.Table) -> View:
+    """Return a view of whole files without the rows at some places."""
+    masks = bits_by_file(places, files)
     return View(
         tuple(
             FileRows(file.name, file.size, _inverted(masks[number]) if number in masks else None)

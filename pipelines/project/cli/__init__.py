@@ -48,6 +48,7 @@ _COMMANDS = {
     "setup": "tidegate.pipelines.project.cli.setup:setup",
     "snapshot": "tidegate.pipelines.project.cli.snapshots:snapshot",
     "source": "tidegate.pipelines.project.cli.snapshots:source",
+    "state": "tidegate.pipelines.project.cli.keep:state_of",
     "stop": "tidegate.pipelines.project.cli.drive:stop",
     "stream": "tidegate.pipelines.project.cli.drive:stream",
     "trace": "tidegate.pipelines.project.cli.look:trace",

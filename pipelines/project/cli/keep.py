@@ -178,3 +178,19 @@ def build_windows(screen: Screen, pipeline: str) -> None:
     being changed, readers see no windows in the table.
     """
     screen.show_answer(screen.project().windows_build(pipeline))
+
+
+@click.group("state")
+def state_of() -> None:
+    """Table state, which has the windows that are open."""
+
+
+@state_of.command()
+@click.argument("pipeline")
+@with_screen
+def upgrade(screen: Screen, pipeline: str) -> None:
+    """Let the next epochs of PIPELINE write state of version 2, in which they write only the rows that change.
+
+    It pays for an epoch of few events over millions of open windows. An older tidegate refuses the pipeline afterwards.
+    """
+    screen.show_answer(screen.project().state_upgrade(pipeline))

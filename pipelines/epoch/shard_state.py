@@ -1,0 +1,363 @@
+"""The state of a shard in an epoch: the rows that the operator gets, and the files that hold the rows after it.
+
+An epoch gets all rows of its shard, and writes them all as a new base. In version 2, an epoch that can change few of
+many rows gets only those of keys with an event or a due timer. It writes a delta (`tables.state_files`), and the base
+stays. Few row groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of each
+group bound hashes and timers. When the delta passes a share of the base, the next epoch writes a new base.
+
+Every epoch writes the delta again, so the share is small: with d changed rows in an epoch over b rows, a share s costs
+s * b / 2 rows for the delta and d / s for the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX
+from tidegate.pipelines.definition.row_sets import distinct
+from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.ledger.manifest import DataFile, Shard
+from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.keys import are_in
+from tidegate.pipelines.ledger.tables.state_files import deltas_of, read_state
+from tidegate.pipelines.storage.warehouse import unreadable
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.columnar.slices import open_windows
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.state.migration import migrated
+from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.time import Millis
+
+SMALLEST = 65_536
+"""Rows of the smallest shard that has a delta: a smaller one is written in less time than a delta is worth."""
+
+SHARE = 32
+"""A delta has at most this part of the rows of its base, and an epoch that may change more rows writes a base."""
+
+_NEVER = np.iinfo(np.int64).max
+_BY_EVENTS, _BY_CLOCK = state.DUE.name, state.DUE_BY_CLOCK.name
+
+
+@dataclass(frozen=True)
+class Split:
+    """The files of a shard whose base can be read in part, and the delta above it, if there is one."""
+
+    base: str
+    delta: str | None = None
+
+
+def split_of(files: Sequence[dict[str, Any]]) -> Split | None:
+    """Return the files of a shard as base and delta, from their statistics; None if the shard has to be read whole."""
+    deltas = deltas_of(files)
+    bases = [file for file in files if file["path"] not in deltas]
+    if len(bases) != 1 or len(deltas) > 1 or bases[0].get(f"min.{state.HASH.name}") is None:
+        return None
+    return Split(bases[0]["path"], deltas[0] if deltas else None)
+
+
+def can_have_deltas(compute: Compute, rows: StateSchema) -> bool:
+    """Return True if an epoch leaves the state rows of a key alone that has neither an event nor a due timer.
+
+    State of user code may have a time to live, and process functions and joins keep elements that no timer waits for.
+    """
+    declared = rows.trigger_state or rows.user_state
+    return isinstance(compute, Windows) and bool(rows.key.names) and not declared
+
+
+@dataclass(frozen=True)
+class Written:
+    """The state files of a shard after an epoch: the new one, if there is any row, and those that stay."""
+
+    file: DataFile | None
+    kept: tuple[str, ...] = ()
+
+
+class WholeState:
+    """All state rows of a shard.
+
+    Args:
+        job: job of the epoch's tasks.
+        rows: the rows before the epoch.
+        few: True if the epoch changes few of them, so that a base is worth its order.
+    """
+
+    def __init__(self, job: ShardJob, rows: pa.Table, few: bool) -> None:
+        self.rows = rows
+        self._job = job
+        self._few = few
+
+    @classmethod
+    def read(
+        cls, job: ShardJob, shard: Shard, files: Sequence[str], deltas: Sequence[str], others: bool, events: int
+    ) -> WholeState:
+        """Read the state of a shard.
+
+        Args:
+            job: job of the epoch's tasks.
+            shard: the range of key groups.
+            files: all files that have rows of it.
+            deltas: those of them that may have rows of a delta.
+            others: True if they may have rows of other shards.
+            events: number of events of the shard.
+        """
+        groups, schema = pc.field("key_group"), job.schemas[state.NAME]
+        added = {name for name, _ in job.state.contents} - set(
+            job.old_format.contents if job.old_format is not None else schema.names
+        )
+        rows = read_state(
+            job.warehouse,
+            job.paths[state.NAME],
+            files,
+            deltas,
+            pa.schema([field for field in schema if field.name not in added]),
+            where=(groups >= shard.first) & (groups <= shard.last) if others else None,
+        )
+        if job.old_format is not None:
+            rows = migrated(rows, job.old_format, job.state, job.left_behind)
+        return cls(job, rows, len(rows) >= SMALLEST and events * SHARE <= len(rows))
+
+    def count_after(self, rows: int) -> int:
+        """Return the number of the shard's rows after the epoch, if the operator has this many."""
+        return rows
+
+    def open_windows_after(self, windows: int) -> int:
+        """Return the number of open windows after the epoch, if the operator has this many."""
+        return windows
+
+    def next_timers(self, timers: tuple[Millis | None, Millis | None]) -> tuple[Millis | None, Millis | None]:
+        """Return the next timers of the shard in event time and by the clock, from those of the operator."""
+        return timers
+
+    def write(self, rows: pa.Table, prefix: str) -> Written:
+        """Write the rows after the epoch, with the columns of the table."""
+        job = self._job
+        if self._few and state.has_deltas(rows.schema) and can_have_deltas(job.compute, job.state):
+            rows = _in_order(_described(rows, job.key))
+        return Written(write_file(job.warehouse, job.paths[state.NAME], prefix, rows))
+
+
+class TouchedState:
+    """The state rows of those keys of a shard that an epoch may change, and what it needs to know of the others.
+
+    Args:
+        job: job of the epoch's tasks.
+        base: the base.
+        delta: all rows of the delta, with marks and hashes.
+        touched: hashes of the keys, ascending.
+        before: the shard before the epoch.
+    """
+
+    def __init__(self, job: ShardJob, base: _Base, delta: pa.Table, touched: Int64s, before: Shard) -> None:
+        self._job = job
+        self._base = base
+        self._before = before
+        self._touched = touched
+        self._in_delta = np.unique(_ints(delta, state.HASH.name))
+        own = pa.array(np.isin(_ints(delta, state.HASH.name), touched))
+        self._mine, self._others = delta.filter(own), delta.filter(pc.invert(own))
+        of_delta = self._mine.filter(pc.equal(self._mine[state.MARK.name], state.DELTA_ROW))
+        of_base = base.rows_of(np.setdiff1d(touched, self._in_delta, assume_unique=True))
+        rows = pa.concat_tables([of_delta, of_base]).sort_by("key_group")
+        self.rows = rows.select(state.row_columns(rows.schema))
+
+    @classmethod
+    def read(cls, job: ShardJob, split: Split, before: Shard, events: pa.Table) -> TouchedState | None:
+        """Read the rows that an epoch may change; None if they are not few.
+
+        Args:
+            job: job of the epoch's tasks.
+            split: base and delta of the shard.
+            before: the shard before the epoch.
+            events: events of the shard.
+        """
+        if before.rows < SMALLEST or len(events) * SHARE > before.rows:
+            return None
+        path, schema = job.paths[state.NAME], job.schemas[state.NAME]
+        base = _Base(job, split.base)
+        delta = job.warehouse.read_files(path, [split.delta] if split.delta is not None else [], schema)
+        in_delta = np.unique(_ints(delta, state.HASH.name))
+        reached = {
+            _BY_EVENTS: max(step.watermark for step in job.steps),
+            _BY_CLOCK: max(step.clock for step in job.steps),
+        }
+        due = np.zeros(len(delta), np.bool_)
+        for name, time in reached.items():
+            due |= _ints(delta, name, _NEVER) <= time
+        hashes = [_ints(delta, state.HASH.name)[due], np.setdiff1d(base.due(reached), in_delta)]
+        if len(events):
+            keys = {name: events[f"{KEY_PREFIX}{name}"] for name in job.key.names}
+            hashes.append(encode_keys(job.key, (keys, len(events))).hashes.view(np.int64))
+        touched = np.unique(np.concatenate(hashes))
+        return None if len(touched) * SHARE > before.rows else cls(job, base, delta, touched, before)
+
+    def count_after(self, rows: int) -> int:
+        """Return the number of the shard's rows after the epoch, if the operator has this many."""
+        return self._before.rows - len(self.rows) + rows
+
+    def open_windows_after(self, windows: int) -> int:
+        """Return the number of open windows after the epoch, if the operator has this many."""
+        return (
+            self._before.counters.get("open_windows", 0) - len(open_windows(self.rows, self._job.key.names)) + windows
+        )
+
+    def next_timers(self, timers: tuple[Millis | None, Millis | None]) -> tuple[Millis | None, Millis | None]:
+        """Return the next timers of the shard in event time and by the clock, from those of the operator."""
+        by_events, by_clock = (
+            min(
+                _NEVER if timer is None else timer,
+                int(_ints(self._others, name, _NEVER).min(initial=_NEVER)),
+                self._base.lowest(name, self._replaced),
+            )
+            for name, timer in zip((_BY_EVENTS, _BY_CLOCK), timers, strict=True)
+        )
+        return (None if by_events == _NEVER else by_events), (None if by_clock == _NEVER else by_clock)
+
+    def write(self, rows: pa.Table, prefix: str) -> Written:
+        """Write the rows after the epoch, with the columns of the table."""
+        job, names = self._job, list(self._job.key.names)
+        rows = _described(rows, job.key)
+        delta = pa.concat_tables([self._others, _marked(rows, state.DELTA_ROW), self._gone(rows, names)])
+        write = (job.warehouse, job.paths[state.NAME])
+        if len(delta) * SHARE <= len(self._base):
+            return Written(write_file(*write, prefix, delta), (self._base.name,))
+        resting = self._others.filter(pc.equal(self._others[state.MARK.name], state.DELTA_ROW))
+        whole = pa.concat_tables([self._base.without(self._replaced), _marked(resting, None), rows])
+        return Written(write_file(*write, prefix, _in_order(whole)))
+
+    @cached_property
+    def _replaced(self) -> Int64s:
+        """Hashes of the keys whose rows in the base don't hold after the epoch."""
+        return np.union1d(self._in_delta, self._touched)
+
+    def _gone(self, rows: pa.Table, names: list[str]) -> pa.Table:
+        """Return a mark for each key that had rows in the base or in the delta, and has none after the epoch."""
+        schema = self._job.schemas[state.NAME]
+        columns = ["key_group", *names]
+        before = distinct(pa.concat_tables([self.rows.select(columns), self._mine.select(columns)]))
+        gone = before.filter(pc.invert(are_in(before, rows, names)))
+        marked = _described(state.to_delta_rows(gone, schema), self._job.key)
+        return _marked(marked, state.DELTA_GONE)
+
+
+class _Base:
+    """A base, read by the row groups that may have rows of some keys or with a due timer."""
+
+    def __init__(self, job: ShardJob, name: str) -> None:
+        self.name = name
+        self._columns = job.schemas[state.NAME]
+        self._path = job.paths[state.NAME]
+        self._file = job.warehouse.open_parquet(self._path, name)
+        metadata = self._file.metadata
+        places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+
+        def bounds(name: str) -> npt.NDArray[np.int64]:
+            """Return the least and the greatest value of a column in each row group."""
+            found = (
+                [group.column(places[name]).statistics for group in groups] if name in places else [None] * len(groups)
+            )
+            known = [
+                (each.min, each.max) if each is not None and each.has_min_max else (_NEVER, _NEVER) for each in found
+            ]
+            return np.array(known, np.int64).reshape(-1, 2)
+
+        hashes = bounds(state.HASH.name)
+        self._first, self._last = hashes[:, 0], hashes[:, 1]
+        self._due = {name: bounds(name)[:, 0] for name in (_BY_EVENTS, _BY_CLOCK)}
+
+    def __len__(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    def due(self, reached: dict[str, Millis]) -> Int64s:
+        """Return the hashes of keys with a row whose timer is due at one of these times."""
+        may_be = np.zeros(len(self._first), np.bool_)
+        for name, time in reached.items():
+            may_be |= self._due[name] <= time
+        rows = self._read(may_be, [state.HASH.name, *reached])
+        due = np.zeros(len(rows), np.bool_)
+        for name, time in reached.items():
+            due |= _ints(rows, name, _NEVER) <= time
+        return np.unique(_ints(rows, state.HASH.name)[due])
+
+    def rows_of(self, hashes: Int64s) -> pa.Table:
+        """Return the rows of keys with these hashes, which ascend."""
+        rows = self._read(self._may_have(hashes))
+        return rows.filter(pa.array(np.isin(_ints(rows, state.HASH.name), hashes)))
+
+    def without(self, hashes: Int64s) -> pa.Table:
+        """Return the rows of all other keys."""
+        rows = self._read(np.ones(len(self._first), np.bool_))
+        return rows.filter(pa.array(~np.isin(_ints(rows, state.HASH.name), hashes)))
+
+    def lowest(self, name: str, replaced: Int64s) -> Millis:
+        """Return the first timer of the rows whose key has none of these hashes."""
+        best, due, mixed = int(_NEVER), self._due[name], self._may_have(replaced)
+        for number in np.argsort(due).tolist():
+            if due[number] >= best:
+                break
+            if not mixed[number]:
+                best = int(due[number])
+                break
+            rows = self._read(np.arange(len(due)) == number, [state.HASH.name, name])
+            holds = ~np.isin(_ints(rows, state.HASH.name), replaced)
+            best = min(best, int(_ints(rows, name, _NEVER)[holds].min(initial=_NEVER)))
+        return best
+
+    def _may_have(self, hashes: Int64s) -> Bools:
+        """Return a flag for each row group: the bounds of its hashes enclose one of these, which ascend."""
+        if not len(hashes):
+            return np.zeros(len(self._first), np.bool_)
+        following = np.searchsorted(hashes, self._first)
+        found: Bools = hashes[np.minimum(following, len(hashes) - 1)] <= self._last
+        return found & (following < len(hashes))
+
+    def _read(self, groups: Bools, columns: list[str] | None = None) -> pa.Table:
+        wanted = np.flatnonzero(groups).tolist()
+        chosen = self._columns if columns is None else pa.schema([self._columns.field(name) for name in columns])
+        if not wanted:
+            return chosen.empty_table()
+        try:
+            rows = self._file.read_row_groups(wanted, columns)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise unreadable(self._path, error) from error
+        return state.to_delta_rows(rows, chosen)
+
+
+def _described(rows: pa.Table, key: KeySchema) -> pa.Table:
+    """Return state rows with the hash of their key and their first timers."""
+    keys = encode_keys(
+        key, ({name: rows[name].cast(kind) for name, kind in zip(key.names, key.types, strict=True)}, len(rows))
+    )
+    columns = {
+        state.HASH.name: pa.array(keys.hashes.view(np.int64)[keys.codes[0]]),
+        _BY_EVENTS: pc.list_element(rows["event_time_timers"], 0),
+        _BY_CLOCK: pc.list_element(rows["processing_time_timers"], 0),
+    }
+    for name, values in columns.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+    return rows
+
+
+def _marked(rows: pa.Table, mark: int | None) -> pa.Table:
+    place = rows.schema.get_field_index(state.MARK.name)
+    return rows.set_column(place, rows.schema.field(place), pa.repeat(pa.scalar(mark, pa.int32()), len(rows)))
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """Return the rows of a base in the order of their keys' hashes."""
+    return rows.take(pa.array(np.argsort(_ints(rows, state.HASH.name), kind="stable")))
+
+
+def _ints(rows: pa.Table, name: str, null: int = 0) -> Int64s:
+    return np.asarray(rows[name].fill_null(null).to_numpy(), np.int64)

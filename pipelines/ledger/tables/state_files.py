@@ -1,0 +1,79 @@
+"""The files of table `state`: which of their rows hold.
+
+In version 1 all of them hold. In version 2 a shard has a base, and above it at most one delta. The delta has all rows
+of each key that changed since the base was written, and a mark for each of these keys that has no rows any more. So a
+row of the base holds unless a row of the delta has the hash of its key: the keys that share a hash change together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.storage.warehouse import Warehouse
+
+
+def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the names of the files that may have rows of a delta, as far as the statistics show."""
+    return [file["path"] for file in files if file.get(f"null_count.{state.MARK.name}") != file["num_records"]]
+
+
+def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.Schema) -> pc.Expression | None:
+    """Return the condition of the state rows of some files that hold; None if all do.
+
+    Args:
+        warehouse: the warehouse of the table.
+        path: path of the table: table `state`, or a savepoint.
+        deltas: those of the files that may have rows of a delta.
+        columns: columns of the table.
+    """
+    if not state.has_deltas(columns):
+        return None
+    hashed, marked = state.HASH.name, pc.field(state.MARK.name).is_valid()
+    return _unless_replaced(warehouse.read_files(path, deltas, columns, [hashed], marked)[hashed])
+
+
+def held(rows: pa.Table) -> pa.Table:
+    """Return those of the state rows of some keys that hold, if these are all rows of them."""
+    if not state.has_deltas(rows.schema):
+        return rows
+    condition = _unless_replaced(rows.filter(rows[state.MARK.name].is_valid())[state.HASH.name])
+    return rows if condition is None else rows.filter(condition)
+
+
+def _unless_replaced(changed: pa.ChunkedArray) -> pc.Expression | None:
+    if not len(changed):
+        return None
+    mark, hashed = pc.field(state.MARK.name), pc.field(state.HASH.name)
+    return pc.if_else(mark.is_null(), ~hashed.isin(pc.unique(changed)), mark == state.DELTA_ROW)
+
+
+def read_state(
+    warehouse: Warehouse,
+    path: str,
+    names: Sequence[str],
+    deltas: Sequence[str],
+    columns: pa.Schema,
+    wanted: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+) -> pa.Table:
+    """Return the rows of some files that hold, without the column of the manifest.
+
+    Args:
+        warehouse: the warehouse of the table.
+        path: path of the table: table `state`, or a savepoint.
+        names: the files: all that have rows of the same key groups.
+        deltas: those of them that may have rows of a delta.
+        columns: columns of the table.
+        wanted: the columns to return; None for all of a state row.
+        where: a condition that the rows satisfy; None for all, also for the row of the manifest.
+    """
+    condition = holding(warehouse, path, deltas, columns)
+    if condition is not None:
+        where = condition if where is None else where & condition
+    chosen = state.row_columns(columns) if wanted is None else list(wanted)
+    return warehouse.read_files(path, names, columns, chosen, where)
