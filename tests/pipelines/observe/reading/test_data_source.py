@@ -68,7 +68,7 @@ def read(made: ByHand, **options: str) -> tuple[pa.Table, int]:
 
 
 def test_each_view_has_the_rows_of_its_table(visits: ByHand) -> None:
-    with pytest.raises(Refused, match="`tidegate windows build visits` makes it"):
+    with pytest.raises(Refused, match="`tidegate windows build visits` creates it"):
         read(visits, view="windows")
     make_windows(visits.tables, ("user",), WindowsTable(partition_by="day"))
     publish_windows(visits.tables, visits.head().manifest)
