@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tests.expectations.broken import broken_by_rules, failed_in_check
@@ -24,8 +26,9 @@ from tests.expectations.quality_lake import (
 )
 from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
-from tests.lake import session_pipeline
+from tests.lake import DAY0, Lake, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.looping import available
 from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
 from tidegate.expectations.pinned import CHECKSUMS, pin
 from tidegate.expectations.suites import suites
@@ -177,18 +180,22 @@ IN_HOURS = [
     (a_window_off_its_grid, "final windows", "expect_windows_to_be_aligned"),
     (a_window_of_another_length, "final windows", "expect_windows_to_be_aligned"),
 ]
+
 IN_SESSIONS = [
     (an_overlapping_session, "final windows", "expect_sessions_to_lie_apart"),
     (a_session_that_touches_another, "final windows", "expect_sessions_to_lie_apart"),
     (a_session_inside_another, "final windows", "expect_no_session_inside_another"),
     (a_session_shorter_than_the_gap, "final windows", "expect_windows_to_be_at_least"),
 ]
+
 IN_SLIDING = [(a_sliding_window_lost, "final windows", "expect_elements_in_every_sliding_window")]
+
 PLANTED = [
     *((hour_lake, *planted) for planted in IN_HOURS),
     *((session_lake, *planted) for planted in IN_SESSIONS),
     *((sliding_lake, *planted) for planted in IN_SLIDING),
 ]
+
 IN_PRODUCTS_TABLES = {
     OURS,
     SAME_ROWS,
@@ -198,8 +205,11 @@ IN_PRODUCTS_TABLES = {
     ("lines", "expect_epochs_to_be_of_the_line"),
     ("state", "expect_keys_to_hash_to_their_group"),
 }
+
 """Planted in test_planted_commits.py: rows made here by hand have no commits."""
+
 AFTER_A_RESTORE = {("restored state", "expect_state_to_match_checksums")}
+
 """Planted in test_products_tables.py, in what a restore gave back."""
 
 
@@ -324,3 +334,34 @@ def test_an_epoch_that_a_later_one_replaced_is_refused(tmp_path: Path) -> None:
     config = lake.write(tmp_path)
     with pytest.raises(Refused, match="was replaced"):
         pin(PipelineTables(warehouse_of(config), "sessions"), lake.pipeline)
+
+
+KEYS = [
+    (pa.string(), ["a\0b", "a\0c"]),
+    (pa.string(), ["", "\0"]),
+    (pa.string(), ["nan", None]),
+    (pa.int64(), [2**53, 2**53 + 1, None]),
+    (pa.timestamp("us", "UTC"), [DAY0, DAY0 + timedelta(microseconds=1), None]),
+    (pa.binary(), [b"a\0b", b"a\0c", None]),
+]
+
+
+@pytest.mark.first(4)
+@pytest.mark.parametrize(("kind", "keys"), KEYS, ids=repr)
+@pytest.mark.parametrize("make", [hourly_pipeline, session_pipeline])
+def test_no_rule_takes_one_key_for_another(tmp_path: Path, kind: pa.DataType, keys: list[Any], make: Any) -> None:
+    lake, pipeline = Lake(tmp_path), make(null_keys="keep")
+    minutes = [5, 6, 7][: len(keys)]
+    columns = {
+        "user": pa.array([*keys, keys[0]], kind),
+        "at": pa.array([DAY0 + timedelta(minutes=minute) for minute in (*minutes, 900)], pa.timestamp("us", "UTC")),
+        "value": pa.array([1] * (len(keys) + 1)),
+    }
+    lake.write(pa.table(columns))
+    available(lake, pipeline)
+    pinned = pin(lake.tables(pipeline), pipeline)
+    assert broken_by_rules(pinned) == set()
+    windows = pinned.fresh
+    assert len(windows) == len(keys)
+    assert not windows.duplicated(["user"]).any(), "a suite of the pipeline's own sees them as they are, too"
+    assert windows.groupby("user", dropna=False).ngroups == len(keys)

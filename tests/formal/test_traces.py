@@ -13,8 +13,7 @@ from formal.follow import Trace, follow
 from tests.interleavings.drivers import drawn, program
 from tests.interleavings.turns import PAST_A_LEASE, Turns
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import PIPELINE, copy_of, run, source_of
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, run, source_of
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import recovery

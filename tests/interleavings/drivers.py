@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tests.interleavings.turns import Turns
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run, source_of
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run, source_of
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, TidegateError
 
 TURNS = len(STEPS)

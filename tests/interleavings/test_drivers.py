@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 
 from tests.interleavings.drivers import TURNS, Drivers, crashes, drawn, orders, program
 from tests.interleavings.turns import Turns
-from tests.recovery.arrivals import copy_of
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS, copy_of
 from tidegate.pipelines.ledger.snapshots import commit as snapshot_step
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.run.driver import Driver

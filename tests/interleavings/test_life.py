@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.lake import DAY0, LOCAL, Clock, Lake, Row
-from tests.recovery.arrivals import Crash, differences, rows_of
+from tests.recovery.arrivals import STEPS, Crash, differences, rows_of
 from tests.recovery.growth import PIPELINE, USERS, Source
-from tests.recovery.steps import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease

@@ -15,6 +15,7 @@ from tests.pipelines.counting import HOURS, counting
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.names import check_name
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
@@ -174,3 +175,16 @@ def test_a_collated_key_is_refused_with_the_way_out(lake: Lake) -> None:
         log.check_input(pipeline.inputs[0])
     log.check_input(replace(pipeline, columns={"user": "lower(`user`) collate UTF8_BINARY"}).inputs[0])
     log.check_input(replace(pipeline, key=()).inputs[0])
+
+
+@pytest.mark.parametrize("name", ["a", "aircraft_duty", "Q-1", "x" * 100])
+def test_letters_digits_underscore_and_hyphen_make_a_name(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1st", "_a", "-a", "a b", "a/b", "..", "a.b", "ä", "a\n", "x" * 101, "a:b", "a%2e"]
+)
+def test_anything_that_could_leave_its_folder_or_hide_in_it_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="use a letter"):
+        check_name(name)

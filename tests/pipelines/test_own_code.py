@@ -16,8 +16,7 @@ from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.windowing.contracts.scripted import CountThem
 from tests.windowing.contracts.test_facts import OwnGenerator, subclassed
-from tests.windowing.contracts.test_what_belongs_together import Shifted
-from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted
+from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted, Shifted
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.user_code import members_of

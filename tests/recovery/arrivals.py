@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
-from tests.recovery.steps import STEPS
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -24,17 +23,19 @@ from tidegate.pipelines.run.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 USERS = 4
 
 PIPELINE = hourly_pipeline(
     name="hours", watermark_by="user", allowed_lateness=timedelta(minutes=30), parallelism=2, max_parallelism=8
 )
-"""Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume."""
 
+"""Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume."""
 
 FILE_BY_FILE = EpochLimits(files=1)
 
 NOTE = "position.json"
+
 """File in which `run` notes the position, in the lake's folder."""
 
 
@@ -199,3 +200,14 @@ def differences(found: dict[str, list[str]], expected: dict[str, list[str]]) -> 
         if found[name] != expected[name]:
             told[name] = [*more, *less] or [f"{len(found[name])} rows, not {len(expected[name])}"]
     return told
+
+
+STEPS = (
+    "planned",
+    "operated",
+    "committed",
+    "published results",
+    "published late",
+    "published rejects",
+    "published epochs",
+)

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.recovery.arrivals import NOTE
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import NOTE, STEPS
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch import commit as commit_step

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lake import Lake, at
+from tests.recovery.arrivals import STEPS
 from tests.recovery.days import PIPELINE, arriving, published
-from tests.recovery.steps import STEPS
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.errors import Refused

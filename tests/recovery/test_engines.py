@@ -18,8 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
-from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
 from tests.recovery.test_equality import HOUR, MINUTE, PIPELINES, SUMS, arrive, commits_come_hourly, put_back
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.engine.base import Engine

@@ -18,8 +18,7 @@ import pytest
 
 from tests.commit_times import date_commit
 from tests.lake import DAY0, LOCAL, Lake, Row, hourly_pipeline, session_pipeline
-from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours

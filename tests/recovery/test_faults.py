@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
 from tidegate.pipelines.ledger.lease import LeaseRow

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
-from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run
 from tests.recovery.test_equality import IDLENESS, commits_come_hourly
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.observe.inspect.waiting import partitions

@@ -22,8 +22,8 @@ from tests.pipelines.changes.pipelines import HOUR, PIPELINES
 from tests.pipelines.changes.walks import Walk
 from tests.pipelines.looping import available
 from tests.pipelines.sources.changing import Changing
+from tests.recovery.arrivals import STEPS
 from tests.recovery.correcting import HOURS_BEFORE, Task, killed, pipeline_of, work
-from tests.recovery.steps import STEPS
 from tests.recovery.test_kills import victim
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot

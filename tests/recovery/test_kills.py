@@ -16,9 +16,8 @@ import pytest
 from tests.lake import LOCAL, Lake
 from tests.pipelines.standing import check_windows
 from tests.recovery import arrivals
-from tests.recovery.arrivals import copy_of, differences, outcome, source_of
+from tests.recovery.arrivals import STEPS, copy_of, differences, outcome, source_of
 from tests.recovery.days import PIPELINE, published
-from tests.recovery.steps import STEPS
 from tests.recovery.test_crashes import run
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.lease import read_lease

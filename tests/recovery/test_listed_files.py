@@ -24,6 +24,7 @@ from tests.pipelines.standing import check_windows
 from tests.recovery import arrivals
 from tests.recovery.arrivals import (
     FILE_BY_FILE,
+    STEPS,
     Crash,
     copy_of,
     crash_after,
@@ -33,7 +34,6 @@ from tests.recovery.arrivals import (
     run,
     source_of,
 )
-from tests.recovery.steps import STEPS
 from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.recovery.arrivals import STEPS
 from tests.recovery.bugs import BUGS
-from tests.recovery.steps import STEPS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "recovery.md").read_text()
 

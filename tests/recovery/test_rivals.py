@@ -15,8 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, rows_of, run
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, rows_of, run
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease

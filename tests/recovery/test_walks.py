@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +11,20 @@ import pytest
 
 from tests.expectations.broken import broken_by_rules
 from tests.pipelines.by_hand import START_OF_DRIVER
-from tests.recovery.walks import NOW, Walk
+from tests.pipelines.standing import check_windows
+from tests.recovery.walks import FORGOTTEN, NOW, Walk
 from tidegate.expectations.pinned import pin
+from tidegate.pipelines.definition import windows
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots import line, recovery
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.losses import Losses
 from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 
 pytestmark = pytest.mark.recovery
 
@@ -129,3 +137,54 @@ def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: py
     )
     with pytest.raises(AssertionError, match=r"seed 7, after .*: (epoch \d+ is listed|'0' is no snapshot)"):
         Walk(tmp_path / "walk", 7).run(steps=12)
+
+
+class WindowsWalk(Walk):
+    """A walk of a pipeline with table windows, which others set back, move and remove as well."""
+
+    def _steps(self) -> list[Callable[[], None]]:
+        return [*super()._steps(), *[self._windows_changed] * 4, *[self._compact] * 2]
+
+    def _windows_changed(self) -> None:
+        tables, path = self.by_hand.tables, self.by_hand.tables.path(windows.NAME)
+        way = self.draw.choice(("set back", "optimized", "deleted", "gone", "compacted"))
+        handle = tables.open(windows.NAME)
+        self.told.append(f"[windows {way}]")
+        if way == "set back":
+            handle.restore(self.draw.choice(TableLog(tables, windows.NAME).recent[-4:]))
+        elif way == "optimized":
+            handle.optimize.compact()
+        elif way == "deleted":
+            handle.delete("total > 3")
+        elif way == "gone":
+            shutil.rmtree(path)
+        else:
+            compact(tables, windows.NAME)
+
+    def _forget(self) -> None:
+        super()._forget()
+        tables = self.by_hand.tables
+        for file in Path(tables.path(windows.NAME)).glob("*.parquet"):
+            rows = tables.warehouse.read_files(
+                tables.path(windows.NAME), [file.name], self.by_hand.rows("results").schema, ["user"]
+            )
+            assert FORGOTTEN not in rows["user"].to_pylist(), "a file has a key that was forgotten"
+
+    def check(self) -> None:
+        tables = self.by_hand.tables
+        if not tables.warehouse.exists(tables.path(windows.NAME)):
+            make_windows(tables, self.by_hand.pipeline.key, WindowsTable(partition_by="day"))
+        recover(tables)
+        check_windows(tables)
+        super().check()
+
+
+@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.long)])
+def test_after_each_step_of_a_walk_table_windows_has_the_windows_that_stand(tmp_path: Path, seed: int) -> None:
+    WindowsWalk(tmp_path / "walk", seed).run(steps=10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEED + 2, SEED + 22))
+def test_after_each_step_of_a_longer_walk_it_has_them_too(tmp_path: Path, seed: int) -> None:
+    WindowsWalk(tmp_path / "walk", seed).run(steps=20)

@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 
 from tests.lake import DAY0, conserved
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, HandPlan, Row
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused

@@ -18,6 +18,7 @@ from tidegate.windowing.errors import IllegalArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 pytestmark = pytest.mark.spark
 
 DAY = timedelta(days=1)

@@ -6,13 +6,13 @@ import random
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import EVENTS, Lake, at
+from tests.lake import DAY0, EVENTS, Lake, at, hourly_pipeline
 from tests.named_files import add_file
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -21,11 +21,12 @@ from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
@@ -209,3 +210,49 @@ def test_a_window_that_is_reopened_leaves_a_row_that_was_rejected_for_lying_ahea
         assert reopen(driver, Selection())[0] is not None
     panes = {row["window_start"]: row["n"] for row in lake.latest(pipeline).to_pylist()}
     assert panes[at("06:00")] == 1
+
+
+NAMES = ["__time", "__status", "__commit", "__row", "__file", "__path", "__place", "__side", "__partition", "__kept"]
+
+NAMES += ["__shard", "__marker", "__pack"]
+
+NAMES += ["__source_0", "__beside", "_metadata", "tidegate_time", "path", "row"]
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize("reader", ["auto", "spark"])
+def test_they_are_columns_like_others(spark: SparkSession, lake: Lake, reader: Literal["auto", "spark"]) -> None:
+    times = pa.array([at("10:00"), at("10:30"), at("11:00"), None], pa.timestamp("us", tz="UTC"))
+    columns = {name: pa.array([number, number + 1, number + 2, number + 3]) for number, name in enumerate(NAMES)}
+    lake.write(pa.table({"at": times, "__key": ["a", "a", "b", "a"], **columns}))
+    pipeline = hourly_pipeline(
+        source=DeltaSource("events", timestamp="at", reader=reader),
+        key=("__key", "__shard"),
+        columns={"__shard": "hash(`__beside`) div hash(`__beside`)", "__row": "`__row` * 10"},
+        where="`__kept` >= 0 and hash(`__source_0`, `__path`, `__time`) is not null and `__row` <> 50",
+        compute=Windows(
+            TumblingEventTimeWindows.of(timedelta(hours=1)),
+            aggregate={name: Sum(name) for name in NAMES if name != "__shard"} | {"most": Max("__row")},
+        ),
+    )
+    lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
+    (row,) = lake.final(pipeline).to_pylist()
+    expected = {name: 2 * number + 1 for number, name in enumerate(NAMES)} | {"__row": 70, "__shard": 1, "most": 40}
+    assert {name: row[name] for name in expected} == expected
+    (rejected,) = lake.rows(pipeline, "rejects").to_pylist()
+    assert {name: rejected[name] for name in NAMES} == {name: number + 3 for number, name in enumerate(NAMES)}
+
+
+def test_a_name_that_is_kept_for_ours_is_refused_until_the_column_is_renamed(spark: SparkSession, lake: Lake) -> None:
+    table, pipeline = f"delta.`{lake.path('events')}`", hourly_pipeline()
+    spark.sql(
+        f"create table {table} (user string, at timestamp, value bigint, `tidegate:time` bigint) using delta "
+        "tblproperties('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"insert into {table} values ('ann', timestamp'2024-03-01 10:00:00', 1, 2)")
+    with pytest.raises(Refused, match=r"column 'tidegate:time', .* rename the column in the table"):
+        lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
+    spark.sql(f"alter table {table} rename column `tidegate:time` to time")
+    lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
+    assert len(lake.final(pipeline)) == 1

@@ -238,7 +238,7 @@ LONG = {
 }
 """Cases for make test-long. The table mapped by name has deletion vectors and a partition too; a table with checkpoints
 v2 is read as a plain one; tests/pipelines/sources/test_partition_values.py has the partition values of every type, and
-tests/pipelines/sources/test_wall_clock.py the times of all zones, test_stored_fields.py beside it CHAR and VARCHAR.
+tests/pipelines/sources/test_stored_fields.py the times of all zones, test_stored_fields.py beside it CHAR and VARCHAR.
 tests/property/test_delta_features.py draws files of narrower types and partitions by key and by event time."""
 
 

@@ -12,16 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.errors import Refused, StoreFailed, UsageError
+from tidegate.pipelines.ledger.snapshots.head import published_by
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.delta_log import LAST_CHECKPOINT
 from tidegate.pipelines.storage.options import settings_of
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 ROWS = pa.table({"n": pa.array(range(1000), pa.int64())})
+
 QUICK = {"max_retries": "1", "retry_timeout": "5s", "timeout": "1s", "backoff_config.init_backoff": "10ms"}
+
 """Options that give up soon."""
 
 
@@ -224,3 +230,15 @@ def test_a_file_is_moved_over_another_and_one_that_is_missing_is_told(warehouse:
     assert (warehouse.names(folder), warehouse.read_text(aside, "b")) == ({}, "new")
     assert not warehouse.move_file(folder, "a", aside, "b")
     assert warehouse.read_text(aside, "b") == "new"
+
+
+@pytest.mark.parametrize("prefix", ["a:b", "a=b;c:d/e"])
+def test_the_records_of_commits_are_read(tmp_path: Path, server: S3Server, prefix: str) -> None:
+    """Delta's own history is empty there."""
+    bucket = f"prefixes-{len(prefix)}"
+    server.make_bucket(bucket)
+    by_hand = ByHand(tmp_path, elsewhere=Warehouse(f"s3://{bucket}/{prefix}", options_of(server.endpoint)))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    assert published_by(by_hand.warehouse, by_hand.head().handle) is not None
+    create_savepoint(by_hand.tables, by_hand.head(), "first", 1)
+    assert [entry.name for entry in list_savepoints(by_hand.tables)] == ["first"]

@@ -16,9 +16,8 @@ import pytest
 
 from tests.lake import LOCAL, Clock, Lake
 from tests.recovery import arrivals
-from tests.recovery.arrivals import differences, outcome, source_of
+from tests.recovery.arrivals import STEPS, differences, outcome, source_of
 from tests.recovery.killing import killing_after
-from tests.recovery.steps import STEPS
 from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of

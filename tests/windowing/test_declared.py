@@ -12,10 +12,16 @@ import pytest
 
 from tidegate.windowing.declared import checker
 from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import to_millis
+from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis, floored_millis, timestamps_of
+from tidegate.windowing.type_names import name_of
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
 NOON_MILLIS = 1_714_564_800_000
+
 UTC_US = pa.timestamp("us", tz="UTC")
+
 PART = pa.struct([("at", UTC_US), ("n", pa.int8())])
 
 
@@ -96,3 +102,51 @@ def test_what_would_be_cast_is_refused_with_field_value_and_type(
     assert str(refused.value).startswith(field)
     assert why in str(refused.value)
     assert f"declared type is {kind}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (pa.int8(), "tinyint"),
+        (pa.int32(), "int"),
+        (pa.bool_(), "boolean"),
+        (pa.date32(), "date"),
+        (pa.large_string(), "string"),
+        (pa.decimal128(10, 2), "decimal(10,2)"),
+        (pa.timestamp("us", tz="UTC"), "timestamp"),
+        (pa.timestamp("ms", tz="Europe/Berlin"), "timestamp"),
+        (pa.timestamp("us"), "timestamp_ntz"),
+        (pa.list_(pa.int32()), "array<int>"),
+        (pa.map_(pa.string(), pa.float32()), "map<string, float>"),
+        (pa.struct([("os", pa.string()), ("app", pa.struct([("beta", pa.bool_())]))]), "struct<os: string, app: "),
+        (pa.uint64(), "uint64"),
+    ],
+    ids=str,
+)
+def test_a_type_has_the_name_that_its_user_wrote(kind: pa.DataType, name: str) -> None:
+    assert name_of(kind).startswith(name)
+
+
+MOMENTS = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    None,
+]
+
+MILLIS = [None if moment is None else to_millis(moment) for moment in MOMENTS]
+
+
+@pytest.mark.parametrize("form", [pa.array, lambda values, kind: pa.chunked_array([values[:2], values[2:]], kind)])
+def test_times_come_back_from_milliseconds_as_they_were(form: object) -> None:
+    times = form(MOMENTS, TIMESTAMP)  # type: ignore[operator]
+    assert epoch_millis(times).to_pylist() == MILLIS
+    assert timestamps_of(epoch_millis(times)) == times
+
+
+def test_a_time_with_microseconds_is_refused_in_a_table_of_ours_and_rounded_down_in_a_source() -> None:
+    between = pa.chunked_array([[datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=n) for n in (-1, 1, 1999)]])
+    with pytest.raises(pa.ArrowInvalid):
+        epoch_millis(between.cast(TIMESTAMP))
+    assert floored_millis(between.cast(TIMESTAMP)).tolist() == [-1, 0, 1]

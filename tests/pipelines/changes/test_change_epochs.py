@@ -26,7 +26,7 @@ from tests.pipelines.changes.lakes import (
     two_users,
 )
 from tests.pipelines.looping import available
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.epoch.recompute_plan import Selection

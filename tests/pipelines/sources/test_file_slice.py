@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines.definition import rejects
@@ -18,7 +20,7 @@ from tidegate.pipelines.epoch.exchange import Placing, unpacked
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.commits import FilePart, interleaved
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.windowing.keys import KeySchema
@@ -27,7 +29,9 @@ from tidegate.windowing.time import to_millis
 SCHEMA = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64()), ("part", pa.string())]
 )
+
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
 COMMITTED = to_millis(NOON) + 3_600_000
 
 
@@ -242,3 +246,37 @@ def test_times_of_the_old_calendar_are_refused(tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), tmp_path / "a.parquet")
     with pytest.raises(Refused, match=r"calendar of Spark 2.*reader='spark'"):
         events(files_of(tmp_path, "a.parquet"))
+
+
+@dataclass(frozen=True)
+class Commit:
+    version: int
+    time: int
+
+
+def log(*times: int) -> list[Commit]:
+    return [Commit(version, time) for version, time in enumerate(times)]
+
+
+def order(*logs: list[Commit]) -> list[tuple[int, int]]:
+    return [(number, commit.version) for number, commit in interleaved(logs)]
+
+
+def test_commits_are_taken_by_their_times_and_the_first_input_goes_first() -> None:
+    assert order(log(10, 30, 40), log(20, 30)) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
+
+
+def test_a_time_that_goes_back_does_not_change_the_order_of_the_versions() -> None:
+    assert order(log(10, 30, 20), log(25, 30)) == [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1)]
+
+
+def test_one_log_is_taken_as_it_is() -> None:
+    assert order(log(30, 10, 20)) == [(0, 0), (0, 1), (0, 2)]
+
+
+@given(st.lists(st.integers(0, 50)), st.lists(st.integers(0, 50)))
+def test_every_commit_is_taken_once_and_each_source_in_its_own_order(left: list[int], right: list[int]) -> None:
+    taken = order(log(*left), log(*right))
+    assert len(taken) == len(left) + len(right)
+    for number, times in ((0, left), (1, right)):
+        assert [version for side, version in taken if side == number] == list(range(len(times)))

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.windowing.columnar.longest import Longest
 from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
 from tidegate.windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
 from tidegate.windowing.assigners.base import WindowAssigner
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator
+from tidegate.windowing.columnar.hashing import hash_keys, key_groups, window_ids
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
-from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.keys import KeySchema, window_identity
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.triggers import CountTrigger
 
 INPUT = pa.schema([("value", pa.int64()), ("name", pa.string())])
+
 KEY = KeySchema.of(key=pa.string())
+
 PANES = PanePolicy(retract_merged=True, coalesce_late=True)
+
 START = -(2**63)
 
 
@@ -170,3 +178,38 @@ def test_windows_that_an_earlier_assigner_left_stay_apart_from_those_of_today() 
     operator, _ = operator_of(windows_of(TumblingEventTimeWindows(5)))
     outcome = operator.run(elements(("a", 2), ("a", 8)), left.state, Timeline.of_commits(0, [(20, True)]))
     assert panes(outcome) == [("a", 0, 5, 1, "+"), ("a", 0, 10, 2, "+"), ("a", 5, 10, 1, "+")]
+
+
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    pa.string(): st.text(max_size=70),
+    pa.binary(): st.binary(max_size=100),
+    pa.int8(): st.integers(-128, 127),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.dates(date(1900, 1, 1)),
+    pa.timestamp("us", tz="UTC"): st.integers(-(10**14), 10**15).map(
+        lambda micros: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    ),
+    pa.decimal128(10, 2): st.integers(-(10**9), 10**9).map(lambda cents: Decimal(cents).scaleb(-2)),
+    pa.decimal128(38, 0): st.integers(-(10**27), 10**27).map(Decimal),
+}
+
+
+@pytest.mark.parametrize("kind", list(VALUES), ids=str)
+@given(data=st.data())
+def test_every_key_hashes_as_one_by_one(kind: pa.DataType, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(st.tuples(st.none() | VALUES[kind], st.none() | VALUES[pa.string()]), max_size=8))
+    schema = KeySchema(("a", "b"), (kind, pa.string()))
+    columns = [pa.array([key[0] for key in keys], kind), pa.array([key[1] for key in keys], pa.string())]
+    hashes = hash_keys(schema, columns, len(keys))
+    assert hashes.tolist() == [schema.hash_of(key) for key in keys]
+    assert key_groups(hashes, 128).tolist() == [schema.key_group_of(key, 128) for key in keys]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62))))
+def test_window_ids_are_those_of_single_windows(windows: list[tuple[int, int, int]]) -> None:
+    hashes, starts, ends = (
+        np.array([window[i] for window in windows], kind) for i, kind in enumerate((np.uint64, np.int64, np.int64))
+    )
+    assert window_ids(hashes, starts, ends).tolist() == [window_identity(*window) for window in windows]

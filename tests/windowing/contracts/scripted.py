@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,3 +186,8 @@ class Contract:
         mine, others = (mine, others) if self.event_time else (others, mine)
         assert others == 0
         return mine
+
+
+def named(value: object) -> str:
+    """Its repr without where in memory a function lies."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -9,24 +9,29 @@ from typing import Any
 
 import pytest
 
-from tests.windowing.naming import named
+from tests.windowing.contracts.scripted import named
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     CumulateEventTimeWindows,
+    CumulateIngestionTimeWindows,
     CumulateProcessingTimeWindows,
     EventTimeSessionWindows,
     GlobalWindows,
+    IngestionTimeSessionWindows,
     ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
+    SlidingIngestionTimeWindows,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
+    TumblingIngestionTimeWindows,
     TumblingProcessingTimeWindows,
     Windows,
     WindowStagger,
 )
 from tidegate.windowing.assigners import (
     DynamicEventTimeSessionWindows,
+    DynamicIngestionTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
     MergingWindowAssigner,
     WindowAssigner,
@@ -57,6 +62,7 @@ EVENT_TIME: list[WindowAssigner] = [
     CalendarEventTimeWindows.weeks("UTC"),
     CalendarEventTimeWindows.months("America/New_York", 3),
 ]
+
 PROCESSING_TIME: list[WindowAssigner] = [
     TumblingProcessingTimeWindows.of(10),
     TumblingProcessingTimeWindows.of(10, -3),
@@ -67,9 +73,13 @@ PROCESSING_TIME: list[WindowAssigner] = [
     DynamicProcessingTimeSessionWindows(gap_of_five),
     CalendarProcessingTimeWindows.days("Europe/Berlin"),
 ]
+
 GLOBAL: list[WindowAssigner] = [GlobalWindows.create(), GlobalWindows.create_with_end_of_stream_trigger()]
+
 TIMED = EVENT_TIME + PROCESSING_TIME
+
 ALL = TIMED + GLOBAL
+
 TIMES = [0, 1, 9, 10, 12, -1, -10, 1_711_846_799_999, 1_711_846_800_000]
 
 
@@ -192,3 +202,34 @@ def test_a_restore_keeps_windows_where_they_are(assigner: WindowAssigner) -> Non
         move(each, assigner, MAX_TIMESTAMP)
     key = [sorted((r.window, r.value) for r in each.results()) for each in (run, restored)]
     assert key[0] == key[1]
+
+
+COMMITS = [(1_000, [7, 3]), (1_004, [1]), (1_030, [900])]
+
+"""Commit times, and the event times of each commit's elements, which must not matter."""
+
+
+def windows_of(assigner: WindowAssigner, pause_after: int | None = None) -> list[tuple[int, int, int]]:
+    run = window_harness(Windows(assigner, reduce=lambda a, b: a + b))
+    for number, (commit_time, timestamps) in enumerate(COMMITS):
+        run.processing_time(commit_time)
+        for timestamp in timestamps:
+            run.element("a", 1, timestamp)
+        run.end_commit()
+        if number == pause_after:
+            run.restore(run.snapshot())
+    run.processing_time(2_000)
+    return [(result.window.start, result.window.end, result.value) for result in run.results()]
+
+
+def test_elements_are_in_the_windows_of_their_commits_time() -> None:
+    assert windows_of(TumblingIngestionTimeWindows.of(10)) == [(1_000, 1_010, 3), (1_030, 1_040, 1)]
+    assert windows_of(IngestionTimeSessionWindows.with_gap(6)) == [(1_000, 1_010, 3), (1_030, 1_036, 1)]
+    assert windows_of(DynamicIngestionTimeSessionWindows(lambda value: 28))[0] == (1_000, 1_058, 4)
+    assert windows_of(SlidingIngestionTimeWindows.of(10, 5))[0] == (995, 1_005, 2)
+    assert windows_of(CumulateIngestionTimeWindows.of(10, 5))[0] == (1_000, 1_005, 2)
+
+
+def test_a_replay_cut_anywhere_gives_the_same_windows() -> None:
+    for cut in range(len(COMMITS)):
+        assert windows_of(TumblingIngestionTimeWindows.of(10), cut) == windows_of(TumblingIngestionTimeWindows.of(10))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.windowing.naming import named
+from tests.windowing.contracts.scripted import named
 from tidegate.windowing import (
     CountEvictor,
     CountTrigger,

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.windowing.columnar.longest import Longest
-from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted
-from tests.windowing.naming import named
+from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted, named
 from tidegate.windowing import (
     AfterAny,
     AfterCount,

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.windowing.naming import named
+from tests.windowing.contracts.scripted import named
 from tidegate.windowing import (
     AfterAll,
     AfterAny,

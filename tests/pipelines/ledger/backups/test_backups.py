@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import PIPELINE, Crash, Runs, copy_of, differences, outcome, run
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import PIPELINE, STEPS, Crash, Runs, copy_of, differences, outcome, run
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.backups import backup as backups

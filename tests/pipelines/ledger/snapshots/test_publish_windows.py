@@ -17,8 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
-from tests.recovery.arrivals import FILE_BY_FILE, Crash
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import FILE_BY_FILE, STEPS, Crash
 from tidegate import Project
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, windows

@@ -1,33 +1,48 @@
+"""The rules that retain snapshots, over lists of them: epoch, kind, hour of the commit, and the parent epoch."""
+
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
-from tests.lake import Clock, at
+from tests.lake import Clock, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.looping import available
+from tidegate.pipelines.airflow.tasks import WatermarkWatch
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import DataFile
 from tidegate.pipelines.ledger.snapshots import commit as commit_of_snapshots
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.head import SnapshotEntry, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Clearing, Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.retention import HOUR, Clearing, Retention, retained, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.ledger.tables.files import check_written
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.pipelines.ledger.tables.table_log import TableLog, not_ahead
+from tidegate.pipelines.observe.inspect.status import read_status
+from tidegate.pipelines.observe.report.page import render
+from tidegate.pipelines.observe.report.run import read_run
+from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
-from tidegate.windowing.time import from_millis
+from tidegate.windowing import Count, TumblingProcessingTimeWindows, Windows
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import from_millis, show_millis
 
 LONG_AFTER = (time.time_ns() // 1_000_000) + 365 * 86_400_000
 
@@ -270,3 +285,119 @@ def test_a_clean_up_goes_on_over_the_first_part_of_a_checkpoint_that_a_full_disk
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
     hours(by_hand, 12)
     assert keep(by_hand, 1).snapshots == (4,)
+
+
+NOW = 1000 * HOUR
+
+
+def entry(epoch: int, hour: float, kind: str = "stream", parent: int | None = None, timeline: int = 1) -> SnapshotEntry:
+    before = epoch - 1 if parent is None else parent
+    told = {"epoch": epoch, "kind": kind, "parent": before or None, "timeline": timeline}
+    return SnapshotEntry(epoch * 2, int(hour * HOUR), told)
+
+
+def kept(entries: list[SnapshotEntry], snapshots: int, hours: float) -> list[int]:
+    """Epochs that stay."""
+    newest_first = sorted(entries, key=lambda entry: -entry.version)
+    versions = retained(newest_first, Retention(snapshots, timedelta(hours=hours)), NOW)
+    return [entry.epoch for entry in reversed(newest_first) if entry.version in versions]
+
+
+def stream(epochs: int, per_hour: int) -> list[SnapshotEntry]:
+    """Epochs of a stream whose newest is of now."""
+    return [entry(number, 1000 - (epochs - number) / per_hour) for number in range(1, epochs + 1)]
+
+
+def test_of_a_stream_the_newest_of_each_hour_stays_and_the_newest_of_all() -> None:
+    assert kept(stream(40, per_hour=10), snapshots=3, hours=2.5) == [19, 29, 38, 39, 40]
+
+
+def test_a_snapshot_that_was_kept_for_its_hour_stays_until_it_is_too_old() -> None:
+    """Cleaned up after every epoch, the same are left as where it is done once."""
+    left: list[SnapshotEntry] = []
+    for made in stream(100, per_hour=10):
+        left = [*left, made]
+        newest_first = sorted(left, key=lambda one: -one.version)
+        now = made.committed_at
+        stay = retained(newest_first, Retention(3, timedelta(hours=4)), now)
+        left = [one for one in left if one.version in stay]
+    assert [one.epoch for one in left] == kept(stream(100, per_hour=10), snapshots=3, hours=4)
+
+
+def test_without_an_age_only_the_newest_stay() -> None:
+    assert kept(stream(40, per_hour=10), snapshots=3, hours=0) == [38, 39, 40]
+
+
+def test_epochs_of_a_backfill_stay_each() -> None:
+    """An interval that is run again starts from the snapshot before it, and a night of them is run in an hour."""
+    assert kept([entry(number, 999.5, "backfill") for number in range(1, 31)], 2, 24) == list(range(1, 31))
+
+
+def test_a_restore_stays_and_of_either_line_one_an_hour() -> None:
+    made = [entry(1, 999.1), entry(2, 999.2), entry(3, 999.3, "restore", parent=1, timeline=2)]
+    made += [entry(4, 999.4, timeline=2), entry(5, 999.5, timeline=2)]
+    assert kept(made, 1, 24) == [2, 3, 5]
+
+
+def test_at_least_one_snapshot_stays_and_no_time_is_negative() -> None:
+    with pytest.raises(UsageError, match="snapshots to keep: 0; the newest snapshot is never removed"):
+        Retention(0, timedelta(days=1))
+    for faulty in ({"age": timedelta(-1)}, {"age": timedelta(1), "readers": timedelta(-1)}):
+        with pytest.raises(IllegalArgument):
+            Retention(1, **faulty)
+
+
+PIPELINE = hourly_pipeline(
+    compute=Windows(TumblingProcessingTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()}),
+    max_ahead=timedelta(days=99_999),
+)
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("event", [at("00:00"), at("00:00", 20_000)], ids=["long ago", "long ahead"])
+def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str], event: Any) -> None:
+    module = ModuleType("module_of_the_clock")
+    module.pipeline = PIPELINE  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    toml = tmp_path / "tidegate.toml"
+    entry = f'[pipelines.hours]\nobject = "{module.__name__}:pipeline"\nstart = "2024-03-01"\n'
+    toml.write_text(f'warehouse = "warehouse"\n{entry}')
+    lake = Lake(tmp_path)
+    lake.append(("ann", event, 1))
+    committed = DeltaTable(lake.path("events")).history(1)[0]["timestamp"]
+    begin = committed // HOUR * HOUR
+    lake.clock.now = committed
+    available(lake, PIPELINE)
+
+    def why() -> Any:
+        assert run(["why", "hours", "--json", "--config", str(toml)]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    (window,) = why()["windows"]
+    assert window["missing"] == begin + HOUR - committed
+    assert window["lateness_left"] is None
+    assert f"in the first epoch from {show_millis(begin + HOUR)} on" in window["reason"]
+    end = from_millis(begin + HOUR)
+    status = read_status(toml, "hours")
+    assert not status.is_past(end)
+    assert status.is_past(from_millis(committed))
+    assert status.lag(from_millis(committed + 999)) == pytest.approx(1.0)
+
+    lake.clock.now = begin + HOUR
+    available(lake, PIPELINE)
+    assert why()["windows"] == []
+    assert why()["final_through"] == begin + HOUR - 1
+    assert read_status(toml, "hours").is_past(end)
+    page = render(read_run(lake.tables(PIPELINE)))
+    assert f'<dt>Clock (UTC)</dt><dd id="watermark">{show_millis(begin + HOUR - 1)}</dd>' in page
+    assert '<dd id="lag">-</dd>' in page
+    assert "Watermark lag behind the clock" not in page
+    assert "Red line: the clock." in page
+
+    late = from_millis(begin + 3 * HOUR)
+    watch = WatermarkWatch(
+        task_id="watermark", pipeline="hours", config=str(toml), max_lag=timedelta(hours=1), clock=lambda: late
+    )
+    with pytest.raises(AirflowFailException, match=r"clock of epoch 2 lies 2:00:00 behind.* Is the stream not running"):
+        watch.execute({"params": {}})  # type: ignore[arg-type]

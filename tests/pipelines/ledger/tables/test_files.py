@@ -1,3 +1,5 @@
+"""Parquet dictionaries of our files: for columns whose values repeat."""
+
 from __future__ import annotations
 
 import json
@@ -5,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -163,3 +166,27 @@ def test_a_listed_file_that_is_missing_or_of_another_size_is_refused_by_name(tmp
 )
 def test_a_type_that_spark_could_not_open_becomes_the_one_it_can(given: pa.DataType, kept: pa.DataType) -> None:
     assert to_delta(given) == kept
+
+
+LARGE = 200_000
+
+
+@pytest.mark.parametrize(("rows", "dictionaries"), [(LARGE, {"key"}), (1_000, {"key", "window_start", "total"})])
+def test_a_large_file_has_no_dictionary_of_values_that_hardly_repeat(
+    tmp_path: Path, rows: int, dictionaries: set[str]
+) -> None:
+    numbers = np.arange(rows)
+    table = pa.table(
+        {
+            "key": pa.array(numbers // 10).cast(pa.string()),
+            "window_id": numbers,
+            "window_start": pa.array(numbers * 1_000).cast(pa.timestamp("us", "UTC")),
+            "total": numbers / 2,
+        }
+    )
+    file = write_file(Warehouse(str(tmp_path)), str(tmp_path / "results"), "results-000001", table)
+    assert file is not None
+    columns = pq.read_metadata(tmp_path / "results" / file.path).row_group(0)
+    described = [columns.column(number) for number in range(columns.num_columns)]
+    assert {column.path_in_schema for column in described if column.has_dictionary_page} == dictionaries
+    assert pq.read_table(tmp_path / "results" / file.path).equals(table)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.observe.metrics.measuring import Read, counted, measured_driver
-from tests.recovery.steps import STEPS
+from tests.recovery.arrivals import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import counters
 from tidegate.pipelines.definition.config import WindowsTable

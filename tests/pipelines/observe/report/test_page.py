@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.quality_lake import at, session_lake
+from tidegate.expectations.docs import _environment
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.look import look
 from tidegate.pipelines.observe.report.page import render
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run
@@ -55,3 +57,8 @@ def test_the_command_writes_to_the_work_folder_and_tells_the_file(
     assert Path(told["file"]).read_text().startswith("<!doctype html>")
     assert run(["report", "sessions", "--config", str(file), "--key", "nobody"]) == 2
     assert "no window of that key" in capsys.readouterr().err
+
+
+def test_data_docs_have_it_unescaped() -> None:
+    assert '"Segoe UI"' in look()
+    assert look() in _environment().get_template("docs_index.html").render(pipeline="hours", checks=[])
