@@ -13,8 +13,10 @@ from tidegate.windowing import (
     Count,
     CumulateEventTimeWindows,
     EventTimeSessionWindows,
+    EventTimeTrigger,
     GapColumn,
     Max,
+    PurgingTrigger,
     SlidingEventTimeWindows,
     Sum,
     TumblingEventTimeWindows,
@@ -47,6 +49,9 @@ PIPELINES = {
     "hours, discarding, with lateness": windows(HOURS, allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING),
     "hours, retracting": windows(HOURS, allowed_lateness=HOUR, accumulation=Accumulation.RETRACTING),
     "sliding": windows(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE)),
+    "sliding, a size that is no multiple": windows(
+        SlidingEventTimeWindows.of(50 * MINUTE, 20 * MINUTE), allowed_lateness=15 * MINUTE
+    ),
     "sliding with gaps": windows(SlidingEventTimeWindows.of(20 * MINUTE, 30 * MINUTE), allowed_lateness=HOUR),
     "cumulative": windows(CumulateEventTimeWindows.of(HOUR, 20 * MINUTE), allowed_lateness=25 * MINUTE),
     "sessions": session_pipeline(12 * MINUTE, **OPTIONS),
@@ -62,6 +67,7 @@ PIPELINES = {
         EventTimeSessionWindows.with_gap(12 * MINUTE), allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING
     ),
     "gaps": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))),
+    "hours, purging": windows(HOURS, trigger=PurgingTrigger.of(EventTimeTrigger())),
     "by user": replace(windows(HOURS), watermark_by="user"),
     "no key": replace(windows(HOURS), key=()),
     "where": replace(windows(HOURS), where="value > 700000", columns={"value": "value * 2"}),

@@ -1,4 +1,4 @@
-"""The queries of views give in DuckDB what the functions give in memory, and go on doing so as the watermark moves.
+"""The queries of views give in DuckDB and Spark what the functions give in memory, also as the watermark moves.
 
 DuckDB's extension delta is not among the packages, so `delta_scan` is a macro over what deltalake reads, unless
 TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
@@ -7,8 +7,10 @@ TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -19,7 +21,6 @@ from sqlglot import exp
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.ledger.tables.sessions import sessions_of
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.epochs import SCHEMA as EPOCHS
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
@@ -29,6 +30,7 @@ from tidegate.windowing import (
     Accumulation,
     Count,
     CountTrigger,
+    EventTimeSessionWindows,
     Sum,
     TumblingEventTimeWindows,
     Windows,
@@ -36,9 +38,28 @@ from tidegate.windowing import (
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import to_millis
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TOTALS = {"events": Count(), "total": Sum("value")}
 
 EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
+
+
+def sessions_of(folder: Path, accumulation: Accumulation) -> ByHand:
+    """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
+    windows = Windows(
+        EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
+        allowed_lateness=timedelta(hours=2),
+        accumulation=accumulation,
+        aggregate={"events": Count(), "total": Sum("value")},
+    )
+    made = ByHand(folder, session_pipeline(compute=windows, null_keys="keep"))
+    made.epoch(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("bob", at("10:00"), 3), watermark=at("11:30"))
+    made.epoch(("ann", at("10:25"), 4), (None, at("11:00"), 5), watermark=at("11:31"))  # type: ignore[arg-type]
+    made.epoch(("bob", at("10:10"), 6), ("cem", at("12:00"), 7), watermark=at("12:45"))
+    made.epoch((None, at("11:05"), 8), watermark=at("13:00"))  # type: ignore[arg-type]
+    return made
 
 
 @pytest.fixture(
@@ -86,6 +107,24 @@ class Duck:
                 self.session.register(self._by_hand.tables.path(table), rows)
 
 
+@dataclass(frozen=True)
+class Jvm:
+    """A session of Spark, which reads the tables by their paths."""
+
+    session: SparkSession
+
+    def rows(self, query: str) -> pa.Table:
+        """The rows that a query has now."""
+        return self.session.sql(query).toArrow()
+
+
+SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])
+
+
+def engine_of(by_hand: ByHand, dialect: str, request: pytest.FixtureRequest) -> Duck | Jvm:
+    return Jvm(request.getfixturevalue("spark")) if dialect == "spark" else Duck(by_hand)
+
+
 def same(found: pa.Table, expected: pa.Table) -> None:
     assert found.column_names == expected.column_names
     names = ["user", "window_id", "pane", "total", "epoch", "window_end", "final_at"]
@@ -100,56 +139,65 @@ def final_of(by_hand: ByHand) -> pa.Table:
     return results.final(latest, by_hand.head().manifest.watermark)
 
 
-@pytest.mark.parametrize("dialect", ["duckdb", "standard"])
-def test_every_view_is_the_same_in_sql_and_in_memory(by_hand: ByHand, dialect: str) -> None:
-    queries, duck = queries_of(by_hand, dialect), Duck(by_hand)
+@pytest.mark.parametrize("dialect", ["duckdb", "standard", SPARK])
+def test_every_view_is_the_same_in_sql_and_in_memory(
+    by_hand: ByHand, dialect: str, request: pytest.FixtureRequest
+) -> None:
+    queries, engine = queries_of(by_hand, dialect), engine_of(by_hand, dialect, request)
     latest = results.latest(by_hand.rows("results"), ("user",))
     assert 3 <= len(latest) < len(by_hand.rows("results"))
     assert 1 <= len(final_of(by_hand)) < len(latest)
-    same(duck.rows(queries.of("latest")), latest)
-    same(duck.rows(queries.of("final")), final_of(by_hand))
-    same(duck.rows(queries.of("all")), by_hand.rows("results"))
+    same(engine.rows(queries.of("latest")), latest)
+    same(engine.rows(queries.of("final")), final_of(by_hand))
+    same(engine.rows(queries.of("all")), by_hand.rows("results"))
 
 
 @accumulating
-def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(by_hand: ByHand) -> None:
-    duck = Duck(by_hand)
-    duck.session.execute(f"CREATE VIEW saved AS {queries_of(by_hand).of('final')}")
+@pytest.mark.parametrize("dialect", ["duckdb", SPARK])
+def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(
+    by_hand: ByHand, dialect: str, request: pytest.FixtureRequest
+) -> None:
+    queries, engine = queries_of(by_hand, dialect), engine_of(by_hand, dialect, request)
+    create = "CREATE OR REPLACE TEMPORARY VIEW saved AS " + queries.of("final")
+    engine.session.sql(create) if isinstance(engine, Jvm) else engine.session.execute(create)
     counts = [len(final_of(by_hand))]
     before = by_hand.head()
     for watermark in ("13:19", "14:10", "15:00"):
         by_hand.epoch(("dan", at("13:20"), 9), watermark=at(watermark))
-        same(duck.rows("FROM saved"), final_of(by_hand))
+        same(engine.rows("SELECT * FROM saved"), final_of(by_hand))
         counts.append(len(final_of(by_hand)))
     assert counts[0] < counts[-1]
-    before_it = {view: duck.rows(queries_of(by_hand).of(view)) for view in ("final", "latest", "all")}
+    before_it = {view: engine.rows(queries.of(view)) for view in ("final", "latest", "all")}
     committed = by_hand.committed(by_hand.planned([("dan", at("13:30"), 1), ("eve", at("15:10"), 1)], at("19:00")))
-    same(duck.rows("FROM saved"), results.final(final_of(by_hand), to_millis(at("15:00"))))
+    same(engine.rows("SELECT * FROM saved"), results.final(final_of(by_hand), to_millis(at("15:00"))))
     publish_table(by_hand.tables, committed, "results")
     for view, rows in before_it.items():
-        same(duck.rows(queries_of(by_hand).of(view)), rows)
+        same(engine.rows(queries.of(view)), rows)
     publish(by_hand.tables, committed)
-    same(duck.rows("FROM saved"), final_of(by_hand))
+    same(engine.rows("SELECT * FROM saved"), final_of(by_hand))
     restore(by_hand.tables, before, to_millis(at("20:00")), keep_stale=True)
-    same(duck.rows("FROM saved"), final_of(by_hand))
+    same(engine.rows("SELECT * FROM saved"), final_of(by_hand))
     assert len(final_of(by_hand)) == counts[0]
 
 
 @accumulating
-def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(by_hand: ByHand) -> None:
+@pytest.mark.parametrize("dialect", ["duckdb", SPARK])
+def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
+    by_hand: ByHand, dialect: str, request: pytest.FixtureRequest
+) -> None:
     """Neither is a TIMESTAMP: table epochs has null for both. Its old rows may be gone when event time ends."""
     began = ByHand(by_hand.folder, session_pipeline(name="began"))
     began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
     unset = pa.nulls(1, EPOCHS.field("watermark").type)
     rows = began.rows("epochs").set_column(7, EPOCHS.field("watermark"), unset)
     write_deltalake(began.tables.path("epochs"), rows, mode="overwrite")
-    assert not len(Duck(began).rows(queries_of(began).of("final")))
+    assert not len(engine_of(began, dialect, request).rows(queries_of(began, dialect).of("final")))
     newest = by_hand.rows("epochs").sort_by("epoch").slice(3, 1)
     ended = newest.set_column(1, "epoch", pa.array([5])).set_column(7, EPOCHS.field("watermark"), unset)
     latest = results.latest(by_hand.rows("results"), ("user",))
     for mode in ("append", "overwrite"):
         write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode=mode)
-        same(Duck(by_hand).rows(queries_of(by_hand).of("final")), latest)
+        same(engine_of(by_hand, dialect, request).rows(queries_of(by_hand, dialect).of("final")), latest)
 
 
 def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_path: Path) -> None:
