@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tests.lake import DAY0, Lake, Row, session_pipeline
+from tests.recovery.arrivals import outcome
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.intervals import cut, parse_slice
 
@@ -39,16 +40,6 @@ def arriving(lake: Lake) -> Iterator[Interval]:
 
 
 def published(lake: Lake) -> dict[str, list[str]]:
-    """Everything that readers can see and a later run rests on, row for row, without the runs' own marks."""
-    own = {
-        "results": ["emitted_at"],
-        "late": [],
-        "rejects": [],
-        "epochs": ["phases", "run_id", "started_at", "processing_time", "watermark_lag_ms"],
-        "state": ["manifest"],
-    }
-    found = {}
-    for table, without in own.items():
-        rows = lake.rows(PIPELINE, table).drop_columns(without).to_pylist()
-        found[table] = sorted(str(row) for row in rows if row.get("key_group") != -1)
-    return found
+    """Everything that readers can see, without the clock of the run; the position has the id of the source."""
+    found = outcome(lake, PIPELINE, ("processing_time", "watermark_lag_ms"))
+    return {table: rows for table, rows in found.items() if table != "position"}

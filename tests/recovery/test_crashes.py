@@ -1,7 +1,6 @@
-"""A crash after any step of an epoch: the next start ends as if nothing had happened.
+"""A backfill that crashes after any step of an epoch: the next start ends as if nothing had happened.
 
-The protections are tested too: with each of them switched off by a bug planted here, the same
-comparison fails.
+What shows without a protection is in test_stream_crashes.py.
 """
 
 from __future__ import annotations
@@ -12,36 +11,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lake import Lake, at
-from tests.recovery.arrivals import STEPS
+from tests.lake import LOCAL, Lake, at
+from tests.recovery.arrivals import STEPS, Crash, differences
 from tests.recovery.days import PIPELINE, arriving, published
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.snapshots import publish as publish_step
-from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.pipelines.epoch.plan import EpochPlan
     from tidegate.pipelines.ledger.manifest import Manifest
 
-pytestmark = [pytest.mark.spark, pytest.mark.recovery]
+pytestmark = pytest.mark.recovery
 
 
-class Crash(BaseException):
-    """Ends a run in the middle, as a crash would."""
-
-
-def run(spark: SparkSession, lake: Lake, tell: Callable[[str], None] = lambda step: None) -> None:
-    with lake.driver(spark, PIPELINE, tell) as driver:
+def run(lake: Lake, tell: Callable[[str], None] = lambda step: None) -> None:
+    with lake.driver(LOCAL, PIPELINE, tell) as driver:
         list(backfill(driver, arriving(lake)))
 
 
-def crash_after(spark: SparkSession, lake: Lake, step: str, epoch: int = 2) -> None:
+def crash_after(lake: Lake, step: str, epoch: int = 2) -> None:
     seen: list[str] = []
 
     def tell(done: str) -> None:
@@ -50,44 +41,23 @@ def crash_after(spark: SparkSession, lake: Lake, step: str, epoch: int = 2) -> N
             raise Crash
 
     with pytest.raises(Crash):
-        run(spark, lake, tell)
+        run(lake, tell)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     lake = Lake(tmp_path_factory.mktemp("undisturbed"))
-    run(spark, lake)
+    run(lake)
     found = published(lake)
     assert all(found[table] for table in ("results", "late", "rejects", "epochs"))
     return found
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_after_any_step_changes_nothing(
-    spark: SparkSession, lake: Lake, undisturbed: dict[str, list[str]], step: str
-) -> None:
-    crash_after(spark, lake, step)
-    run(spark, lake)
-    assert published(lake) == undisturbed
-
-
-def test_recovery_that_does_not_roll_forward_is_noticed(
-    spark: SparkSession, lake: Lake, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crash_after(spark, lake, "committed")
-    monkeypatch.setattr(Driver, "recover", lambda self: read_snapshot(self.tables))
-    run(spark, lake)
-    assert published(lake) != undisturbed
-
-
-def test_publishing_without_a_look_at_the_transaction_is_noticed(
-    spark: SparkSession, lake: Lake, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files that are added again count once by Delta's own rules; what is made at publishing would double."""
-    crash_after(spark, lake, "published epochs")
-    monkeypatch.setattr(publish_step, "is_published", lambda *ignored: False)
-    run(spark, lake)
-    assert published(lake) != undisturbed
+def test_a_crash_after_any_step_changes_nothing(lake: Lake, undisturbed: dict[str, list[str]], step: str) -> None:
+    crash_after(lake, step)
+    run(lake)
+    assert differences(published(lake), undisturbed) == {}
 
 
 def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
@@ -100,30 +70,30 @@ def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
     return commit_step.commit(plan, outcomes, {})
 
 
-def test_what_arrives_between_a_crash_and_the_next_start_is_in_the_results(spark: SparkSession, lake: Lake) -> None:
+def test_what_arrives_between_a_crash_and_the_next_start_is_in_the_results(lake: Lake) -> None:
     """Only a committed snapshot fixes an epoch's slice."""
-    crash_after(spark, lake, "operated")
+    crash_after(lake, "operated")
     lake.append(("new", at("12:00", day=1), 7))
-    run(spark, lake)
+    run(lake)
     assert "new" in {row["user"] for row in lake.latest(PIPELINE).to_pylist()}
 
 
 def test_results_that_went_out_before_their_snapshot_are_noticed_by_the_next_start(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would miss what arrives until then."""
     with monkeypatch.context() as planted:
         planted.setattr(Driver, "run", _publish_first)
-        crash_after(spark, lake, "published first")
+        crash_after(lake, "published first")
     lake.append(("new", at("12:00", day=1), 7))
     with pytest.raises(Refused, match="ends at epoch 1, but epoch 2 was committed to results, late, rejects, epochs"):
-        run(spark, lake)
+        run(lake)
 
 
-def test_files_of_an_attempt_that_was_not_committed_are_read_by_nobody(spark: SparkSession, lake: Lake) -> None:
-    crash_after(spark, lake, "operated")
+def test_files_of_an_attempt_that_was_not_committed_are_read_by_nobody(lake: Lake) -> None:
+    crash_after(lake, "operated")
     left = {path.name for path in Path(lake.path("sessions/results")).glob("*.parquet")}
-    run(spark, lake)
+    run(lake)
     tables = lake.tables(PIPELINE)
     listed = set(tables.open("results").file_uris())
     orphans = {name for name in left if not any(uri.endswith(name) for uri in listed)}

@@ -17,10 +17,11 @@ from tests.lake import LOCAL, Lake
 from tests.pipelines.standing import check_windows
 from tests.recovery import arrivals
 from tests.recovery.arrivals import STEPS, copy_of, differences, outcome, source_of
-from tests.recovery.days import PIPELINE, published
+from tests.recovery.days import PIPELINE, arriving, published
 from tests.recovery.test_crashes import run
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.lease import read_lease
+from tidegate.pipelines.run.backfill import backfill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ def assert_taken_over_at_once(lake: Lake, pipeline: Pipeline) -> None:
 
 
 # In every run tests/recovery/test_listed_files.py kills a stream without a JVM at four steps, and
-# tests/recovery/test_crashes.py ends a backfill in Spark after each.
+# tests/recovery/test_crashes.py ends a backfill after each.
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["operated", "committed"])
 def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
@@ -70,11 +71,11 @@ def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
 ) -> None:
     assert victim(lake, "backfill", step, epoch=2) == -signal.SIGKILL
     assert_taken_over_at_once(lake, PIPELINE)
-    run(spark, lake)
+    with lake.driver(spark, PIPELINE) as driver:
+        list(backfill(driver, arriving(lake)))
     undisturbed = Lake(tmp_path_factory.mktemp("undisturbed"))
-    run(spark, undisturbed)
-    ours, expected = published(lake), published(undisturbed)
-    assert {name: set(ours[name]) ^ set(expected[name]) for name in ours if ours[name] != expected[name]} == {}
+    run(undisturbed)
+    assert differences(published(lake), published(undisturbed)) == {}
     check_windows(lake.tables(PIPELINE))
 
 

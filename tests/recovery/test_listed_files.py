@@ -25,7 +25,6 @@ from tests.recovery import arrivals
 from tests.recovery.arrivals import (
     FILE_BY_FILE,
     STEPS,
-    Crash,
     copy_of,
     crash_after,
     differences,
@@ -186,24 +185,6 @@ def undisturbed(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[
     lake = copy_of(source, tmp_path_factory.mktemp("undisturbed") / "lake")
     filled(lake)
     return outcome(lake, LISTED)
-
-
-# In every run tests/recovery/test_crashes.py has all of them over a table, in Spark.
-@pytest.mark.parametrize("step", [pytest.param(step, marks=() if step == "committed" else LONG) for step in STEPS])
-def test_a_backfill_that_crashes_after_any_step_ends_as_one_that_did_not(
-    lake: Lake, undisturbed: dict[str, list[str]], step: str
-) -> None:
-    planned: list[str] = []
-
-    def tell(done: str) -> None:
-        planned.extend([done] if done == "planned" else [])
-        if done == step and len(planned) == 2:
-            raise Crash
-
-    with pytest.raises(Crash):
-        filled(lake, tell)
-    filled(lake)
-    assert differences(outcome(lake, LISTED), undisturbed) == {}
 
 
 def main(folder: str, step: str, epoch: int, clock: int) -> None:

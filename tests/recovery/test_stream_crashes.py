@@ -87,7 +87,7 @@ def test_the_undisturbed_stream_has_something_of_everything(crashes: Crashes) ->
 
 
 IN_SPARK = {"operated", "published results"}
-"""Steps of `make test` in Spark. Spark does the one and knows of no other; test_crashes.py has each in a backfill."""
+"""Steps of `make test` in Spark. Spark does the one and knows of no other."""
 
 
 @pytest.mark.parametrize(
