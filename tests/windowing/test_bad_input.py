@@ -19,7 +19,6 @@ from tidegate.windowing import (
     CountTrigger,
     CumulateEventTimeWindows,
     CumulateProcessingTimeWindows,
-    DeltaTrigger,
     EventTimeSessionWindows,
     IntervalJoin,
     KeyedProcess,
@@ -50,8 +49,14 @@ from tidegate.windowing.errors import (
 from tidegate.windowing.functions import AggregateFunction, KeyedProcessFunction, ReduceElements
 from tidegate.windowing.keys import KeySchema, key_group_range
 from tidegate.windowing.state import StateTtlConfig, ValueStateDescriptor
-from tidegate.windowing.testing import keyed_process_harness, window_harness
+from tidegate.windowing.testing import ManualClock, RecordingOutput, keyed_process_harness, window_harness
 from tidegate.windowing.timers import InternalTimerService, KeyContext
+from tidegate.windowing.watermarks import (
+    BoundedOutOfOrdernessWatermarks,
+    BoundedOutOfOrdernessWithIdleAdvance,
+    IdlenessTimer,
+    StatusWatermarkValve,
+)
 
 
 def plus(a: int, b: int) -> int:
@@ -120,6 +125,22 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: ValueStateDescriptor("x", int), "type", int),  # type: ignore[arg-type]
     (lambda: WatermarkStrategy.for_bounded_out_of_orderness(-1), "delay", -1),
     (lambda: WatermarkStrategy.no_watermarks().with_idleness(0), "idle_timeout", 0),
+    (lambda: WatermarkStrategy.no_watermarks().with_interval(-1), "interval", -1),
+    (lambda: WatermarkStrategy.for_generator(3), "supplier", 3),  # type: ignore[arg-type]
+    (lambda: WatermarkStrategy.for_generator(dict).create_generator(ManualClock()), "supplier", dict),  # type: ignore[arg-type]
+    (lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner("at"), "timestamp_assigner", "at"),  # type: ignore[arg-type]
+    (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("", 1), "group", ""),
+    (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", -1), "max_drift", -1),
+    (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", 1, 0), "update_interval", 0),
+    *[
+        (lambda bad=bad: BoundedOutOfOrdernessWatermarks(bad), "delay", bad)
+        for bad in (-1, timedelta(microseconds=1), "1s", True)
+    ],
+    (lambda: BoundedOutOfOrdernessWithIdleAdvance(-1, 0, 1), "delay", -1),
+    (lambda: BoundedOutOfOrdernessWithIdleAdvance(0, -1, 1), "wait", -1),
+    (lambda: BoundedOutOfOrdernessWithIdleAdvance(0, 0, 0), "interval", 0),
+    *[(lambda bad=bad: IdlenessTimer(bad, ManualClock()), "idle_timeout", bad) for bad in (0, -1)],
+    *[(lambda bad=bad: StatusWatermarkValve(bad, RecordingOutput()), "channels", bad) for bad in (0, -1, True, 1.5)],
     (lambda: IntervalJoin.between(5, 4), "lower", 5),
     (lambda: key_group_range(0, 129, 128), "parallelism", 129),
     (lambda: Windows(TumblingEventTimeWindows.of(10), allowed_lateness=-1, reduce=plus), "allowed_lateness", -1),
@@ -161,21 +182,6 @@ def test_nothing_can_be_aggregated_before_an_evictor(parts: dict[str, Any]) -> N
         Windows(TumblingEventTimeWindows.of(10), evictor=CountEvictor.of(5), **parts)
     assert (raised.value.field, raised.value.value) == ("evictor", CountEvictor.of(5))
     Windows(TumblingEventTimeWindows.of(10), evictor=CountEvictor.of(5), process=ReduceElements(plus))
-
-
-@pytest.mark.parametrize("kind", SESSIONS)
-@pytest.mark.parametrize(
-    "trigger",
-    [DeltaTrigger.of(1, lambda a, b: b - a, pa.int64()), ProcessingTimeoutTrigger.of(CountTrigger.of(1), 5)],
-    ids=["delta", "timeout"],
-)
-def test_a_trigger_that_can_not_merge_is_refused_on_sessions(kind: Any, trigger: Any) -> None:
-    with pytest.raises(UnsupportedOperation) as raised:
-        Windows(kind.with_gap(10), trigger, reduce=plus)
-    text = str(raised.value)
-    assert repr(trigger) in text
-    assert kind.__name__ in text
-    assert "EventTimeTrigger" in text
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.testing import ManualClock, RecordingOutput
 from tidegate.windowing.watermarks import (
     AscendingTimestampsWatermarks,
@@ -101,23 +100,3 @@ def test_an_assigner_sees_the_element_and_its_timestamp() -> None:
 def test_alignment_is_part_of_the_value() -> None:
     strategy = WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", timedelta(seconds=1), 50)
     assert strategy.alignment == WatermarkAlignmentParams("planes", 1000, 50)
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: WatermarkStrategy.for_bounded_out_of_orderness(-1), "delay"),
-        (lambda: WatermarkStrategy.no_watermarks().with_idleness(0), "idle_timeout"),
-        (lambda: WatermarkStrategy.no_watermarks().with_interval(-1), "interval"),
-        (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("", 1), "group"),
-        (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", -1), "max_drift"),
-        (lambda: WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", 1, 0), "update_interval"),
-        (lambda: WatermarkStrategy.for_generator(3), "supplier"),  # type: ignore[arg-type]
-        (lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner("at"), "timestamp_assigner"),  # type: ignore[arg-type]
-        (lambda: WatermarkStrategy.for_generator(dict).create_generator(ManualClock()), "supplier"),  # type: ignore[arg-type]
-    ],
-)
-def test_an_unusable_setting_is_named(make: Any, field: str) -> None:
-    with pytest.raises(IllegalArgument) as error:
-        make()
-    assert error.value.field == field
