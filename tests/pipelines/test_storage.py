@@ -172,7 +172,10 @@ GOOD = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "hush-01
         ({"max_retry": "3"}, "'max_retry' is unknown; did you mean 'max_retries'?"),
         ({"timeout": "30"}, "storage option 'timeout': give a duration with its unit, such as \"500ms\""),
         ({"aws_endpoint_url": "127.0.0.1:9000"}, "aws_endpoint_url = '127.0.0.1:9000': the address"),
-        ({"AWS_ENDPOINT_URL": "http://me:hush@store:9000"}, "'http://store:9000' is not encrypted. If that is intended"),
+        (
+            {"AWS_ENDPOINT_URL": "http://me:hush@store:9000"},
+            "'http://store:9000' is not encrypted. If that is intended",
+        ),
         ({"AWS_ENDPOINT_URL": "http://store", "AWS_ALLOW_HTTP": "false"}, 'aws_allow_http = "true"'),
         (
             {"AWS_ACCESS_KEY_ID": "AKIA"},

@@ -164,9 +164,6 @@ def test_columns_are_read_by_triggers_that_get_the_element(trigger: Trigger, rea
     assert Windows(TUMBLING, trigger, aggregate=COUNT).reads_whole_elements is reads
 
 
-COUNT: dict[str, Any] = {"aggregate": {"n": Count()}}
-
-
 @dataclass(frozen=True)
 class Shifted(TumblingEventTimeWindows):
     """Windows that a draw shifts by some milliseconds, without a word of it in the offset of the stagger."""
@@ -198,13 +195,13 @@ class Third(TumblingEventTimeWindows):
 def test_an_assigner_with_a_part_of_the_stagger_is_refused_with_the_rest(member: str) -> None:
     others = {"staggered", "with_stagger", "stagger_offset"} - {member}
     with pytest.raises(UnsupportedOperation, match=f"overrides {member} of WindowAssigner, and not ") as refused:
-        Windows(subclassed(Given(True), member), **COUNT)
+        Windows(subclassed(Given(True), member), aggregate=COUNT)
     assert all(other in str(refused.value) for other in others)
 
 
 def test_an_assigner_with_all_of_the_stagger_or_nothing_of_it_is_taken() -> None:
-    assert Windows(Given(True), **COUNT)
-    assert Windows(subclassed(Given(True), "staggered", "with_stagger", "stagger_offset"), **COUNT)
+    assert Windows(Given(True), aggregate=COUNT)
+    assert Windows(subclassed(Given(True), "staggered", "with_stagger", "stagger_offset"), aggregate=COUNT)
 
 
 @pytest.mark.parametrize("kind", [Shifted, Rounded])

@@ -352,8 +352,6 @@ PIPELINE = hourly_pipeline(
     max_ahead=timedelta(days=99_999),
 )
 
-HOUR = 3_600_000
-
 
 @pytest.mark.parametrize("event", [at("00:00"), at("00:00", 20_000)], ids=["long ago", "long ahead"])
 def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str], event: Any) -> None:
