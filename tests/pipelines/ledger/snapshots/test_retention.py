@@ -397,5 +397,5 @@ def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.Captu
     watch = WatermarkWatch(
         task_id="watermark", pipeline="hours", config=str(toml), max_lag=timedelta(hours=1), clock=lambda: late
     )
-    with pytest.raises(AirflowFailException, match=r"clock of epoch 2 lies 2:00:00 behind.* Is the stream not running"):
+    with pytest.raises(AirflowFailException, match=r"clock of epoch 2 is 2:00:00 behind.* Is the stream not running"):
         watch.execute({"params": {}})  # type: ignore[arg-type]
