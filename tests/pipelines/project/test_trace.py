@@ -7,9 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
@@ -22,7 +24,17 @@ from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.trace import Trace
-from tidegate.windowing import Count, ProcessingTimeSessionWindows, WatermarkStrategy, Windows
+from tidegate.windowing import (
+    Count,
+    KeepFirst,
+    KeyedProcess,
+    ProcessingTimeSessionWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from tidegate.windowing.watermarks import PunctuatedWatermarks
+
+ROW = pa.struct([("value", pa.int64())])
 
 
 def project_of(lake: Lake, pipeline: Pipeline) -> Project:
@@ -174,6 +186,33 @@ def test_what_can_not_be_told_is_refused(lake: Lake) -> None:
     other = replace(pipeline, watermark=WatermarkStrategy.for_monotonous_timestamps())
     with pytest.raises(Refused, match="another watermark strategy ran then"):
         project_of(lake, other).trace("sessions", ("ann",))
+
+
+def test_a_source_that_was_replaced_is_refused(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    pipeline = hourly_pipeline()
+    lake.stream(LOCAL, pipeline)
+    rmtree(lake.path("events"))
+    lake.append(("ann", at("11:00"), 2))
+    project = project_of(lake, pipeline)
+    project.source_reset("hours", keep_results=True, begin="beginning")
+    with pytest.raises(Refused, match="its source was replaced and read from the beginning"):
+        project.trace("hours", ("ann",))
+    assert "its source was replaced" in str(project.verify("hours", sample="all").why_unverifiable)
+
+
+def test_rows_and_watermarks_that_are_not_read_here_are_refused(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    pipeline = hourly_pipeline()
+    lake.stream(LOCAL, pipeline)
+    own = WatermarkStrategy.for_generator(lambda: PunctuatedWatermarks(lambda event, timestamp: timestamp))
+    for other, told in (
+        (replace(pipeline, where="hash(value) is not null"), "its rows are only read without Spark here"),
+        (replace(pipeline, watermark=own), "its watermark generator sees every event"),
+        (replace(pipeline, compute=KeyedProcess(KeepFirst(ROW))), "has no windows of event time"),
+    ):
+        with pytest.raises(Refused, match=told):
+            project_of(lake, other).trace("hours", ("ann",))
 
 
 def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
