@@ -75,6 +75,7 @@ def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> N
     )
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("fault", "back", "lost"), [(emptied, "3", 11), (set_back, "4", None), (cut, "latest", 11)])
 def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on(
     by_hand: ByHand, fault: Callable[[ByHand, str], None], back: str, lost: int | None
@@ -108,6 +109,7 @@ def test_without_the_look_at_all_tables_rows_vanish(by_hand: ByHand, monkeypatch
     assert sessions(by_hand) == [8, 9, 10, 12]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("fault", [emptied, cut])
 @pytest.mark.parametrize("table", ["results", "late", "epochs"])
 def test_a_published_table_whose_log_lost_epochs_gets_them_again(
@@ -155,6 +157,7 @@ def test_a_table_that_never_held_a_row_is_made_anew_where_its_log_is_lost(by_han
     assert sessions(by_hand) == [8, 9]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["results", "late", "epochs"])
 def test_a_published_table_that_is_gone_is_refused_until_it_is_put_back_or_given_up(
     by_hand: ByHand, table: str
@@ -278,6 +281,7 @@ def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: 
     assert "results file" not in synced[at_commit:]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["state", "epochs"])
 def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_hand: ByHand, table: str) -> None:
     hours(by_hand, *range(8, 19))
@@ -290,6 +294,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_ha
     assert sessions(by_hand) == [*range(8, 19)]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("table", ["state", "epochs"])
 @pytest.mark.parametrize("is_needed", [False, True], ids=["the only one", "an older one is needed"])
 def test_a_note_of_a_checkpoint_that_is_gone_is_set_aside(by_hand: ByHand, table: str, is_needed: bool) -> None:
@@ -308,6 +313,7 @@ def test_a_note_of_a_checkpoint_that_is_gone_is_set_aside(by_hand: ByHand, table
     assert sessions(by_hand) == [*range(8, 19)]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("table", ALL)
 @pytest.mark.parametrize("kept", [1, 2])
 def test_a_table_whose_first_entry_is_cut_is_made_anew(by_hand: ByHand, table: str, kept: int) -> None:

@@ -247,7 +247,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.mark.first(8)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("name", PIPELINES_OF_ENGINES)
 def test_processes_of_this_machine_write_what_one_process_writes(
     source: Lake,

@@ -241,6 +241,7 @@ def test_a_state_file_that_rotted_stops_the_job_and_an_older_snapshot_goes_on(
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("target", ["3", "savepoint:good"])
 def test_a_manifest_that_rotted_stops_the_job_and_what_is_whole_goes_on(
     runs: Runs, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -288,6 +289,7 @@ def test_where_the_log_does_not_tell_how_a_snapshot_is_related_to_one_that_rotte
     assert outcome(lake) == before
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["results", "rejects", "epochs"])
 def test_a_published_table_that_rotted_is_named_to_readers_and_the_stream_goes_on(
     runs: Runs, tmp_path: Path, table: str

@@ -70,6 +70,7 @@ def test_a_start_from_scratch_does_not_read_what_it_replaces(by_hand: ByHand) ->
     assert by_hand.rows("epochs")["epoch"].to_pylist() == [4]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["results", "epochs"])
 def test_a_file_that_can_not_be_rewritten_is_refused_before_anything_is_committed(by_hand: ByHand, table: str) -> None:
     hours(by_hand, 8, 9, 10, 11)

@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
         yield project
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(DRAWN))
 def test_a_command_that_hangs_over_another_one_loses_and_doubles_nothing(made: Hung, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

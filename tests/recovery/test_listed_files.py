@@ -145,6 +145,7 @@ def test_a_stream_restored_from_any_snapshot_has_the_same_windows(lake: Lake, by
         assert differences(without_position(again), without_position(expected)) == {}, entry.version
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("length", [None, "2h"])
 def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(lake: Lake, length: str | None) -> None:
     """The stream takes the rows from the backfill's frontier on, and a second backfill finds nothing to do."""

@@ -51,6 +51,7 @@ def broken(by_hand: ByHand) -> set[tuple[str, str]]:
     return broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["results", "late", "epochs"])
 def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: ByHand, table: str) -> None:
     hours(by_hand, 8, 9, 10, 11)
@@ -92,6 +93,7 @@ def test_an_older_snapshot_can_be_restored_as_well(by_hand: ByHand) -> None:
     assert broken(by_hand) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("target", ["latest", pytest.param("3", marks=pytest.mark.long)])
 @pytest.mark.parametrize("versions", [2, 3])
 def test_a_table_that_was_set_back_to_before_a_compaction_of_ours_passes_the_check_afterwards(

@@ -104,6 +104,7 @@ class ChangedWalk(CheckedWalk):
         return [*super()._steps(), *[self._changed_by_others] * 12]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
 def test_a_walk_loses_nothing_where_others_changed_rows_and_the_refusals_are_heeded(tmp_path: Path, seed: int) -> None:
     ChangedWalk(tmp_path / "walk", seed).run(steps=8)
