@@ -91,6 +91,16 @@ def check_no_branches(warehouse: Warehouse, pipeline: str, refused: str) -> None
         )
 
 
+def no_branch(warehouse: Warehouse, name: str) -> UsageError:
+    """Return the error for a branch that does not exist, or is not complete."""
+    pipeline = pipeline_of(name)
+    names = ", ".join(branch_of(each) or "" for each in branches_of(warehouse, pipeline)) or "none"
+    return UsageError(
+        f"pipeline {pipeline!r} has no complete branch {branch_of(name)!r}; its branches: {names}. "
+        f"`tidegate branch {pipeline} {branch_of(name)} --set SETTING=LENGTH` makes one"
+    )
+
+
 def branch_pipeline(config: Config, name: str, pipeline: Pipeline) -> Pipeline:
     """Return the pipeline of a branch: that of the code, with the branch's name and settings.
 
@@ -105,11 +115,7 @@ def branch_pipeline(config: Config, name: str, pipeline: Pipeline) -> Pipeline:
     warehouse = warehouse_of(config)
     note = read_note(warehouse, name)
     if note is None:
-        names = ", ".join(branch_of(each) or "" for each in branches_of(warehouse, pipeline.name)) or "none"
-        raise UsageError(
-            f"pipeline {pipeline.name!r} has no complete branch {branch_of(name)!r}; its branches: {names}. "
-            f"`tidegate branch {pipeline.name} {branch_of(name)} --set NAME=LENGTH` makes one"
-        )
+        raise no_branch(warehouse, name)
     return replace(with_settings(pipeline, note.settings), name=name)
 
 

@@ -260,7 +260,7 @@ def _is_right(job: ShardJob, part: _Span) -> bool:
     if not _same(job, part.published, part.computed) or len(before) != len(part.open_now):
         return False
     pairs = zip(*(sorted(rows, key=attrgetter("window", "namespace")) for rows in (before, part.open_now)), strict=True)
-    return all(was.window == now.window and _equal(was.contents, now.contents) for was, now in pairs)
+    return all(was.window == now.window and are_equal(was.contents, now.contents) for was, now in pairs)
 
 
 @dataclass(frozen=True)
@@ -351,19 +351,20 @@ def _same(job: ShardJob, published: Sequence[Row], computed: Sequence[Row]) -> b
     if len(published) != len(computed):
         return False
     return all(
-        _equal(before[name], now[name])
+        are_equal(before[name], now[name])
         for before, now in zip(_in_order(published), _in_order(computed), strict=True)
         for name in names
     )
 
 
-def _equal(left: Any, right: Any) -> bool:
+def are_equal(left: Any, right: Any) -> bool:
+    """Return True if two values of results are the same, up to the tolerance."""
     if isinstance(left, float) and isinstance(right, float):
         return math.isclose(left, right, rel_tol=TOLERANCE) or (math.isnan(left) and math.isnan(right))
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
+        return len(left) == len(right) and all(map(are_equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+        return left.keys() == right.keys() and all(are_equal(left[name], right[name]) for name in left)
     return bool(left == right)
 
 

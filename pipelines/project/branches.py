@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.pipelines.definition.branches import branches_of, check_setting, read_note, with_settings
+from tidegate.pipelines.definition.branches import (
+    BranchNote,
+    branches_of,
+    check_setting,
+    no_branch,
+    read_note,
+    with_settings,
+)
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import branch_of, check_name, pipeline_of
@@ -49,7 +56,7 @@ class Branch(Answer):
 
     def shown(self) -> Iterator[Shown]:
         yield (
-            f"branch {self.name} begins at epoch {self.of_epoch} of {self.pipeline}, with {_said(self.settings)}. "
+            f"branch {self.name} begins at epoch {self.of_epoch} of {self.pipeline}, with {said(self.settings)}. "
             f"Nothing of {self.pipeline} was changed"
         )
         yield f"it is run like a pipeline: `tidegate stream {self.name} --available-now`"
@@ -75,7 +82,7 @@ class Branches(Answer):
         rows = [
             (
                 each.name,
-                _said(each.settings),
+                said(each.settings),
                 each.of_epoch,
                 each.epoch,
                 show_millis(each.watermark),
@@ -138,13 +145,25 @@ def branch_delete(config: Config, pipeline: str, name: str) -> BranchDeleted:
     """Remove a branch for good, or what an interrupted command left of one."""
     tables, branch = _both(config, pipeline, name)
     if branch.pipeline not in branches_of(tables.warehouse, pipeline):
-        names = ", ".join(branch_of(each) or "" for each in branches_of(tables.warehouse, pipeline)) or "none"
-        raise UsageError(f"pipeline {pipeline!r} has no branch {name!r}; its branches: {names}")
+        raise no_branch(tables.warehouse, branch.pipeline)
     with Lease(branch, "branch --delete", system_clock) as lease:
         remove_branch(branch, lease.check)
         FilesOfRuns(config, branch.pipeline, ()).remove()
     remove_folder(branch)
     return BranchDeleted(pipeline, branch.pipeline)
+
+
+def found_branch(config: Config, pipeline: str, name: str) -> tuple[PipelineTables, PipelineTables, BranchNote]:
+    """Return the tables of a pipeline, those of a complete branch of it, and its note.
+
+    Raises:
+        UsageError: there is no such branch.
+    """
+    tables, branch = _both(config, pipeline, name)
+    note = read_note(branch.warehouse, branch.pipeline)
+    if note is None:
+        raise no_branch(branch.warehouse, branch.pipeline)
+    return tables, branch, note
 
 
 def _tables(config: Config, pipeline: str) -> PipelineTables:
@@ -187,5 +206,6 @@ def _described(branch: PipelineTables) -> Branch:
     )
 
 
-def _said(settings: Mapping[str, Millis]) -> str:
+def said(settings: Mapping[str, Millis]) -> str:
+    """Return settings as text for people."""
     return ", ".join(f"{name}={show_duration(value)}" for name, value in settings.items())

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
     from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches
     from tidegate.pipelines.project.clean import Optimized, StateUpgraded, Vacuumed, WindowsBuilt
+    from tidegate.pipelines.project.compare import Comparison
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.explain import Explained
     from tidegate.pipelines.project.forget import Erased
@@ -736,6 +737,18 @@ class Project:
         if delete:
             return branch_delete(self._config, pipeline, name)
         return branch_create(self._config, pipeline, name, settings or {}, str(of))
+
+    def compare(self, pipeline: str, branch: str, *, rows: int | None = None) -> Comparison:
+        """Return the windows in which a branch differs from its pipeline, by how much, and why.
+
+        Args:
+            pipeline: name of the pipeline.
+            branch: name of the branch, without that of the pipeline.
+            rows: number of windows to return; None for all.
+        """
+        from tidegate.pipelines.project.compare import compare
+
+        return compare(self._config, pipeline, branch, rows)
 
     def restore(
         self,

@@ -28,6 +28,7 @@ _COMMANDS = {
     "backfill": "tidegate.pipelines.project.cli.drive:backfill",
     "backup": "tidegate.pipelines.project.cli.snapshots:backup",
     "branch": "tidegate.pipelines.project.cli.snapshots:branch",
+    "compare": "tidegate.pipelines.project.cli.snapshots:compare",
     "demo": "tidegate.pipelines.project.cli.demo:demo",
     "explain": "tidegate.pipelines.project.cli.look:explain",
     "flights": "tidegate.pipelines.project.cli.flights:flights",

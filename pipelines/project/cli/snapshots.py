@@ -165,6 +165,22 @@ def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str,
     screen.show_answer(screen.project().branch(pipeline, name, settings=changed, of=of, delete=delete))
 
 
+@click.command()
+@click.argument("pipeline")
+@click.argument("branch")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many of the windows that differ to show; 0 for all.",
+)
+@with_screen
+def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> None:
+    """Show the windows in which BRANCH differs from PIPELINE since it began, by how much and why."""
+    screen.show_answer(screen.project().compare(pipeline, branch, rows=rows or None))
+
+
 def _setting_of(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):

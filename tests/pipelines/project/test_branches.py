@@ -163,7 +163,7 @@ UNFIT = {
     "no snapshot": ({"name": "b", "settings": WIDE, "of": 7}, "'7' is not a snapshot of hours"),
     "a list with settings": ({"settings": WIDE}, "--set and --of make a branch"),
     "no name to delete": ({"delete": True}, "--delete: give the NAME"),
-    "nothing to delete": ({"name": "b", "delete": True}, "has no branch 'b'; its branches: none"),
+    "nothing to delete": ({"name": "b", "delete": True}, "has no complete branch 'b'; its branches: none"),
 }
 
 
@@ -274,6 +274,75 @@ def test_a_second_command_on_a_branch_is_told_who_is_at_work(project: Project) -
         project.branch("hours", "wide", settings=WIDE)
 
 
+def compared(project: Project) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """Totals before and after, what they differ by, late rows and reason, by user and hour."""
+    return {
+        (each.key["user"], each.window_start.hour): (
+            each.before and each.before["total"],
+            each.after and each.after["total"],
+            each.by.get("total"),
+            each.late,
+            each.why.partition(",")[0],
+        )
+        for each in project.compare("hours", "wide").windows
+    }
+
+
+def test_a_comparison_says_which_windows_differ_by_how_much_and_why(project: Project, lake: Lake) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+    more(lake)
+    project.stream("hours@wide")
+    unread = project.compare("hours", "wide")
+    assert unread.read == {"events": (0, 2)}
+    assert {each.why.partition(",")[0] for each in unread.windows} == {"not fired yet in the pipeline"}
+    project.stream("hours")
+    comparison = project.compare("hours", "wide")
+    assert (comparison.changed, comparison.added, comparison.missing, comparison.equal) == (1, 0, 0, 3)
+    assert compared(project) == {("ann", 5): (4, 20, 16, 1, "1 row(s) that were late")}
+    assert comparison.read == {"events": (2, 2)}
+    assert "4 -&gt; 20" in comparison._repr_html_()
+    assert len(comparison.to_arrow()) == 1
+
+
+def test_windows_that_stand_on_one_side_only_are_compared_too(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
+    project = project_of(lake, allowed_lateness=timedelta(hours=6))
+    project.stream("hours")
+    project.branch("hours", "wide", settings={"allowed_lateness": "0s", "out_of_orderness": "4h"})
+    lake.append(("ann", at("04:30"), 8), ("bob", at("08:00"), 4), ("ann", at("05:10"), 4))
+    lake.append(("ann", at("03:00"), 16), ("bob", at("08:30"), 4))
+    project.stream("hours")
+    project.stream("hours@wide")
+    assert compared(project) == {
+        # The watermark stood at 04:00 when the branch began.
+        ("ann", 3): (16, None, None, -1, "1 row(s) that are late in the branch"),
+        ("ann", 4): (8, None, None, 0, "not fired yet in the branch"),
+        ("ann", 5): (4, None, None, 0, "not fired yet in the branch"),
+        ("bob", 5): (4, None, None, 0, "not fired yet in the branch"),
+    }
+    assert len(project.compare("hours", "wide", rows=1).windows) == 1
+
+
+def test_sessions_of_another_gap_are_other_windows(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
+    project = project_of(lake, session_pipeline())
+    project.stream("sessions")
+    project.branch("sessions", "short", settings={"gap": "5min"})
+    lake.append(("ann", at("06:00"), 1), ("ann", at("06:10"), 2), ("bob", at("10:00"), 4))
+    for name in ("sessions", "sessions@short"):
+        project.stream(name)
+    comparison = project.compare("sessions", "short")
+    assert [(each.before or each.after)["total"] for each in comparison.windows] == [1, 3, 2]  # type: ignore[index]
+    assert {each.why for each in comparison.windows} == {
+        "the changed settings put its rows elsewhere, or reject others"
+    }
+
+
+def test_only_windows_of_a_complete_branch_are_compared(project: Project) -> None:
+    with pytest.raises(UsageError, match="no complete branch 'wide'"):
+        project.compare("hours", "wide")
+
+
 def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     (lake.folder / "of_branches.py").write_text("from tests.lake import hourly_pipeline\nhours = hourly_pipeline()\n")
     (lake.folder / "tidegate.toml").write_text(
@@ -283,5 +352,7 @@ def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFi
     made = shell.data("branch", "hours", "wide", "--set", "allowed_lateness=2h", "--set", "max_ahead=1d")
     assert made["settings"] == {"allowed_lateness": 7_200_000, "max_ahead": 86_400_000}
     assert json.loads(json.dumps(project.branch("hours").to_dict())) == shell.data("branch", "hours")
+    compared = json.loads(json.dumps(project.compare("hours", "wide").to_dict()))
+    assert compared == shell.data("compare", "hours", "wide")
     assert "hours@wide" in project.branch("hours")._repr_html_()
     assert shell.data("branch", "hours", "wide", "--delete") == {"pipeline": "hours", "deleted": "hours@wide"}

@@ -1,0 +1,320 @@
+"""The windows in which a branch differs from its pipeline, by how much and why. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import late, results
+from tidegate.pipelines.definition.branches import BranchNote
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.row_sets import distinct, surplus
+from tidegate.pipelines.epoch.correct import are_equal
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Manifest, fork_of
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.published import require_published
+from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.project.branches import found_branch, said
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.time import Millis, show_millis, to_millis
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentWindow:
+    """A window in which a branch differs from its pipeline.
+
+    Args:
+        key: values of the key columns.
+        window_start: first moment; None for the global window.
+        window_end: its end, not included.
+        before: the result of the pipeline; None if the window does not stand there.
+        after: the result of the branch; None if the window does not stand there.
+        by: by result column that is a number in both, what the branch has more than the pipeline.
+        late: late rows of the pipeline in this window, less those of the branch: above 0 the branch took rows in.
+        why: the reason in words.
+    """
+
+    key: Row
+    window_start: datetime | str | None
+    window_end: datetime | str | None
+    before: Row | None
+    after: Row | None
+    by: dict[str, float]
+    late: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Answer):
+    """The windows that stand in a pipeline and in a branch of it, compared since the branch began.
+
+    Args:
+        pipeline: name of the pipeline.
+        branch: name of the branch, `PIPELINE@BRANCH`.
+        settings: the changed settings of the branch, milliseconds.
+        equal: number of windows with the same results.
+        changed: number of windows with other results.
+        added: number of windows that stand only in the branch.
+        missing: number of windows that stand only in the pipeline.
+        read: by table of the source, the versions that the pipeline and the branch have read.
+        watermarks: watermark of the pipeline and of the branch, int64 epoch milliseconds.
+        windows: the first windows that differ, by start and key.
+    """
+
+    pipeline: str
+    branch: str
+    settings: dict[str, Millis]
+    equal: int
+    changed: int
+    added: int
+    missing: int
+    read: dict[str, tuple[int, int]]
+    watermarks: tuple[Millis, Millis]
+    windows: tuple[DifferentWindow, ...]
+
+    main: ClassVar[str] = "windows"
+
+    def shown(self) -> Iterator[Shown]:
+        total = self.changed + self.added + self.missing
+        ours, theirs = (show_millis(watermark) for watermark in self.watermarks)
+        yield (
+            f"{self.branch} ({said(self.settings)}) differs from {self.pipeline} in {total} of {total + self.equal} "
+            f"windows since it began: {self.changed} changed, {self.added} only in the branch, {self.missing} only in "
+            f"{self.pipeline}; watermarks {theirs} and {ours}"
+        )
+        for table, (pipeline, branch) in self.read.items():
+            if pipeline != branch:
+                behind = self.branch if branch < pipeline else self.pipeline
+                yield (
+                    f"{self.pipeline} has read version {pipeline} of {table}, and the branch version {branch}: "
+                    f"`tidegate stream {behind} --available-now` makes them comparable"
+                )
+        if self.windows:
+            yield _grid(self)
+
+
+def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Comparison:
+    """Compare a branch with its pipeline; return at most so many windows that differ, None for all.
+
+    Raises:
+        Refused: the results are not windows.
+    """
+    tables, other, note = found_branch(config, pipeline, branch)
+    sides = [_Side.of(each, note) for each in (tables, other)]
+    ours, theirs = sides
+    spans = distinct(pa.concat_tables([ours.touched, theirs.touched.cast(ours.touched.schema)]))
+    standing = [side.standing(spans) for side in sides]
+    by = [*ours.key, "window_start", "window_end"]
+    values = [name for name in ours.columns.names if name not in {*results.RESERVED, *ours.key}]
+    names = [*by, *(name for name in values if name in theirs.columns.names)]
+    differ = surplus(standing[0], standing[1], names)
+    before, after = (
+        {_window(row, by): row for row in rows_of(each.filter(pa.array(one)).select(names))}
+        for each, one in zip(standing, differ, strict=True)
+    )
+    windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
+    close = len({**before, **after}) - len(windows)
+    windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
+    reasons = _Reasons(ours, theirs, by, _rows_by_key(ours), _rows_by_key(theirs))
+    shown = windows if rows is None else windows[:rows]
+    return Comparison(
+        pipeline,
+        other.pipeline,
+        note.settings,
+        int(len(standing[0]) - differ[0].sum()) + close,
+        sum(window in before and window in after for window in windows),
+        sum(window not in before for window in windows),
+        sum(window not in after for window in windows),
+        {
+            table: (position.version, theirs.manifest.position_in(table).version)
+            for table, position in ours.manifest.positions.items()
+        },
+        (ours.manifest.watermark, theirs.manifest.watermark),
+        tuple(_different(window, before.get(window), after.get(window), by, reasons) for window in shown),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The published windows of the pipeline, or of the branch.
+
+    Args:
+        tables: its tables.
+        manifest: that of the newest epoch that every table has.
+        since: the newest epoch that both share.
+        columns: columns of table `results`.
+    """
+
+    tables: PipelineTables
+    manifest: Manifest
+    since: int
+    columns: pa.Schema
+
+    @classmethod
+    def of(cls, tables: PipelineTables, note: BranchNote) -> _Side:
+        manifest = require_published(tables, require_snapshot(tables)).manifest
+        columns = arrow_schema(tables.look(results.NAME))
+        if not results.has_panes(columns):
+            raise Refused(f"the results of {tables.pipeline} are not windows, and only windows are compared")
+        return cls(tables, manifest, fork_of(manifest.line, note.line), columns)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(self.manifest.schemas.key)
+
+    @property
+    def touched(self) -> pa.Table:
+        """Ids of the windows that have rows since both parted, with their starts."""
+        where = (pc.field("epoch") > self.since) & (pc.field("epoch") <= self.manifest.epoch)
+        rows = read_table(self.tables.warehouse, self.tables.look(results.NAME), ["window_id", "window_start"], where)
+        return distinct(rows)
+
+    def standing(self, touched: pa.Table) -> pa.Table:
+        """Return the newest panes of windows that stand."""
+        starts = touched["window_start"]
+        first, last = (function(starts) for function in (pc.min, pc.max))
+        where = pc.field("epoch") <= self.manifest.epoch
+        if first.is_valid:
+            begins = pc.field("window_start")
+            where &= begins.is_null() | ((begins >= first) & (begins <= last))
+        rows = read_table(self.tables.warehouse, self.tables.look(results.NAME), where=where)
+        rows = rows.filter(pc.is_in(rows["window_id"], value_set=touched["window_id"].combine_chunks()))
+        return results.latest(rows, self.key)
+
+    def has_passed(self, end: datetime | str | None) -> bool:
+        """Return True if the watermark has reached the end of a window."""
+        return not isinstance(end, datetime) or to_millis(end) - 1 <= self.manifest.watermark
+
+
+def _rows_by_key(side: _Side) -> Mapping[Row | tuple[Any, ...], Sequence[tuple[Any, Any]]]:
+    """Return the bounds of the windows of late rows since both parted, by key; empty if the rows have no key."""
+    handle = side.tables.look(late.NAME)
+    key = key_columns(late.NAME, arrow_schema(handle), side.key)
+    found: dict[tuple[Any, ...], list[tuple[Any, Any]]] = defaultdict(list)
+    if not key:
+        return found
+    where = (pc.field("epoch") > side.since) & (pc.field("epoch") <= side.manifest.epoch)
+    rows = read_table(
+        side.tables.warehouse, handle, [*key, "window_start", "window_end", late.REOPENED, "stale"], where
+    )
+    rows = rows.filter(late.is_open(rows))
+    for row in rows_of(rows):
+        found[tuple(text_of_value(row[name]) for name in key)].append((row["window_start"], row["window_end"]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reasons:
+    """What tells why windows differ: the late rows of both sides, how far they have read, and their watermarks."""
+
+    ours: _Side
+    theirs: _Side
+    by: Sequence[str]
+    late: Mapping[Any, Sequence[tuple[Any, Any]]]
+    late_in_branch: Mapping[Any, Sequence[tuple[Any, Any]]]
+
+    def number_late(self, window: tuple[Any, ...]) -> int:
+        """Return the late rows of the pipeline in a window, less those of the branch."""
+        *key, start, end = window
+        name = tuple(map(text_of_value, key))
+        return sum(
+            sign * sum(_meet((start, end), bounds) for bounds in rows.get(name, ()))
+            for sign, rows in ((1, self.late), (-1, self.late_in_branch))
+        )
+
+    def why(self, window: tuple[Any, ...], in_pipeline: bool, in_branch: bool, number: int) -> str:
+        """Return the reason why a window differs."""
+        if number > 0:
+            return f"{number} row(s) that were late, and are not in the branch"
+        if number < 0:
+            return f"{-number} row(s) that are late in the branch"
+        end = window[-1]
+        if in_pipeline and not in_branch and not self.theirs.has_passed(end):
+            return "not fired yet in the branch, whose watermark is before its end"
+        if in_branch and not in_pipeline and not self.ours.has_passed(end):
+            return "not fired yet in the pipeline, whose watermark is before its end"
+        if any(
+            position.version != self.theirs.manifest.position_in(table).version
+            for table, position in self.ours.manifest.positions.items()
+        ):
+            return "they have read different versions of the source"
+        return "the changed settings put its rows elsewhere, or reject others"
+
+
+def _meet(window: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Return True if two windows overlap."""
+    if None in window or None in other:
+        return window == other
+    return bool(str(window[0]) < str(other[1]) and str(other[0]) < str(window[1]))
+
+
+def _window(row: Row, by: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[name] if not isinstance(row[name], list | dict) else str(row[name]) for name in by)
+
+
+def _same(before: Row | None, after: Row | None, names: Sequence[str]) -> bool:
+    return before is not None and after is not None and all(are_equal(before[name], after[name]) for name in names)
+
+
+def _different(
+    window: tuple[Any, ...], before: Row | None, after: Row | None, by: Sequence[str], reasons: _Reasons
+) -> DifferentWindow:
+    row = before or after
+    assert row is not None
+    number = reasons.number_late(window)
+    values = [
+        None if each is None else {name: each[name] for name in each if name not in by} for each in (before, after)
+    ]
+    return DifferentWindow(
+        {name: row[name] for name in by[:-2]},
+        row["window_start"],
+        row["window_end"],
+        values[0],
+        values[1],
+        _by(values[0] or {}, values[1] or {}),
+        number,
+        reasons.why(window, before is not None, after is not None, number),
+    )
+
+
+def _by(before: Row, after: Row) -> dict[str, float]:
+    kinds = int | float
+    return {
+        name: after[name] - value
+        for name, value in before.items()
+        if isinstance(value, kinds) and isinstance(after.get(name), kinds) and not isinstance(value, bool)
+    }
+
+
+def _grid(comparison: Comparison) -> Grid:
+    windows = comparison.windows
+    key = list(windows[0].key)
+    values = list(windows[0].before or windows[0].after or {})
+    rows = [
+        [
+            *(text_of_value(each.key[name]) for name in key),
+            span({"window_start": each.window_start, "window_end": each.window_end}),
+            *(_change(each, name) for name in values),
+            each.why,
+        ]
+        for each in windows
+    ]
+    total = comparison.changed + comparison.added + comparison.missing
+    title = f"windows that differ ({len(windows)} of {total})"
+    return Grid(title, [*key, "window (UTC)", *values, "why"], rows)
+
+
+def _change(window: DifferentWindow, name: str) -> str:
+    before, after = ("-" if each is None else cell(each[name]) for each in (window.before, window.after))
+    return str(before) if before == after else f"{before} -> {after}"
