@@ -33,7 +33,7 @@ from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
-_TAKES_AWAY = ("restore", "forget", "prune", "change")
+_TAKES_AWAY = ("restore", "forget", "prune", "change", "promote")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class BranchNote:
     Args:
         settings: the changed settings by name, milliseconds.
         epoch: the epoch of the pipeline from whose snapshot the branch began.
+        run_id: run of the newest epoch of the branch when it was made.
         line: the lineage of that epoch.
         begun: the newest epoch of the branch when it was made.
         table_id: Delta id of the pipeline's table `state`.
@@ -41,6 +42,7 @@ class BranchNote:
 
     settings: dict[str, Millis]
     epoch: int
+    run_id: str
     line: tuple[tuple[int, int], ...]
     begun: int
     table_id: str

@@ -30,7 +30,12 @@ SCHEMA = pa.schema(
         column("timeline", pa.int64(), "the timeline that it belongs to", False),
         column("epoch", pa.int64(), "number of the epoch; always increases, never reused", False),
         column("parent", pa.int64(), "the epoch whose snapshot it started from"),
-        column("kind", pa.string(), "backfill, stream, clock, change, reopen, restore, forget, prune or reset", False),
+        column(
+            "kind",
+            pa.string(),
+            "backfill, stream, clock, change, reopen, restore, forget, prune, reset or promote",
+            False,
+        ),
         column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),
         column("interval_end", TIMESTAMP, "end of that interval, exclusive"),
         column("source_version", pa.int64(), "newest version of the source (of two, the left one) that was read"),

@@ -19,7 +19,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 FORMAT_VERSION: Literal[1] = 1
 
-Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset"]
+Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset", "promote"]
 
 QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "reset"})
 """Kinds of epochs that read nothing new: they lie between two other epochs and belong to no interval."""

@@ -126,7 +126,7 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
     close = len({**before, **after}) - len(windows)
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
-    reasons = _Reasons(ours, theirs, by, _rows_by_key(ours), _rows_by_key(theirs))
+    reasons = _Reasons(ours, theirs, by, _late_by_key(ours), _late_by_key(theirs))
     shown = windows if rows is None else windows[:rows]
     return Comparison(
         pipeline,
@@ -197,7 +197,7 @@ class _Side:
         return not isinstance(end, datetime) or to_millis(end) - 1 <= self.manifest.watermark
 
 
-def _rows_by_key(side: _Side) -> Mapping[Row | tuple[Any, ...], Sequence[tuple[Any, Any]]]:
+def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
     """Return the bounds of the windows of late rows since both parted, by key; empty if the rows have no key."""
     handle = side.tables.look(late.NAME)
     key = key_columns(late.NAME, arrow_schema(handle), side.key)
@@ -221,8 +221,8 @@ class _Reasons:
     ours: _Side
     theirs: _Side
     by: Sequence[str]
-    late: Mapping[Any, Sequence[tuple[Any, Any]]]
-    late_in_branch: Mapping[Any, Sequence[tuple[Any, Any]]]
+    late: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
+    late_in_branch: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
 
     def number_late(self, window: tuple[Any, ...]) -> int:
         """Return the late rows of the pipeline in a window, less those of the branch."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.listing import Pipelines
+    from tidegate.pipelines.project.promote import Promoted
     from tidegate.pipelines.project.rename import RenamedTables
     from tidegate.pipelines.project.restore import Restored
     from tidegate.pipelines.project.results import Results, View
@@ -749,6 +750,19 @@ class Project:
         from tidegate.pipelines.project.compare import compare
 
         return compare(self._config, pipeline, branch, rows)
+
+    def promote(self, pipeline: str, branch: str) -> Promoted:
+        """Make the results and the state of a branch the pipeline's, in one epoch. Neither of them may be running.
+
+        The code of the pipeline has the settings of the branch by then, and the branch has read what the pipeline has.
+
+        Args:
+            pipeline: name of the pipeline.
+            branch: name of the branch, without that of the pipeline.
+        """
+        from tidegate.pipelines.project.promote import promote
+
+        return promote(self._config, pipeline, branch)
 
     def restore(
         self,

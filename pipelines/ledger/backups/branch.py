@@ -1,7 +1,7 @@
 """Branches: the tables of a pipeline under the name of a branch, made beside a running driver, and removed.
 
 A branch lists the data files of the pipeline's tables as its own: each gets a second name in the branch's folder where
-the file system can do that, and is copied within an object store. So no clean-up of either removes a file that the
+the file system can do that, and is copied within an object store. So no cleanup of either removes a file that the
 other needs. The logs are copied with the branch's name, as a rename does it. The note in the folder comes last.
 """
 
@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTabl
 from tidegate.windowing.time import Millis
 
 _TRIES = 5
-"""Attempts to take a consistent cut while clean-ups remove files."""
+"""Attempts to take a consistent cut while cleanups remove files."""
 
 
 def make_branch(
@@ -44,7 +44,7 @@ def make_branch(
     Raises:
         UsageError: there is no such snapshot.
         Refused: the tables can't be copied.
-        TidegateError: clean-ups removed parts of every cut.
+        TidegateError: cleanups removed parts of every cut.
     """
     begins_at = find_snapshot(tables, target).manifest
     _copy(tables, branch, check_lease)
@@ -55,7 +55,7 @@ def make_branch(
         check_lease()
         head = restore(branch, find_snapshot(branch, target), now)
     table_id = str(branch.open(state.NAME).metadata().id)
-    note = BranchNote(dict(settings), begins_at.epoch, begins_at.line, head.epoch, table_id, now)
+    note = BranchNote(dict(settings), begins_at.epoch, head.run_id, begins_at.line, head.epoch, table_id, now)
     check_lease()
     write_note(branch.warehouse, branch.pipeline, note)
     return note
@@ -76,7 +76,7 @@ def _copy(tables: PipelineTables, branch: PipelineTables, check_lease: Callable[
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
     raise TidegateError(
-        f"clean-ups of {tables.pipeline} removed files while they were listed, {_TRIES} times: no branch was made. Run "
+        f"cleanups of {tables.pipeline} removed files while they were listed, {_TRIES} times: no branch was made. Run "
         "the command again"
     )
 

@@ -274,9 +274,17 @@ def remove_rests(tables: PipelineTables) -> None:
 
 
 def copy_files(
-    tables: PipelineTables, snapshot: Snapshot, target: str, prefix: str, with_manifest: bool = False
+    tables: PipelineTables,
+    snapshot: Snapshot,
+    target: str,
+    prefix: str,
+    with_manifest: bool = False,
+    share: bool = False,
 ) -> list[DataFile]:
-    """Copy a snapshot's state files into another table's folder, without a commit; return the copies."""
+    """Copy a snapshot's state files into another table's folder, without a commit; return the copies.
+
+    With `share`, they are second names of the same files where the file system can do that.
+    """
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
     copies = []
     for number, file in enumerate(listed.values()):
@@ -284,7 +292,7 @@ def copy_files(
         copies.append(copy)
     names = [file["path"] for file in listed.values()]
     tables.warehouse.copy_files(
-        (snapshot.path, name, target, copy.path) for name, copy in zip(names, copies, strict=True)
+        ((snapshot.path, name, target, copy.path) for name, copy in zip(names, copies, strict=True)), share
     )
     return copies
 

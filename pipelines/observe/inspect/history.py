@@ -309,6 +309,19 @@ def _steps(
         base: manifest of the epoch at which the history begins; None to begin with the first row.
         lower: event time from which on the rows of this epoch are read.
     """
+    rows = _epochs(tables, manifest, 0 if base is None else base.epoch)
+    shapes = {row["epoch"]: row.get(epochs.SHAPE) for row in rows}
+    if base is not None and base.shape is not None:
+        shapes[base.epoch] = base.shape.model_dump()
+    for step in _moves(source, rows, manifest, base, lower):
+        shape = shapes.get(step.epoch)
+        yield step if shape is None else replace(step, lateness=shape["lateness"])
+
+
+def _moves(
+    source: OpenInput, rows: Sequence[Mapping[str, Any]], manifest: Manifest, base: Manifest | None, lower: Millis
+) -> Iterator[Step]:
+    """Yield the same steps, all with the allowed lateness of the present code."""
     times: EventTimes | None = EventTimes.of(source.bound.pipeline, None)
     read, watermark, frontier = -1, MIN_TIMESTAMP, None
     if base is not None:
@@ -318,7 +331,7 @@ def _steps(
         upper = LAST_TIME if frontier is None else frontier
         parts = of_version(source, source.log.settled(read), base, lower, upper).parts if read >= 0 else ()
         yield Step(base.epoch, BASE, read, base.processing_time, MIN_TIMESTAMP, watermark, None, parts)
-    for row in _epochs(tables, manifest, 0 if base is None else base.epoch):
+    for row in rows:
         epoch, kind, version = row["epoch"], row["kind"], row["source_version"]
         clock = to_millis(row["processing_time"])
         after = _watermark(row["watermark"], watermark, manifest if epoch == manifest.epoch else None)
@@ -330,20 +343,20 @@ def _steps(
             before = start - lag if watermark == MIN_TIMESTAMP else watermark
             yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
             times = None
-        elif kind == "stream" and times is None:
+        elif kind in ("stream", "promote") and times is None:
             # The first epoch of a stream after a backfill reads what the backfill left of its version.
             assert frontier is not None
             rest = of_version(source, version, None, frontier)
             times = EventTimes.restored(source.bound.pipeline, watermark, clock, {}, {})
             times.end_together([source.measure(rest).largest.get(0, {})], clock, [()])
             yield Step(epoch, kind, version, clock, watermark, after, None, rest.parts)
-        elif kind in ("stream", "clock") and times is not None:
+        elif kind in ("stream", "promote", "clock") and times is not None:
             yield from _commits(source, times, epoch, read, version, watermark)
             if kind == "clock":
                 yield Step(epoch, kind, None, clock, watermark, max(after, times.advance(clock)))
         else:
             yield Step(epoch, kind, None, clock, watermark, after)
-        if kind == "stream" and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
+        if kind in ("stream", "promote") and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
             raise Untold(
                 f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} is not the one that the "
                 "present code gives, so another watermark strategy ran then"

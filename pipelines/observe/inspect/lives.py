@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.windowing.time import MAX_TIMESTAMP, Millis, saturating_add
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, saturating_add
 
 Bounds = tuple[Millis, Millis]
 """Start and end of a window."""
@@ -40,6 +40,7 @@ class Step:
         after: watermark after it.
         lag: in event order, the distance at which the watermark follows the rows; else None.
         parts: the rows that it reads.
+        lateness: allowed lateness of the code that ran, milliseconds; None for that of the present code.
     """
 
     epoch: int
@@ -50,6 +51,7 @@ class Step:
     after: Millis
     lag: Millis | None = None
     parts: tuple[FilePart, ...] = ()
+    lateness: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Life:
         steps: the steps.
         windows_of: returns the windows of a row.
         merges: True if windows that touch merge.
-        lateness: allowed lateness, milliseconds.
+        lateness: allowed lateness of the present code, milliseconds.
         reopened: by epoch, the times of the late rows that it took in after all.
         late_before: times of the late rows that no window held when the history begins.
     """
@@ -102,11 +104,15 @@ class Life:
     _closed: dict[Bounds, list[int]] = field(default_factory=dict)
     _late: list[int] = field(default_factory=list)
     _watermark: Millis | None = None
+    _allowed: Millis = 0
+    _closed_through: Millis = MIN_TIMESTAMP
+    """End of the windows that are closed, whatever lateness later steps allow."""
 
     def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
         """Take rows through the steps; they are in the order of their steps, and then of their times."""
         at, late_before = 0, list(self.late_before)
         for number, step in enumerate(self.steps):
+            self._allowed = self.lateness if step.lateness is None else step.lateness
             self._advance(number, step.before)
             touched: dict[Bounds, None] = {}
             while at < len(rows) and rows[at][STEP] == number:
@@ -142,8 +148,10 @@ class Life:
         emitting = [event for event in self.events if event.what in EMITTING and self.steps[event.step].kind != BASE]
         return {(event.start, event.end) for event in emitting if event.start is not None and event.end is not None}
 
-    def _cleanup(self, window: Bounds) -> Millis:
-        return saturating_add(window[1] - 1, self.lateness)
+    def _is_closed(self, window: Bounds) -> bool:
+        assert self._watermark is not None
+        last = window[1] - 1
+        return last <= self._closed_through or saturating_add(last, self._allowed) <= self._watermark
 
     def _take(self, step: int, number: int, row: Mapping[str, Any], touched: dict[Bounds, None]) -> None:
         assert self._watermark is not None
@@ -151,7 +159,7 @@ class Life:
         for window in windows:
             met = self._met(window, self._open)
             target = _cover(window, met)
-            if self._cleanup(target) <= watermark:
+            if self._is_closed(target):
                 continue
             accepted = True
             self._join(step, target, met, number)
@@ -159,7 +167,7 @@ class Life:
                 touched[target] = None
         first = windows[0] if windows else (None, None)
         what = "in" if accepted else "no window"
-        if not accepted and (windows or row[TIME] + self.lateness <= watermark):
+        if not accepted and (windows or row[TIME] + self._allowed <= watermark):
             what = "late"
             self._late.append(number)
         self.events.append(Event(what, step, watermark, first[0], first[1], (number,)))
@@ -202,9 +210,10 @@ class Life:
         for window in sorted(self._open, key=lambda window: (window[1], window[0])):
             if (before is None or window[1] - 1 > before) and window[1] - 1 <= watermark:
                 self._fire("fired", step, window)
-            if self._cleanup(window) <= watermark < MAX_TIMESTAMP or watermark == MAX_TIMESTAMP:
+            if watermark == MAX_TIMESTAMP or self._is_closed(window):
                 self.events.append(Event("cleaned", step, watermark, *window))
                 self._closed[window] = self._open.pop(window)
+        self._closed_through = max(self._closed_through, watermark - self._allowed)
 
     def _reopen(self, step: int, told: Step, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take in the late rows that an epoch reopened; their windows are computed again as a whole."""

@@ -38,6 +38,7 @@ _COMMANDS = {
     "lineage": "tidegate.pipelines.project.cli.look:lineage",
     "list": "tidegate.pipelines.project.cli.look:list_pipelines",
     "optimize": "tidegate.pipelines.project.cli.keep:optimize",
+    "promote": "tidegate.pipelines.project.cli.snapshots:promote",
     "quality": "tidegate.pipelines.project.cli.look:quality",
     "rename": "tidegate.pipelines.project.cli.keep:rename",
     "report": "tidegate.pipelines.project.cli.look:report",

@@ -181,6 +181,19 @@ def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> None:
     screen.show_answer(screen.project().compare(pipeline, branch, rows=rows or None))
 
 
+@click.command()
+@click.argument("pipeline")
+@click.argument("branch")
+@with_screen
+def promote(screen: Screen, pipeline: str, branch: str) -> None:
+    """Make the results and the state of BRANCH those of PIPELINE, in one epoch.
+
+    Windows that differ are corrected. The code of PIPELINE has the settings of the branch by then; neither may be
+    running.
+    """
+    screen.show_answer(screen.project().promote(pipeline, branch))
+
+
 def _setting_of(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):

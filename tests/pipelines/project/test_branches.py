@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests.expectations.broken import broken_in
 from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
+from tests.pipelines.observe.reading.targets import changes, target_of
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.ledger.backups.branch import make_branch
 from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots import promote as promotion
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.project.branches import found_branch
 from tidegate.pipelines.project.project import Project
 
 HOUR = timedelta(hours=1)
@@ -354,5 +361,230 @@ def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFi
     assert json.loads(json.dumps(project.branch("hours").to_dict())) == shell.data("branch", "hours")
     compared = json.loads(json.dumps(project.compare("hours", "wide").to_dict()))
     assert compared == shell.data("compare", "hours", "wide")
+    code, told = shell.tidegate("promote", "hours", "wide")
+    assert (code, "has no epoch of its own yet" in told or "the code of pipeline" in told) == (3, True)
     assert "hours@wide" in project.branch("hours")._repr_html_()
     assert shell.data("branch", "hours", "wide", "--delete") == {"pipeline": "hours", "deleted": "hours@wide"}
+
+
+def ready_to_promote(lake: Lake, project: Project) -> Project:
+    """A branch that has read what the pipeline has, and the project with its settings in the code."""
+    project.branch("hours", "wide", settings=WIDE)
+    more(lake)
+    project.stream("hours")
+    project.stream("hours@wide")
+    return project_of(lake, allowed_lateness=2 * HOUR)
+
+
+def shown(project: Project, name: str) -> list[dict[str, Any]]:
+    """The windows that stand, without what tells by which epoch."""
+    rows = project.results(name, view="latest", sort="window_start").to_dict()
+    return [{key: row[key] for key in row if key not in ("epoch", "timeline")} for row in rows]
+
+
+def test_a_promotion_makes_the_results_and_the_state_of_a_branch_the_pipelines(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    expected = shown(project, "hours@wide")
+    promoted = project.promote("hours", "wide")
+    assert (promoted.epoch, promoted.parent, promoted.timeline) == (3, 1, 2)
+    assert shown(project, "hours") == expected
+    assert totals(project, "hours")["ann", 5] == 20
+    summaries = [project.late_summary(name).to_dict() for name in ("hours", "hours@wide")]
+    assert {**summaries[0], "pipeline": ""} == {**summaries[1], "pipeline": ""}
+    assert (project.compare("hours", "wide").windows, project.branch("hours", "wide", delete=True).deleted) == (
+        (),
+        "hours@wide",
+    )
+    # The next epochs go on from the state of the branch, with two hours of lateness.
+    lake.append(("ann", at("09:30"), 32), ("bob", at("12:30"), 1), ("bob", at("15:00"), 1))
+    project.stream("hours")
+    assert (totals(project, "hours")["ann", 9], totals(project, "hours")["bob", 12]) == (32, 5)
+    windows = project.results("hours", view="windows").to_dict()
+    assert {(row["user"], row["window_start"].hour): row["total"] for row in windows} == totals(project, "hours")
+    assert project.verify("hours", sample="all").faults == ()
+    assert broken_in(PipelineTables.of(project.config, "hours"), hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
+
+
+def test_a_promotion_is_refused_until_the_code_has_the_settings(project: Project, lake: Lake) -> None:
+    ready = ready_to_promote(lake, project)
+    before = published(ready, "hours")
+    with pytest.raises(Refused, match=r"has allowed_lateness 0 ms, and hours@wide was run with allowed_lateness=2 h"):
+        project.promote("hours", "wide")
+    assert published(ready, "hours") == before
+    ready.promote("hours", "wide")
+
+
+def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Project, lake: Lake) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+    more(lake)
+    project.stream("hours")
+    project = project_of(lake, allowed_lateness=2 * HOUR)
+    with pytest.raises(Refused, match="hours@wide has no epoch of its own yet"):
+        project.promote("hours", "wide")
+    project.stream("hours@wide")
+    lake.append(("bob", at("13:30"), 1))
+    project.stream("hours")
+    with pytest.raises(Refused, match=r"version 2 of source events, and hours version 3: .*stream hours@wide"):
+        project.promote("hours", "wide")
+    project.stream("hours@wide")
+    lake.append(("bob", at("13:40"), 1))
+    # It may have read more.
+    project.stream("hours@wide")
+    expected = shown(project, "hours@wide")
+    project.promote("hours", "wide")
+    assert shown(project, "hours") == expected
+    assert project.stream("hours").epochs == ()
+
+
+def test_a_restore_brings_back_what_a_promotion_left_and_then_the_promotion(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    names = ("results", "late", "rejects")
+    tables = PipelineTables.of(project.config, "hours")
+
+    def content() -> list[Any]:
+        return [sorted(map(str, tables.look(name).to_pyarrow_table().to_pylist())) for name in names]
+
+    left = content()
+    project.promote("hours", "wide")
+    promoted = content()
+    assert promoted != left
+    project.restore("hours", 2)
+    assert content() == left
+    project.restore("hours", 3)
+    assert content() == promoted
+    assert broken_in(tables, hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
+
+
+def test_a_promotion_needs_nothing_of_its_branch_afterwards(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    project.promote("hours", "wide")
+    expected = totals(project, "hours")
+    project.branch("hours", "wide", delete=True)
+    project.vacuum("hours", snapshots=1, days=0)
+    project.optimize("hours")
+    assert totals(project, "hours") == expected
+    assert project.forget("hours", ("ann",)).rows["results"] == 4
+    lake.append(("bob", at("15:00"), 1))
+    project.stream("hours")
+
+
+def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    lake.append(("ann", at("01:00"), 64))
+    project.stream("hours@wide")
+    project.late_reopen("hours@wide")
+    with pytest.raises(Refused, match=r"epoch 4 of hours@wide is of kind 'reopen'.*Make another branch"):
+        project.promote("hours", "wide")
+
+
+def test_state_with_deltas_is_promoted_once_the_pipeline_has_such_a_state(project: Project, lake: Lake) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+    project.state_upgrade("hours@wide")
+    more(lake)
+    project.stream("hours")
+    project.stream("hours@wide", max_commits_per_epoch=1)
+    project, expected = project_of(lake, allowed_lateness=2 * HOUR), shown(project, "hours@wide")
+    with pytest.raises(Refused, match="run `tidegate state upgrade hours`, then promote again"):
+        project.promote("hours", "wide")
+    project.state_upgrade("hours")
+    project.promote("hours", "wide")
+    assert shown(project, "hours") == expected
+    lake.append(("ann", at("09:30"), 32), ("bob", at("15:00"), 1))
+    project.stream("hours")
+    assert totals(project, "hours")["ann", 9] == 32
+    assert project.verify("hours", sample="all").faults == ()
+
+
+def test_tables_that_were_made_anew_have_no_branch(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    shutil.rmtree(lake.path("hours"))
+    project.stream("hours")
+    with pytest.raises(Refused, match="has no epoch in common with hours@wide any more"):
+        project.promote("hours", "wide")
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
+def test_a_promotion_that_was_killed_at_any_step_is_finished_by_repeating_it(
+    project: Project, lake: Lake, tmp_path_factory: pytest.TempPathFactory, every: int
+) -> None:
+    ready = ready_to_promote(lake, project)
+    expected, before = shown(ready, "hours@wide"), published(ready, "hours")
+    whole = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as planted:
+        copied = copy_of(lake, whole)
+        done = ends_before(planted, -1)
+        project_of(copied, allowed_lateness=2 * HOUR).promote("hours", "wide")
+    assert done[0] > 15
+    for step in range(2, done[0], every):
+        copied = copy_of(lake, tmp_path_factory.mktemp(str(step)))
+        project = project_of(copied, allowed_lateness=2 * HOUR)
+        with pytest.MonkeyPatch.context() as planted:
+            ends_before(planted, step)
+            with pytest.raises(KeyboardInterrupt):
+                project.promote("hours", "wide")
+        tables = PipelineTables.of(project.config, "hours")
+        if tables.look("state").version() == before["state"][0]:
+            assert published(project, "hours") == before, "nothing is published before the commit"
+        assert project.promote("hours", "wide").epoch == 3
+        assert shown(project, "hours") == expected
+        assert published(project, "hours@wide") == published(ready, "hours@wide")
+
+
+def copy_of(lake: Lake, folder: Path) -> Lake:
+    shutil.copytree(lake.folder, folder, dirs_exist_ok=True)
+    return Lake(folder)
+
+
+def test_after_a_kill_the_next_run_publishes_the_promotion(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    expected = totals(project, "hours@wide")
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr(promotion, "publish", lambda tables, manifest: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            project.promote("hours", "wide")
+    lake.append(("bob", at("12:30"), 1))
+    project.stream("hours")
+    assert totals(project, "hours") == expected
+    assert [row["kind"] for row in project.runs("hours").to_dict()][:2] == ["stream", "promote"]
+
+
+def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: Lake) -> None:
+    ready = ready_to_promote(lake, project)
+    lake.append(("bob", at("12:30"), 1))
+    tables, branch, note = found_branch(ready.config, "hours", "wide")
+
+    def meanwhile() -> None:
+        # The promotion hung, and its lease ran out.
+        ready.stream("hours")
+
+    with pytest.raises(Refused, match="another driver committed to table state"):
+        promotion.promote(tables, branch, note, NOW, meanwhile)
+    assert next(row["kind"] for row in ready.runs("hours").to_dict()) == "stream"
+    assert totals(ready, "hours")["ann", 5] == 4
+
+
+def test_a_promotion_that_lost_its_lease_changes_nothing(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    before = published(project, "hours")
+    branch = PipelineTables.of(project.config, "hours@wide")
+    with Lease(branch, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match="hours@wide"):
+        project.promote("hours", "wide")
+    assert published(project, "hours") == before
+
+
+def test_readers_of_changes_get_what_a_promotion_corrects(project: Project, lake: Lake) -> None:
+    project = ready_to_promote(lake, project)
+    tables = PipelineTables.of(project.config, "hours")
+    target = target_of(SimpleNamespace(tables=tables, pipeline=hourly_pipeline()), "latest")  # type: ignore[arg-type]
+    start, before = target.now(), totals(project, "hours")
+    project.promote("hours", "wide")
+
+    def counted(rows: pa.Table) -> Counter[tuple[object, ...]]:
+        return Counter((row["user"], row["window_start"].hour, row["total"]) for row in rows.to_pylist())
+
+    came, left = changes(target, start, target.now(), counted)
+    assert came - left == {("ann", 5, 20): 1}
+    assert left - came == {("ann", 5, 4): 1}
+    assert Counter((*window, total) for window, total in before.items()) - left + came == Counter(
+        (*window, total) for window, total in totals(project, "hours").items()
+    )

@@ -1,0 +1,220 @@
+"""Promotion: the results and the state of a branch become the pipeline's, in one epoch on a new timeline.
+
+It is like a restore to the epoch that both share, and one epoch with all that the branch did since: the rows that the
+pipeline published after that epoch leave its tables, and those of the branch come, with the number of the new epoch.
+Readers of changes see what differs as corrections, as after any restore. The commit is the fence, and recovery
+publishes the rest after a crash, as for every epoch. A later restore to an epoch that the pipeline left brings its rows
+back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition.branches import BranchNote
+from tidegate.pipelines.definition.counters import KEPT, OF_SHARDS
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import DataFile, Line, Manifest, Publish, Shard, fork_of, is_on
+from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
+from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
+from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.savepoint import copy_files
+from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, read_table
+from tidegate.windowing.time import Millis
+
+_OF_BRANCH = frozenset({"stream", "clock", "restore"})
+"""Kinds of epochs of a branch that a promotion can take over."""
+
+_OF_PIPELINE = frozenset({"stream", "clock", "restore", "reopen", "prune", "promote"})
+"""Kinds of epochs of the pipeline that a promotion can leave."""
+
+_OPEN_WINDOWS = "open_windows"
+
+
+def promote(
+    tables: PipelineTables,
+    branch: PipelineTables,
+    note: BranchNote,
+    now: Millis,
+    check_leases: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Make the results and the state of a branch the pipeline's; return the manifest. The caller holds both leases.
+
+    If the newest epoch of the pipeline is this promotion already, nothing changes.
+
+    Args:
+        tables: the pipeline's tables.
+        branch: those of the branch.
+        note: the note of the branch.
+        now: the driver's clock, int64 epoch milliseconds.
+        check_leases: raises LeaseHeld if another driver has one of the leases.
+
+    Raises:
+        Refused: the branch has read less than the pipeline, an epoch of either can't be taken over or left, or another
+            driver committed meanwhile.
+    """
+    # Nothing reads a column of a file that its table does not have.
+    required(tables, recover(tables))
+    theirs = required(branch, recover(branch))
+    if theirs.manifest.run_id == note.run_id:
+        raise Refused(f"{branch.pipeline} has no epoch of its own yet: run it before you promote it")
+    if state.has_deltas(arrow_schema(theirs.handle)) and not state.has_deltas(arrow_schema(tables.look(state.NAME))):
+        raise Refused(
+            f"{branch.pipeline} has state of version {state.VERSION}, and {tables.pipeline} an older one: run "
+            f"`tidegate state upgrade {tables.pipeline}`, then promote again"
+        )
+    tables.widen({table: arrow_schema(branch.look(table)) for table in ALL})
+    head = required(tables, recover(tables))
+    ours, then = head.manifest, theirs.manifest
+    if ours.kind == "promote" and ours.run_id == _run_of(then):
+        return ours
+    shared = _shared(tables, head, then, note)
+    told = _told(branch, then, shared, note)
+    _check_epochs(tables, branch, ours, shared, told)
+    _check_read(tables, branch, ours, then)
+    manifest = _manifest(tables, branch, ours, then, note, shared, told, now)
+    check_files(tables, manifest)
+    written, whole = remaining(tables, theirs, f"{state.NAME}-{manifest.epoch:06d}-promote")
+    copies = copy_files(
+        tables,
+        replace(theirs, files=tuple(whole)),
+        tables.path(state.NAME),
+        f"{state.NAME}-{manifest.epoch:06d}-promoted",
+        share=True,
+    )
+    tables.warehouse.make_durable(tables.path(state.NAME))
+    check_leases()
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), [*written, *copies])
+    publish(tables, manifest)
+    return manifest
+
+
+def _run_of(then: Manifest) -> str:
+    """Return the run id of the promotion of a snapshot: it tells a second call that the first one is done."""
+    return hashlib.sha256(f"promote {then.run_id}".encode()).hexdigest()[:32]
+
+
+def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: BranchNote) -> int:
+    """Return the newest epoch that the pipeline and the branch share."""
+    shared = fork_of(head.manifest.line, note.line)
+    if str(head.handle.metadata().id) != note.table_id or not shared:
+        raise Refused(
+            f"{tables.pipeline} has no epoch in common with {then.pipeline} any more: its tables were made anew, or a "
+            "snapshot from elsewhere was restored. Make another branch"
+        )
+    return shared
+
+
+def _told(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote) -> list[dict[str, Any]]:
+    """Return the rows of the branch's table `epochs` after the shared epoch, without that of its own beginning."""
+    rows = read_table(branch.warehouse, branch.look(epochs.NAME), where=pc.field("epoch") > shared).to_pylist()
+    on_line = {row["epoch"]: row for row in rows if is_on(then.line, row["epoch"])}
+    numbers = {number for first, last in then.line for number in range(max(first, shared + 1), last + 1)}
+    if lacking := sorted(numbers - on_line.keys()):
+        raise Refused(
+            f"table epochs of {then.pipeline} no longer has epoch {lacking[0]}, so what it counted can't be taken "
+            "over: make another branch"
+        )
+    begins = note.begun if note.begun != note.epoch else 0
+    return [row for number, row in sorted(on_line.items()) if number != begins]
+
+
+def _check_epochs(
+    tables: PipelineTables, branch: PipelineTables, ours: Manifest, shared: int, told: list[dict[str, Any]]
+) -> None:
+    """Refuse epochs that did more than to read the source."""
+    for row in told:
+        if row["kind"] not in _OF_BRANCH:
+            raise Refused(
+                f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
+                "its source as a stream can be promoted. Make another branch, run it as a stream, and promote that one"
+            )
+    where = pc.field("epoch") > shared
+    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "kind"], where).to_pylist()
+    for row in rows:
+        if is_on(ours.line, row["epoch"]) and row["kind"] not in _OF_PIPELINE:
+            raise Refused(
+                f"epoch {row['epoch']} of {tables.pipeline} is of kind {row['kind']!r}, and {branch.pipeline} began "
+                "before it: make another branch, which has it"
+            )
+
+
+def _check_read(tables: PipelineTables, branch: PipelineTables, ours: Manifest, then: Manifest) -> None:
+    """Refuse a branch that has not read what the pipeline has: its windows would lose these rows for a time."""
+    for table, position in ours.positions.items():
+        read = then.position_in(table)
+        if (read.version, read.files) < (position.version, position.files):
+            raise Refused(
+                f"{branch.pipeline} has read version {read.version} of source {table}, and {tables.pipeline} version "
+                f"{position.version}: first run `tidegate stream {branch.pipeline} --available-now`, then promote it"
+            )
+
+
+def _manifest(
+    tables: PipelineTables,
+    branch: PipelineTables,
+    ours: Manifest,
+    then: Manifest,
+    note: BranchNote,
+    shared: int,
+    told: list[dict[str, Any]],
+    now: Millis,
+) -> Manifest:
+    epoch, timeline = ours.epoch + 1, max(ours.timeline, then.timeline) + 1
+    left = range(shared + 1, epoch)
+    work = {table: Publish(remove_epochs=tuple(left)) for table in PUBLISHED}
+    for table in (results.NAME, late.NAME, rejects.NAME):
+        files = tuple(_brought(tables, branch, table, shared, epoch, timeline))
+        work[table] = work[table].model_copy(update={"files": files})
+    # The epochs that removed rows on a user's request keep their rows in table epochs, which explain what is missing.
+    erasures = erasing_epochs(tables)
+    work[epochs.NAME] = Publish(remove_epochs=tuple(number for number in left if number not in erasures))
+    line: Line = (*((first, min(last, shared)) for first, last in note.line if first <= shared), (epoch, epoch))
+    quiet = quiet_manifest(then, "promote", epoch, timeline, line, work, now)
+    counted = {each.name: sum(row.get(each.name) or 0 for row in told) for each in KEPT if each.name != _OPEN_WINDOWS}
+    return quiet.model_copy(
+        update={
+            "pipeline": tables.pipeline,
+            "parent": shared,
+            "run_id": _run_of(then),
+            "counters": {**quiet.counters, **counted},
+            "shards": tuple(_counted(shard, told) for shard in quiet.shards),
+        }
+    )
+
+
+def _counted(shard: Shard, told: list[dict[str, Any]]) -> Shard:
+    """Return a shard with what the epochs counted in the ranges that begin in it."""
+    ranges = [each for row in told for each in row["shards"] or () if shard.first <= each["first"] <= shard.last]
+    names = [name for name in OF_SHARDS if name != _OPEN_WINDOWS]
+    counted = {name: sum(each.get(name) or 0 for each in ranges) for name in names}
+    return shard.model_copy(update={"counters": {**shard.counters, **counted}})
+
+
+def _brought(
+    tables: PipelineTables, branch: PipelineTables, table: str, shared: int, epoch: int, timeline: int
+) -> Iterator[DataFile]:
+    """Write the rows of a table of the branch after the shared epoch for the pipeline's table; yield the files."""
+    schema, handle = arrow_schema(tables.look(table)), branch.look(table)
+    where = (pc.field("epoch") > shared) & ~pc.field("stale")
+    for file in active_files(handle):
+        if (newest := file.get("max.epoch")) is not None and newest <= shared:
+            continue
+        rows = branch.warehouse.read_files(branch.path(table), [file["path"]], schema, where=where)
+        for name, value in (("epoch", epoch), ("timeline", timeline)):
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), pa.repeat(pa.scalar(value, pa.int64()), len(rows)))
+        written = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-promoted", rows)
+        if written is not None:
+            yield written
