@@ -10,22 +10,31 @@ THREE := --numprocesses=3 --dist=loadgroup
 # Imports, architecture, docstrings and pages: a step of lint.
 PAGES := tests/test_*.py
 NO_PAGES := --ignore-glob='tests/test_*.py'
+# The first run leaves its bytecode for the next one, also in containers that don't want any elsewhere.
+export PYTHONDONTWRITEBYTECODE =
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-fast test-long test-matrix prove checked compiled lint docs picture bench bench-full env lock clean
+.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove compiled quiet-lint lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
-run: .venv/ready
+run: compiled .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
-test: checked
+# The checks of lint run beside the tests, which leave them a part of the second core.
+test: compiled .venv/ready
+	@$(MAKE) --no-print-directory --jobs=2 quiet-lint tested
+
+tested:
 	$(BIN)/pytest $(THREE) -m "not long" --durations=20 $(NO_PAGES)
 
-test-long: checked
+test-long: compiled lint .venv/ready
 	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE) $(NO_PAGES) --hypothesis-profile=thorough
 
-# What needs neither Spark nor Airflow nor minutes of drawing: for every change.
-test-fast: lint
+# What needs neither Spark nor Airflow nor seconds for one test: for every change.
+test-fast: compiled
+	@$(MAKE) --no-print-directory --jobs=2 quiet-lint quickly-tested
+
+quickly-tested:
 	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)" $(NO_PAGES)
 
 # The Spark tests with each pair of Spark and Delta, one after the other, each in an environment of its own: about ten minutes
@@ -37,13 +46,13 @@ test-matrix: .venv/made
 prove: .venv/made
 	@$(BIN)/python -m formal $(BOUNDS)
 
-# Each takes one core a minute.
-checked: .venv/made
-	@$(MAKE) --no-print-directory --jobs=2 compiled lint .venv/ready
-
 # Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each command, task and worker would compile all of it again.
 compiled: .venv/made
-	@$(BIN)/python -m compileall -q windowing pipelines expectations
+	@$(BIN)/python -m compileall -q windowing pipelines expectations tests
+
+# Its output comes when it has ended, so that it does not stand between that of the tests.
+quiet-lint: .venv/made
+	@shown=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$shown"; exit $$code
 
 lint: .venv/made
 	$(BIN)/ruff format --check .

@@ -39,7 +39,8 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 AIRFLOW = {"airflow", "browser"}
 """Marks of what looks at the one Airflow of a run."""
 
-SLOW = {"benchmarks", "deployment", "expectations", "interleavings", "recovery"}
+SLOW = {"benchmarks", "deployment", "docs", "expectations", "formal", "interleavings", "packaging", "property"}
+SLOW |= {"recovery", "store", "changes"}
 """Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
 
 

@@ -80,7 +80,7 @@ def lived(folder: Path, kind: Callable[[random.Random], object], seed: int, chec
     return hand
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_of_before_a_change_break_nothing(kind: str, seed: int, tmp_path: Path) -> None:
@@ -90,6 +90,7 @@ def test_windows_of_before_a_change_break_nothing(kind: str, seed: int, tmp_path
     lived(tmp_path, KINDS[kind], seed, check)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_checks_that_go_on_from_each_other_pass(kind: str, tmp_path: Path) -> None:
     def check(hand: ByHand) -> None:

@@ -106,6 +106,7 @@ def test_what_a_check_proved_is_not_read_again(tmp_path: Path, monkeypatch: pyte
     assert looked_at(pinned) == len(USERS)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kept", [0, 40, -1], ids=["empty", "cut within a line", "cut between two lines"])
 def test_after_damage_to_the_newest_entry_of_checks_the_next_one_goes_on_from_the_check_before(
     tmp_path: Path, kept: int

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.expectations.quality_lake import hour_lake
 
 ROOT = Path(__file__).parent.parent.parent
@@ -66,6 +68,7 @@ def test_a_check_needs_no_spark_and_loads_statistics_for_a_suite_that_uses_them(
     assert {"scipy.stats._stats_py", "sqlalchemy"} <= loaded
 
 
+@pytest.mark.long
 def test_a_check_without_statistics_loads_none(tmp_path: Path) -> None:
     plain = "\n".join(line for line in SUITE.splitlines() if "sqlalchemy" not in line)
     without = plain[: plain.index("    gxe.ExpectColumnKL")] + "])\n"

@@ -81,6 +81,7 @@ def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targe
     assert set(broken(by_hand)["what"]) == {"late"}, "rows of after the prune are missed"
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_rows_that_were_pruned_on_a_line_that_was_left_are_not_missed(by_hand: ByHand, keep_stale: bool) -> None:
     by_hand.epoch(("ann", at("13:00"), 1), watermark=at("13:00"))

@@ -107,6 +107,7 @@ def of_elements(pinned: Pinned) -> pd.DataFrame:
     return rows[rows["what"] == ELEMENTS]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("lateness", LATENESS)
 def test_what_windows_took_is_shown_or_open_or_was_never_emitted(lateness: str, tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, in_hundreds(LATENESS[lateness]))

@@ -106,7 +106,7 @@ PLANTED: list[tuple[Callable[[ByHand], None], set[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("plant", "also"), PLANTED)
 def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
     plant: Callable[[ByHand], None], also: set[tuple[str, str]], tmp_path: Path

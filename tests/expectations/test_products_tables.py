@@ -67,6 +67,7 @@ def out_of_order(by_hand: ByHand, seed: int, epochs: int = 6) -> None:
         by_hand.epoch(*rows, watermark=at(f"{number + 2:02d}:30"))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_rows_out_of_order_and_late_break_nothing(name: str, seed: int, tmp_path: Path) -> None:
@@ -76,6 +77,7 @@ def test_rows_out_of_order_and_late_break_nothing(name: str, seed: int, tmp_path
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_a_restore_breaks_nothing_and_gives_back_what_was_kept(keep_stale: bool, tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path)

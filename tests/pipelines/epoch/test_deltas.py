@@ -28,6 +28,8 @@ from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar import OperatorChoice
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,8 @@ from tidegate.pipelines.run import corrections
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import Millis
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class OneByOne:

@@ -26,6 +26,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.ledger.tables.quality import QualityRow
 from tidegate.pipelines.storage.warehouse import arrow_schema
 
+pytestmark = pytest.mark.slow
+
 NOW = 2_000_000_000_000
 
 
