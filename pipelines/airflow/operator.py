@@ -8,8 +8,9 @@ something, so they fail for good; all others, including those of signals, are re
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,14 @@ from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
 from tidegate.pipelines.definition.config import ENVIRONMENT, LEASE_NOTE, load_config
+from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
 _STAYS = (USAGE, REFUSED, QUALITY)
+_OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
 class CommandFailed(AirflowException):
@@ -245,7 +248,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
                 self.log.info("%s: %s", link.name, address)
         if ended == process.SUCCEEDED:
             return self.result
-        code, reason = run.exit_code(), run.reason()
+        code, reason = run.exit_code(), _with_params(run.reason(), context.get("params"))
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if self.windows is not None and self.windows.may_tell(self.result, code):
             # A later task (`held`, `failed`) fails instead: Airflow accepts no events from a task that fails.
@@ -313,6 +316,13 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Return the run of a handle in Airflow's store."""
         self._run = self.hosts.run_of(process.ProcessHandle(**external_id))
         return self._run
+
+
+def _with_params(reason: str | None, params: Mapping[str, Any] | None) -> str | None:
+    """Add to a message the Params of the DAG that stand for the options it names."""
+    options = set(_OPTION.findall(reason or ""))
+    named = [f"`{name}`" for name in params or () if name.replace("_", "-") in options]
+    return f"{reason} (Params in Airflow: {listed(named)})" if named else reason
 
 
 def _small(result: Any) -> Any:

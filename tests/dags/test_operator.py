@@ -244,6 +244,7 @@ def test_a_failure_that_stays_is_never_tried_again(code: int, tmp_path: Path, in
         (2, "reading\ntidegate: unknown pipeline 'dutty'\n", "unknown pipeline 'dutty'"),
         (1, "tidegate: an old try\nTraceback\n  a frame\ntidegate: the disk\nis full\n\n", "the disk is full"),
         (137, "working\nKilled\n", "Killed"),
+        (3, "tidegate: run it with --fill-gaps", "run it with --fill-gaps (Params in Airflow: `fill_gaps`)"),
     ],
 )
 def test_the_error_of_a_task_says_why_its_command_failed(
@@ -251,7 +252,7 @@ def test_the_error_of_a_task_says_why_its_command_failed(
 ) -> None:
     failing = operator(tmp_path, interpreter, "stream", f"--code={code}", f"--print={printed}")
     with pytest.raises((CommandFailed, CommandRefused)) as failed:
-        failing.execute(context())
+        failing.execute({**context(), "params": {"fill_gaps": False, "fill": None, "again": False}})
     told = failed.value
     assert isinstance(told, CommandFailed | CommandRefused)
     assert told.reason == reason
