@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import httpx
 
 USER = "admin"
-_STARTUP_SECONDS = 180.0
+_STARTUP_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
