@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,17 @@ class Aggregate(ABC):
     @abstractmethod
     def columns(self) -> Sequence[str]:
         """Input columns that the aggregate reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfColumn(Aggregate):
+    """An aggregate that reads one column."""
+
+    column: str
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
 
 
 def column_type(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:

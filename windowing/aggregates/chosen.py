@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.bound import Aggregate, OfColumn
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
@@ -22,31 +22,19 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True, slots=True)
-class First(Aggregate):
+class First(OfColumn):
     """Value of the earliest element; the smallest of them if several are earliest. May be null."""
-
-    column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _ByTime(self.column, orderable(schema, self.column, "First.column"), largest=False)
 
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
 
 @dataclass(frozen=True, slots=True)
-class Last(Aggregate):
+class Last(OfColumn):
     """Value of the latest element; the largest of them if several are latest. May be null."""
-
-    column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _ByTime(self.column, orderable(schema, self.column, "Last.column"), largest=True)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
 
 
 @dataclass(frozen=True, slots=True)

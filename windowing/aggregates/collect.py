@@ -7,14 +7,14 @@ size grows with the number of elements in the window.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.order import order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
@@ -23,31 +23,19 @@ from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)
-class CollectList(Aggregate):
+class CollectList(OfColumn):
     """Values of a column as a list, ordered by event time; empty if all values are null."""
-
-    column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _CollectList(self.column, orderable(schema, self.column, "CollectList.column"))
 
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
 
 @dataclass(frozen=True, slots=True)
-class CollectSet(Aggregate):
+class CollectSet(OfColumn):
     """Distinct values of a column as a sorted list. NaN equals itself, and -0.0 equals 0.0."""
-
-    column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _CollectSet(self.column, orderable(schema, self.column, "CollectSet.column"))
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
 
 
 class _CollectList(TimedAggregateFunction, ExactlyMerging):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate, column_type
+from tidegate.windowing.aggregates.bound import Aggregate, OfColumn, column_type
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
@@ -38,20 +38,14 @@ class Count(Aggregate):
 
 
 @dataclass(frozen=True, slots=True)
-class CountIf(Aggregate):
+class CountIf(OfColumn):
     """Number of elements whose boolean `column` is true and not null. The result is int64, never null."""
-
-    column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         kind = column_type(schema, self.column, "CountIf.column")
         if kind is not None and not pa.types.is_boolean(kind):
             raise IllegalArgument("CountIf.column", self.column, f"it has type {name_of(kind)}; give a boolean column")
         return _CountTrue(self.column)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
 
 
 class _CountElements(ExactlyMerging):

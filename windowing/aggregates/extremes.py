@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
 @dataclass(frozen=True, slots=True)
-class Min(Aggregate):
+class Min(OfColumn):
     """Smallest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
 
-    column: str
-
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _Extreme(self.column, orderable(schema, self.column, "Min.column"), largest=False)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
+        return Extreme(self.column, orderable(schema, self.column, "Min.column"), largest=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Max(Aggregate):
+class Max(OfColumn):
     """Largest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
 
-    column: str
-
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _Extreme(self.column, orderable(schema, self.column, "Max.column"), largest=True)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
+        return Extreme(self.column, orderable(schema, self.column, "Max.column"), largest=True)
 
 
-class _Extreme(ExactlyMerging):
+class Extreme(ExactlyMerging):
+    """The smallest or largest value of a column; of booleans, True is the larger one."""
+
     def __init__(self, column: str, kind: pa.DataType | None, largest: bool) -> None:
         self._column = column
         self._largest = largest
@@ -73,6 +63,8 @@ class _Extreme(ExactlyMerging):
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         kind = accumulators.type
+        if pa.types.is_boolean(kind):
+            return self._of_numbers(accumulators.cast(pa.uint8()), groups).cast(kind)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return self._of_numbers(accumulators, groups)
         return accumulators.take(pa.array(_row_of_extreme(accumulators, groups, self._largest)))

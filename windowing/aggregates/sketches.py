@@ -9,7 +9,7 @@ need the package `datasketches` (extra `sketches`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.extras import needs
-from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.doubles import doubles_of
 from tidegate.windowing.aggregates.order import orderable
 from tidegate.windowing.aggregates.sums import numeric
@@ -30,7 +30,7 @@ from tidegate.windowing.keys import DECIMALS
 
 
 @dataclass(frozen=True, slots=True)
-class ApproxCountDistinct(Aggregate):
+class ApproxCountDistinct(OfColumn):
     """Approximate number of distinct non-null values of a column. The result is int64, never null.
 
     Args:
@@ -42,7 +42,6 @@ class ApproxCountDistinct(Aggregate):
         IllegalArgument: `log_size` is not 5 to 20.
     """
 
-    column: str
     log_size: int = 11
 
     def __post_init__(self) -> None:
@@ -53,13 +52,9 @@ class ApproxCountDistinct(Aggregate):
         orderable(schema, self.column, "ApproxCountDistinct.column")
         return _Distinct(self.column, self.log_size)
 
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
 
 @dataclass(frozen=True, slots=True)
-class ApproxQuantile(Aggregate):
+class ApproxQuantile(OfColumn):
     """Approximate quantile of a column, as a double: the smallest value with a rank of at least the fraction.
 
     NaN is larger than any number.
@@ -74,7 +69,6 @@ class ApproxQuantile(Aggregate):
         IllegalArgument: `fraction` or `size` is out of range.
     """
 
-    column: str
     fraction: float
     size: int = 200
 
@@ -87,10 +81,6 @@ class ApproxQuantile(Aggregate):
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         numeric(schema, self.column, "ApproxQuantile.column")
         return _Quantile(self.column, self.fraction, self.size)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
 
 
 def _datasketches() -> Any:

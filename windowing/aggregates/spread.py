@@ -6,7 +6,7 @@ for single values; Chan, Golub and LeVeque for merging.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, nan, sqrt
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, rest_of, two_sum
 from tidegate.windowing.aggregates.sums import numeric
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
@@ -22,35 +22,25 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
 @dataclass(frozen=True, slots=True)
-class Variance(Aggregate):
+class Variance(OfColumn):
     """Variance of a column as a double, of a sample (null for fewer than two values) or of the whole population."""
 
-    column: str
     sample: bool = True
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         numeric(schema, self.column, "Variance.column")
         return _Spread(self.column, self.sample, root=False)
 
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
 
 @dataclass(frozen=True, slots=True)
-class StandardDeviation(Aggregate):
+class StandardDeviation(OfColumn):
     """Square root of the `Variance`."""
 
-    column: str
     sample: bool = True
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         numeric(schema, self.column, "StandardDeviation.column")
         return _Spread(self.column, self.sample, root=True)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
 
 
 class _Spread(VectorisedAggregate):

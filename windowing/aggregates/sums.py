@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate, column_type
+from tidegate.windowing.aggregates.bound import OfColumn, column_type
 from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, rest_of, sums
 from tidegate.windowing.aggregates.exact import (
     checked_decimal,
@@ -30,7 +30,7 @@ _MAX_PRECISION = 38
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(Aggregate):
+class Sum(OfColumn):
     """Sum of a column. The result is int64 for integers, double for floats, and a wider decimal for decimals.
 
     Sums of integers and decimals are exact. Sums of doubles keep their rounding errors, so that they can correct the
@@ -41,30 +41,18 @@ class Sum(Aggregate):
             exceed these limits, and a result never wraps (docs/decisions/aggregates.md).
     """
 
-    column: str
-
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         kind = _sum_type(column_type(schema, self.column, "Sum.column"), self.column, "Sum.column")
         return _DoubleSum(self.column) if kind == pa.float64() else _Sum(self.column, kind)
 
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
 
 @dataclass(frozen=True, slots=True)
-class Mean(Aggregate):
+class Mean(OfColumn):
     """Arithmetic mean of a column, as a double."""
-
-    column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         numeric(schema, self.column, "Mean.column")
         return _Mean(self.column)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
 
 
 def numeric(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:

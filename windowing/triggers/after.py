@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import Millis, positive_millis
+from tidegate.windowing.triggers.base import BuiltIn
 from tidegate.windowing.triggers.terms import COUNT, DUE, FINISHED, ON_TIME, Place, Term, Wakeup, check_terms
 
 
 @dataclass(frozen=True, slots=True)
-class AfterCount(Term):
+class AfterCount(BuiltIn, Term):
     """Term that fires once, when the window has `count` elements.
 
     A merge adds up the counts of its windows. It does not fire the term, but the next element may.
@@ -48,14 +49,6 @@ class AfterCount(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return iter(())
 
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
     def own_states(self) -> Sequence[str]:
         return COUNT, FINISHED
 
@@ -64,7 +57,7 @@ class AfterCount(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class AfterProcessingTime(Term):
+class AfterProcessingTime(BuiltIn, Term):
     """Term that fires once, when processing time reaches the time of the first element plus `delay`.
 
     Args:
@@ -96,14 +89,6 @@ class AfterProcessingTime(Term):
         if due is not None and not at.finished:
             yield Wakeup(False, due)
 
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
     def own_states(self) -> Sequence[str]:
         return DUE, FINISHED
 
@@ -112,7 +97,7 @@ EACH_LATE_ELEMENT = AfterCount(1)
 
 
 @dataclass(frozen=True, slots=True)
-class AfterWatermark(Term):
+class AfterWatermark(BuiltIn, Term):
     """Term that fires when the watermark reaches the end of the window, and before or after that with other terms.
 
     Without arguments, it fires as `EventTimeTrigger` does. If a merge moves the end of the window ahead of the
@@ -163,14 +148,6 @@ class AfterWatermark(Term):
         part, place = self._now(at)
         if part is not None:
             yield from part.wakeups(place)
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
 
     def own_states(self) -> Sequence[str]:
         return ON_TIME, FINISHED

@@ -183,3 +183,20 @@ class Trigger(HasFacts, ABC):
     def waits_for_end_only(self) -> bool:
         """True if the trigger keeps no state, and its only timer is the event-time timer at the end of the window."""
         return False
+
+
+class BuiltIn(Trigger):
+    """A trigger of this library that reads no columns, purges no window unfired, and supports merging windows."""
+
+    __slots__ = ()
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
+    def can_merge(self) -> bool:
+        return True

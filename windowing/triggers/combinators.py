@@ -17,6 +17,7 @@ from typing import Self, TypeAlias
 
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import BuiltIn
 from tidegate.windowing.triggers.terms import FINISHED, Place, Term, Wakeup, check_terms
 
 Hook: TypeAlias = Callable[[Term, Place], bool]
@@ -59,7 +60,7 @@ def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class _Composed(Term):
+class _Composed(BuiltIn, Term):
     """A term made of other terms. `_step` decides which of them get a hook, and when the whole term fires."""
 
     def element(self, at: Place) -> bool:
@@ -73,14 +74,6 @@ class _Composed(Term):
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
 
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)
@@ -181,7 +174,7 @@ class AfterEach(_Several):
 
 
 @dataclass(frozen=True, slots=True)
-class Repeatedly(Term):
+class Repeatedly(BuiltIn, Term):
     """Term that fires with another term, and restarts it each time it is finished. It never finishes by itself.
 
     Raises:
@@ -204,14 +197,6 @@ class Repeatedly(Term):
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return self.term.wakeups(at.part(0))
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
 
     def own_states(self) -> Sequence[str]:
         # An enclosing term, such as AfterAll, may finish it.

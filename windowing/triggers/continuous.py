@@ -27,8 +27,8 @@ from tidegate.windowing.triggers.base import (
     CONTINUE,
     FIRE,
     ArrayFiring,
+    BuiltIn,
     OnMergeContext,
-    Trigger,
     TriggerContext,
     TriggerResult,
 )
@@ -39,7 +39,7 @@ _NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousTrigger(Trigger):
+class ContinuousTrigger(BuiltIn):
     """Trigger that fires each time its time domain reaches a multiple of `interval`.
 
     Args:
@@ -63,17 +63,6 @@ class ContinuousTrigger(Trigger):
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return event_time is not (self.domain is EVENT_TIME)
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
-    def can_merge(self) -> bool:
-        return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         ctx.merge_partitioned_state(_NEXT_FIRING)

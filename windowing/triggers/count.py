@@ -12,14 +12,14 @@ import pyarrow as pa
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, BuiltIn, OnMergeContext, TriggerContext, TriggerResult
 from tidegate.windowing.windows import Window
 
 _COUNT = ReducingStateDescriptor("count", add, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class CountTrigger(Trigger):
+class CountTrigger(BuiltIn):
     """Trigger that fires at every `max_count`-th element of a window. Source: Flink's `CountTrigger`.
 
     A merge adds up the counts of its windows. It does not fire, but the next element may. In time windows, no
@@ -57,17 +57,6 @@ class CountTrigger(Trigger):
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         # If a session grows, its pane is retracted, and no counter knows how many elements were shown.
         return not merging
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
-    def can_merge(self) -> bool:
-        return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         ctx.merge_partitioned_state(_COUNT)

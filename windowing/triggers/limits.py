@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, BuiltIn, OnMergeContext, TriggerContext, TriggerResult
 from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
-class NeverTrigger(Trigger):
+class NeverTrigger(BuiltIn):
     """Trigger that never fires: the default of `GlobalWindows`. Source: Flink's `GlobalWindows.NeverTrigger`."""
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -19,17 +19,6 @@ class NeverTrigger(Trigger):
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time and not merging
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
-    def can_merge(self) -> bool:
-        return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         """Do nothing, because the trigger has no state."""
@@ -39,7 +28,7 @@ class NeverTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfStreamTrigger(Trigger):
+class EndOfStreamTrigger(BuiltIn):
     """Trigger that fires at the end of input. Source: Flink's `GlobalWindows.EndOfStreamTrigger`."""
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -58,17 +47,6 @@ class EndOfStreamTrigger(Trigger):
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time and not merging
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
-    def can_merge(self) -> bool:
-        return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         ctx.register_event_time_timer(window.max_timestamp)

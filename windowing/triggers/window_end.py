@@ -10,8 +10,8 @@ from tidegate.windowing.triggers.base import (
     CONTINUE,
     FIRE,
     ArrayFiring,
+    BuiltIn,
     OnMergeContext,
-    Trigger,
     TriggerContext,
     TriggerResult,
 )
@@ -19,7 +19,7 @@ from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
-class EventTimeTrigger(Trigger):
+class EventTimeTrigger(BuiltIn):
     """Trigger that fires at the end of a window, and for each element after it. Source: Flink's `EventTimeTrigger`."""
 
     @classmethod
@@ -59,17 +59,6 @@ class EventTimeTrigger(Trigger):
     def waits_for_end_only(self) -> bool:
         return True
 
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
-    def can_merge(self) -> bool:
-        return True
-
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         # If the end has passed, the element that caused the merge fires the window immediately.
         if window.max_timestamp > ctx.current_watermark:
@@ -80,7 +69,7 @@ class EventTimeTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessingTimeTrigger(Trigger):
+class ProcessingTimeTrigger(BuiltIn):
     """Trigger that fires when processing time reaches the end of a window. Source: Flink's `ProcessingTimeTrigger`."""
 
     @classmethod
@@ -100,17 +89,6 @@ class ProcessingTimeTrigger(Trigger):
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time
-
-    @property
-    def reads_elements(self) -> bool:
-        return False
-
-    @property
-    def may_purge_unfired(self) -> bool:
-        return False
-
-    def can_merge(self) -> bool:
-        return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
         if window.max_timestamp > ctx.current_processing_time:
