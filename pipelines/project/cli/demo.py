@@ -44,7 +44,7 @@ _ABOUT = (
 )
 
 _MARKER = ".tidegate-demo"
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 2.0
 
 
 @click.command()

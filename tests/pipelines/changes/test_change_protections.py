@@ -57,6 +57,7 @@ def bytes_of(lake: Lake, pipeline: Pipeline) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
 def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_stream_goes_on(
     lake: Lake, pipeline: Pipeline
@@ -78,6 +79,7 @@ def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_st
     assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
 def test_a_key_that_is_forgotten_before_its_deletion_is_read_does_not_come_back(lake: Lake, pipeline: Pipeline) -> None:
     available(lake, pipeline)

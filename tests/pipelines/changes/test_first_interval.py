@@ -98,6 +98,7 @@ def test_windows_older_than_the_kept_epochs_are_corrected(lake: Lake) -> None:
     assert {f"{row['window_start']:%H:%M}" for row in lake.latest(hours).to_pylist()} == {"11:00"}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("changes", ["correct", "ignore", "refuse"])
 def test_an_interval_behind_a_correction_is_not_run_again_whatever_the_setting_is_then(
     lake: Lake, changes: str

@@ -300,12 +300,14 @@ def test_a_stream_reopened_is_the_backfill_from_scratch(tmp_path: Path, kind: st
     assert the_law_holds(tmp_path, kind, seed)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_no_element_counts_twice_after_a_change_of_shape(tmp_path: Path, kind: str, seed: int) -> None:
     assert nothing_counts_twice(tmp_path, kind, seed)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", FIXED)
 def test_a_changed_where_holds_for_what_is_read_and_reopened_from_then_on(tmp_path: Path, kind: str, seed: int) -> None:
