@@ -15,8 +15,8 @@ from tidegate.extras import require
 from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, state_rows
-from tidegate.pipelines.ledger.tables.keys import are_in, is_forgotten, key_columns, key_of_texts, rows_of_key
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
+from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, rows_of_key
 from tidegate.pipelines.observe.inspect.history import History, Rows, history, late_rows_of, reopenings
 from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
@@ -268,16 +268,9 @@ def _late(told: History, key: tuple[str, ...]) -> pa.Table:
 
 def _forgotten(told: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
     """Return the epoch after which a key's rows may be shown: 0, or that of its `forget`; None if none may be shown."""
-    schema, newest = told.source.bound.key, 0
-    value = key_of_texts(schema, key)
-    forgets = {step.epoch for step in told.steps if step.kind == "forget"}
-    if not forgets:
+    newest = told.forgotten(key_of_texts(told.source.bound.key, key)) or 0
+    if not any(step.kind == "forget" for step in told.steps) and not newest:
         return 0
-    for entry in list_snapshots(told.tables):
-        if entry.epoch in forgets and (snapshot := read_snapshot(told.tables, entry.version)) is not None:
-            marks = {mark for work in snapshot.manifest.publish.values() for mark in work.forgotten}
-            if any(is_forgotten(value, mark) for mark in marks):
-                newest = max(newest, entry.epoch)
     head = read_snapshot(told.tables)
     held = (
         0

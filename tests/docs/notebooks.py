@@ -34,7 +34,8 @@ def executed_in(spark: Any, notebook: dict[str, Any]) -> None:
         cell["source"] = [text.replace('engine="local"', "spark=spark")]
     assert replaced == 1, "the notebook makes one project"
     _, outputs = executed(notebook, spark=spark)
-    assert [cell["outputs"] for cell in cells] == outputs
+    for cell, shown in zip(cells, outputs, strict=True):
+        assert cell["outputs"] == shown, f"{cell['source'][0]}\ngave {shown}\nin place of {cell['outputs']}"
 
 
 def _outputs(cell: dict[str, Any], scope: dict[str, Any], number: int) -> list[dict[str, Any]]:

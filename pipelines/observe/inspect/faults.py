@@ -28,7 +28,7 @@ from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.history import History, Rows, Untold, late_rows_of
-from tidegate.pipelines.observe.inspect.lives import TIME, Bounds, Life
+from tidegate.pipelines.observe.inspect.lives import STEP, TIME, Bounds, Life
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.key_codes import encode_keys
@@ -150,14 +150,16 @@ def faults_of_windows(told: History, snapshot: Snapshot, rows_of: Mapping[str, p
     published = _by_key(rows_of[results.NAME].to_pylist(), names)
     late_by_key = _by_key(late_rows_of(late_rows.filter(pa.array(draw.flags(late_rows)))), names)
     states = _states(told, snapshot, draw)
-    forgets = any(step.kind == "forget" for step in told.steps)
+    types = told.source.bound.key.types
     found = WindowFaults(keys=len(by_key))
     for key in dict.fromkeys([*by_key, *published, *states, *late_by_key]):
-        if forgets and key not in published and key not in states and key not in late_by_key:
-            continue
-        rows, of_key = Rows(arrived.parts, by_key.get(key, []), arrived.gone), late_by_key.get(key, [])
+        forgotten = told.forgotten(tuple(pa.scalar(value, kind) for value, kind in zip(key, types, strict=True)))
+        left = [row for row in by_key.get(key, []) if told.steps[row[STEP]].epoch > (forgotten or 0)]
+        rows, of_key = Rows(arrived.parts, left, arrived.gone), late_by_key.get(key, [])
         life = told.lives(rows, of_key)
-        compared = _Compared(told, rows, life, dict(zip(names, key, strict=True)), found)
+        # Rows of the first step may be from before the key was forgotten.
+        is_cut = forgotten is None or (told.begins or 0) >= forgotten > 0
+        compared = _Compared(told, rows, life, dict(zip(names, key, strict=True)), is_cut, found)
         compared.windows(published.get(key, []))
         compared.state(states.get(key, {}))
         compared.late(of_key)
@@ -188,6 +190,7 @@ def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[
 
 
 _ROWS_GONE = "their rows are gone from the source"
+_MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
 _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is not known any more"
 
 
@@ -200,6 +203,7 @@ class _Compared:
         rows: the rows of the key.
         life: the life of its windows.
         key: the key, by column.
+        is_cut: True if an unknown part of the rows may be from before the key was forgotten.
         found: what was found so far.
     """
 
@@ -207,6 +211,7 @@ class _Compared:
     rows: Rows
     life: Life
     key: dict[str, Any]
+    is_cut: bool
     found: WindowFaults
 
     def windows(self, published: Sequence[Mapping[str, Any]]) -> None:
@@ -262,6 +267,8 @@ class _Compared:
         gap = assigner.gap_of_every_element if assigner.merges else 0
         if any(gap is None or (start <= bounds[1] + gap and bounds[0] - gap < end) for start, end in self.rows.gone):
             reason = _ROWS_GONE
+        elif self.is_cut:
+            reason = _MAY_BE_FORGOTTEN
         elif begins is not None and told.after is None and self._depends_on_order:
             reason = _ORDER_UNKNOWN.format(begins)
         if reason is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commi
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
+from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Life, Step
 from tidegate.pipelines.sources.base import FileGone
@@ -179,6 +181,35 @@ class History:
         reopened = reopenings(late_rows)
         merges, lateness = self.windows.assigner.merges, self.windows.lateness
         return Life(self.steps, self.windows_of, merges, lateness, reopened, late_before).live(rows.rows)
+
+    def forgotten(self, key: Key) -> int | None:
+        """Return the newest epoch that forgot a key, 0 if none did; None if that is not known.
+
+        The manifest of an epoch that forgot keys has their marks, and goes with its snapshot.
+        """
+        forgets = [step.epoch for step in self.steps if step.kind == "forget"]
+        if self.begins is not None:
+            before = _epochs(self.tables, self.manifest, 0)
+            forgets += [row["epoch"] for row in before if row["kind"] == "forget" and row["epoch"] <= self.begins]
+        unknown = False
+        for epoch in sorted(set(forgets), reverse=True):
+            marks = self._marks.get(epoch)
+            if marks is not None and any(is_forgotten(key, mark) for mark in marks):
+                return epoch
+            unknown |= marks is None
+        return None if unknown else 0
+
+    @cached_property
+    def _marks(self) -> dict[int, set[str]]:
+        """By epoch that forgot keys, the marks of these keys, as far as snapshots are retained."""
+        marks = {}
+        for entry in list_snapshots(self.tables):
+            if entry.manifest["kind"] == "forget" and (snapshot := read_snapshot(self.tables, entry.version)):
+                published = snapshot.manifest.publish.values()
+                # Older manifests have a hash of the key instead, which other keys may share.
+                if not any(work.forget_keys for work in published):
+                    marks[entry.epoch] = {mark for work in published for mark in work.forgotten}
+        return marks
 
     def windows_of(self, row: Mapping[str, Any]) -> list[Bounds]:
         """Return the windows of a row."""

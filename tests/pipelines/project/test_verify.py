@@ -303,6 +303,28 @@ def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
         assert "value" in {fault.kind for fault in wrong.faults}, "it is not noted as verified"
 
 
+def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    project = project_of(lake, pipeline)
+    project.forget("hours", ("user 1",))
+    assert verified(lake, pipeline, new=True).faults == ()
+    lake.append(("user 1", at("05:00", 1), 1), ("user 2", at("05:10", 1), 1))
+    lake.append(("user 1", at("09:00", 1), 1))
+    lake.stream(LOCAL, pipeline, commits=1)
+    for new in (True, False):
+        outcome = verified(lake, pipeline, new=new)
+        assert (outcome.faults, outcome.unverifiable) == ((), 0)
+    # A lost window of the key is found among those of later rows.
+    change(lake, pipeline, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
+    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"missing"}
+    # The mark of the key goes with its snapshot.
+    project.vacuum("hours", snapshots=1, days=0)
+    without = verified(lake, pipeline)
+    assert without.faults == ()
+    assert without.why_unverifiable == "rows of their key may be from before it was forgotten"
+
+
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1))
     by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
