@@ -189,7 +189,7 @@ def test_the_test_of_a_connection_looks_into_the_folder(tmp_path: Path, monkeypa
     connect(monkeypatch, extra={"warehouse": str(tmp_path / "nowhere")})
     assert hook.test_connection() == (
         False,
-        f"folder {tmp_path}/nowhere does not exist on this host, which tested the connection",
+        f"folder {tmp_path}/nowhere does not exist on this host, where the connection was tested",
     )
     assert not (tmp_path / "nowhere").exists()
     connect(monkeypatch, login="key")

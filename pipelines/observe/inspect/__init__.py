@@ -1,1 +1,1 @@
-"""Information about a pipeline, whether or not it is running: status, overview, explanation."""
+"""What a pipeline is and does, whether or not it is running: status, overview, explanation."""

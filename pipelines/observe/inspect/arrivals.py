@@ -1,7 +1,7 @@
 """The rows of a pipeline's sources as they arrived, by source commit, and the watermarks that a setting gives them.
 
-Nothing is run: the rows are read as an epoch reads them, and event time advances by the code that plans a stream's
-epochs. Only times, keys and commits are kept, and of many rows one share of the keys at a time.
+Nothing is run: rows are read as an epoch reads them, and event time advances through the code that plans a stream's
+epochs. Only times, keys and commits are kept; if there are many rows, one share of the keys at a time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ ROWS_AT_ONCE = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Event time over the commits of a stream, an entry for each commit.
+    """Event time over the commits of a stream, one entry per commit.
 
     Args:
-        before: watermark against which the rows of the commit are judged, int64 epoch milliseconds.
+        before: watermark that decides which rows of the commit are late, int64 epoch milliseconds.
         after: watermark after the commit.
-        holding: by source partition, the number of commits after which it held the watermark back.
-        behind: by source partition, the longest distance by which it held the watermark back, milliseconds.
+        holding: for each source partition, the number of commits after which it held the watermark back.
+        behind: for each source partition, the most by which it held the watermark back, milliseconds.
     """
 
     before: Int64s
@@ -55,14 +55,14 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Rows as they arrived, one entry for each row.
+    """Rows as they arrived, one entry per row.
 
     Args:
         keys: hash of the key.
         times: event time, int64 epoch milliseconds.
         commits: number of the commit.
         partitions: number of the source partition, an index of `Arrivals.partitions`.
-        gaps: gap of a session whose column says it, milliseconds; empty for others.
+        gaps: gap of a session, if a column has it, milliseconds; otherwise empty.
         parts: number of the file in the slice.
         places: place of the row in its file.
     """
@@ -80,12 +80,12 @@ class Arrived:
 
 
 class Arrivals:
-    """All rows that a stream from the beginning of the sources would read.
+    """All rows that a stream would read from the beginning of the sources.
 
     Args:
         source: the opened inputs.
-        reads: the commits in the order of reading.
-        changed: number of versions that changed rows, which are left out.
+        reads: the commits, in the order in which they are read.
+        changed: number of versions that changed rows; they are left out.
     """
 
     def __init__(self, source: OpenInput, reads: list[ReadCommit], changed: int) -> None:
@@ -112,13 +112,14 @@ class Arrivals:
         """
         if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
             raise Refused(
-                f"pipeline {pipeline.name!r}: its watermark generator sees every event, so what it would do is known "
-                f"from a run alone: `tidegate late summary {pipeline.name}` has the late rows"
+                f"pipeline {pipeline.name!r}: its watermark generator sees every event, so only a run shows what it "
+                f"would do: `tidegate late summary {pipeline.name}` has the late rows `tidegate late summary "
+                f"{pipeline.name}` has the late rows"
             )
         for choice in choices_of(config, pipeline):
             if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
                 raise Refused(
-                    f"pipeline {pipeline.name!r}: {reason}, and rows are only read without Spark here. Change that "
+                    f"pipeline {pipeline.name!r}: {reason}, and rows are read without Spark here. Change that "
                     "part of the pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
                 )
         source = OpenInput.open(LocalEngine.of(config), PipelineTables(warehouse_of(config), pipeline.name), pipeline)
@@ -126,7 +127,7 @@ class Arrivals:
             commits = list(in_order([part.log.unread(from_version - 1) for part in source.inputs]))
         except Refused as error:
             raise Refused(
-                f"{error}. To look at later versions alone, give --from-version with the first one after that"
+                f"{error}. To look at later versions only, set --from-version to the first one after that"
             ) from error
         reads = [
             ReadCommit(commit, commit.files, len(commit.files), True, number)
@@ -155,11 +156,11 @@ class Arrivals:
         return np.maximum.accumulate(np.array([read.commit.time for read in self.reads], np.int64))
 
     def watermarks(self, strategy: WatermarkStrategy | None = None, observe: bool = False) -> Watermarks:
-        """Return the watermarks that a strategy gives; None for the strategies of the pipeline.
+        """Return the watermarks of a strategy; None uses the strategies of the pipeline.
 
         Args:
-            strategy: strategy of all inputs.
-            observe: True to look after each commit which source partition holds the watermark back.
+            strategy: strategy for all inputs.
+            observe: True to record after each commit which source partitions hold the watermark back.
         """
         pipeline = self.pipeline
         if strategy is not None:
@@ -169,7 +170,7 @@ class Arrivals:
         before, after = [MIN_TIMESTAMP], [MIN_TIMESTAMP]
         holding, behind = dict.fromkeys(self.partitions, 0), dict.fromkeys(self.partitions, 0)
         for read in self.reads:
-            # The steps of an epoch with this commit alone: the cut into epochs changes nothing.
+            # An epoch of this commit only: how commits are grouped into epochs makes no difference.
             (alone,) = in_steps([read], times)
             largest = {alone.step: self.measures.largest.get(read.step, {})}
             steps = steps_of([alone], times, largest, lambda read: ())
@@ -180,12 +181,12 @@ class Arrivals:
         return Watermarks(np.array(before[1:], np.int64), np.array(after[1:], np.int64), holding, behind)
 
     def rows(self, share: int = 0, shares: int = 1, with_places: bool = False) -> Arrived:
-        """Return usable rows: all, or those of a share of the keys.
+        """Return the usable rows of all keys, or of a share of them.
 
         Args:
             share: number of the share.
             shares: number of shares.
-            with_places: True to return the place of each row, too.
+            with_places: True to return the place of each row as well.
         """
         found = list(self._read(share, shares, with_places))
         columns = ([getattr(each, name) for each in found] for name in Arrived.__slots__)
@@ -221,7 +222,7 @@ class Arrivals:
             )
 
     def _keys(self, table: pa.Table) -> Int64s:
-        """Return the hash of each row's key; 0 where no window is kept by key."""
+        """Return the hash of each row's key; 0 if windows have no key."""
         bound = self.source.bound
         if len(bound.inputs) > 1 or not bound.key.names:
             return np.zeros(len(table), np.int64)
@@ -236,7 +237,7 @@ class Arrivals:
         return partitions
 
     def _name(self, number: int, partition: str) -> str:
-        """Return the name of a source partition in manifests."""
+        """Return the name of a source partition, as manifests have it."""
         side = sides_of(self.pipeline)[number]
         return (f"{side}:{partition}" if partition else side) if side else partition
 
@@ -251,7 +252,7 @@ class Arrivals:
 
 
 def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Millis]) -> None:
-    """Count the partitions that hold the watermark back now, with the distance to the next one."""
+    """Count the partitions that hold the watermark back now, and note by how much."""
     aligned = {}
     for name, partition in times.partitions.items():
         watermark = times.watermarks.get(name.partition(":")[0], times.watermark)

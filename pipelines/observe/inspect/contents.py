@@ -35,7 +35,7 @@ _SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}, WINDOW_JOIN: {"side"}}
 
 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
-    """Return the state rows for people to look at: ordered by key group, without internal and empty columns."""
+    """Return the state rows for people to read: ordered by key group, without internal and empty columns."""
     rows = state_rows(tables.warehouse, snapshot, None if key_group is None else pc.field("key_group") == key_group)
     key = snapshot.manifest.schemas.key
     hidden = _INTERNAL - _SHOWN.get(snapshot.manifest.schemas.namespace, set()) - key.keys()
@@ -46,7 +46,7 @@ def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | Non
 
 
 def key_group_counts(rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the number of windows and timers of each key group that has windows, given rows of `window_rows`."""
+    """Return the number of windows and timers of each key group that has windows, from rows of `window_rows`."""
     rows = as_windows(rows, key)
     window_counts: Counter[int] = Counter(rows["key_group"].to_pylist())
     timers: dict[str, Counter[int]] = {name: Counter() for name in ("event_time_timers", "processing_time_timers")}
@@ -65,7 +65,7 @@ def key_group_counts(rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]
 
 
 def checksums(rows: pa.Table) -> dict[int, str]:
-    """Return a checksum of each key group. It depends on the rows alone, not on files, shards or order."""
+    """Return a checksum of each key group. It depends only on the rows, not on files, shards or order."""
     sums: Counter[int] = Counter()
     for batch in rows.to_batches(max_chunksize=65_536):
         groups, of_groups = np.unique(batch.column("key_group").to_numpy(), return_inverse=True)
@@ -94,7 +94,7 @@ class Change:
     Args:
         before: its row in the first snapshot.
         after: its row in the second snapshot.
-        columns: columns whose values differ. The bounds are among them if a session grew.
+        columns: columns whose values differ; they include the bounds if a session grew.
     """
 
     before: dict[str, Any]
@@ -149,7 +149,7 @@ def _note_change(difference: Difference, before: dict[str, Any], after: dict[str
 def _match_grown(
     difference: Difference, went: dict[tuple[Any, ...], Any], came: dict[tuple[Any, ...], Any], key_columns: int
 ) -> None:
-    """Record a removed window as a change of the added window of its key that contains it: a session that grew.
+    """Record a removed window as a change of the added window that contains it: a session that grew.
 
     Windows of a fixed size never contain each other.
     """

@@ -1,4 +1,4 @@
-"""The steps of an epoch with reasons, derived from the pipeline and its source's log without Spark."""
+"""The steps of an epoch with the reasons for them, derived from the pipeline and its source's log without Spark."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Explanation:
 
     Args:
         pipeline: its name.
-        engine: the engine that runs its tasks.
-        operator: the operator that its events go through, and the reason for it.
-        order: a sentence that says if results depend on the order of arrival.
+        engine: engine that runs its tasks.
+        operator: operator that its events go through, and the reason for it.
+        order: a sentence that says whether results depend on the order of arrival.
         steps: the steps of an epoch, in order.
     """
 
@@ -51,7 +51,7 @@ def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine:
 
     Args:
         pipeline: the pipeline.
-        choices: who reads each input; None if there is no table yet, and then both ways to read it are named.
+        choices: what reads each input; None if there is no table yet: then both ways to read it are named.
         engine: the engine that runs its tasks.
     """
     choice = choose_operator(pipeline.compute)
@@ -60,12 +60,11 @@ def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine:
 
 
 def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
-    """Return who reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
+    """Return what reads each input of a pipeline, from its table's log, without Spark; None if there is no table yet.
 
     Raises:
-        Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
-            `columns` is left to Spark, because only Spark knows its type. Or an input needs Spark, and the engine is
-            `local`.
+        Refused: a column that the pipeline names is missing, or its type is unsuitable (not checked if Spark evaluates
+            one of `columns`, because only Spark knows its type); or an input needs Spark, and the engine is `local`.
     """
     from tidegate.pipelines.engine.local import needs_spark
     from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
@@ -112,14 +111,14 @@ def _steps(
 
 
 def _plain_table(compute: Compute) -> str:
-    """Return the step that fills table windows, or the reason why the pipeline has no such table."""
+    """Return the step that fills table windows, or the reason why the pipeline does not have that table."""
     return no_windows(compute) or (
-        "before epochs, bring table windows to what results has, unless tidegate.toml has windows.enabled = false"
+        "before epochs, bring table windows up to date with results, unless tidegate.toml has windows.enabled = false"
     )
 
 
 def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: EngineName) -> list[Step]:
-    """Return the steps that bring the events to their shards."""
+    """Return the steps that take the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     shards = f"{least}, or more if a shard would get over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
@@ -130,7 +129,7 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: Engin
             steps.append(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({choice.files_by_spark})"))
             steps += _evaluating(choice, side)
             continue
-        on_spark = f"it has a feature or a type of Delta that only Spark reads{_or_sql(input_, engine)}"
+        on_spark = f"it uses a feature or type of Delta that only Spark reads{_or_sql(input_, engine)}"
         unless = "; the table does not exist yet: " + (
             f"a run is refused if {on_spark}" if engine == "local" else f"Spark will read it if {on_spark}"
         )
@@ -146,8 +145,8 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: Engin
         steps.append(
             Step(
                 "Python task",
-                f"few rows: every shard reads them, on one machine once for all, and keeps those of its {group}; "
-                f"many rows: the reading task packs them by it, and {moved}: {shards}",
+                f"few rows: every shard reads them (on one machine, they are read once for all) and keeps those of its "
+                f"{group}; many rows: the reading task packs them by it, and {moved}: {shards}",
             )
         )
     if any(choice.files_by_spark is not None for choice in choices or asked):
@@ -158,13 +157,13 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: Engin
 
 
 def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
-    """Yield a step for each expression of an input: the process that evaluates it, and why."""
+    """Yield a step for each expression of an input: what evaluates it, and why."""
     for expression in choice.expressions:
         text = f"{side}{expression.field} = {expression.text}"
         if expression.reason is not None:
             yield Step("Spark", f"{text}: {expression.reason}")
         elif choice.needs_spark:
-            yield Step("Spark", f"{text}: the input's rows go through it anyway")
+            yield Step("Spark", f"{text}: the input's rows pass through it anyway")
         else:
             yield Step("Python task", f"{text}: as Arrow compute, proven equal to Spark")
 
@@ -172,14 +171,14 @@ def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
 def _merged(pipeline: Pipeline) -> str:
     if pipeline.right is None:
         return ""
-    return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
+    return "; commits of both sources by commit time (left first if equal); the watermark is the smaller of the two"
 
 
 def _correcting(input_: Input) -> str:
     return (
-        f"if versions of {input_.source.table} changed rows (changes='correct'): tell which rows went and came, by "
-        "the change feed of the table where it is smaller, else by a comparison of files; compute their windows again, "
-        "in an epoch of its own"
+        f"if versions of {input_.source.table} changed rows (changes='correct'): find the rows that were removed and "
+        "added, from the table's change feed where that is smaller, else by comparing files; recompute their windows, "
+        "in a separate epoch"
     )
 
 
@@ -207,24 +206,24 @@ def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
         span = " to ".join(map(_length, compute.bounds))
         return [
             "sort by commit and time; an element behind the watermark is late",
-            f"each other element meets the elements of the other input with right - left from {span}",
-            "remove elements that can no longer meet another, by the watermark",
+            f"join each other element with the elements of the other input with right - left from {span}",
+            "by the watermark, remove elements that nothing can join any more",
         ]
     if isinstance(compute, WindowJoin):
         return [
             "sort by commit and time; an element whose windows have all ended is late",
             f"keep the elements of each window of {type(compute.assigner).__name__}",
-            f"when the watermark reaches the end of a window, emit its {compute.kind} join, and remove the window",
+            f"when the watermark reaches the end of a window, emit its {compute.kind} join and remove the window",
         ]
     if isinstance(compute, KeyedProcess | CoProcess):
         states = ", ".join(state.name for state in compute.function.states()) or "none"
         elements = (
-            "hold elements until the watermark reaches them; then each, by event time,"
+            "hold elements until the watermark reaches them; then pass each, by event time,"
             if compute.time_sorted
-            else "sort by commit and time; each element"
+            else "sort by commit and time; pass each element"
         )
         return [
-            f"{elements} through {type(compute.function).__name__}, with due timers",
+            f"{elements} through {type(compute.function).__name__}, then fire due timers",
             f"keep state ({states}), timers{' and waiting elements' if compute.time_sorted else ''} of each key",
         ]
     return _operating_windows(compute, choice)
@@ -232,19 +231,19 @@ def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
 
 def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
     if not choice.columnar:
-        return ["sort by commit and time; each element through assigner, trigger and contents, then due timers"]
+        return ["sort by commit and time; take each element through assigner, trigger and contents, then due timers"]
     functions = ", ".join(_names(windows))
     if windows.assigner.merges:
         return [
             "sort by key and time; cut into clusters of elements and open sessions that touch",
             f"reduce each cluster: {functions}",
-            "clusters in which a late element meets a session, or may meet one: row by row",
+            "row by row if a late element touches a session, or may touch one",
         ]
     if early_interval(windows) is not None:
         return [
-            "sort by key and window; one group for each commit, on time or late",
+            "sort by key and window; one group per commit, on time or late",
             f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
-            "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
+            "in a backfill in event order: take each element through assigner, trigger and contents, then due timers",
         ]
     if isinstance(choice.slicing, Slicing):
         return [
@@ -252,13 +251,13 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
             "merge the slices of each window that fires; windows share the merges",
         ]
     return [
-        "sort by key and window; one group for each pane: on time, or late by its commit",
+        "sort by key and window; one group per pane: on time, or late by its commit",
         f"reduce each group: {functions}; merge the groups of a window in order",
     ]
 
 
 def _length(bound: Millis) -> str:
-    """Return a bound as text, in the largest unit that it is a whole number of."""
+    """Return a bound as text, in the largest unit that divides it."""
     for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if bound and bound % size == 0:
             return f"{bound // size} {name}"
@@ -280,13 +279,13 @@ def _used(pipeline: Pipeline, input_: Input) -> str:
 
 
 def _order(compute: Compute) -> str:
-    """Describe if a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
+    """Describe whether a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
     if isinstance(compute, Join):
         return "the result depends on the set of elements: a backfill gives the stream's pairs, except for late rows"
     if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
         return (
-            "elements wait for the watermark and come by event time: a backfill gives the stream's results, except "
-            "for late rows"
+            "elements wait for the watermark and are taken by event time: a backfill gives the stream's results, "
+            "except for late rows"
         )
     reason = compute.order_shown_by if isinstance(compute, Windows) else "a process function with time_sorted=False"
     if reason is None:
@@ -294,4 +293,4 @@ def _order(compute: Compute) -> str:
             "the result depends on the set of a window's elements: a backfill gives the stream's final windows, except "
             "for late rows"
         )
-    return f"the result depends on the order of arrival ({reason}): runs that read the source's commits in order agree"
+    return f"the result depends on the order of arrival ({reason}): runs that read commits in order agree"

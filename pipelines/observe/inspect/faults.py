@@ -1,7 +1,7 @@
-"""Differences between what is published and what the source, or another table, says.
+"""Differences between what is published and what follows from the source, or from another table.
 
-Windows, state and late rows of drawn keys are compared with their lives (`lives`), and epochs, late rows and manifests
-with one another.
+The windows, state and late rows of sampled keys are compared with their lives (`lives`), and epochs, late rows and
+manifests with each other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A difference between what is published and what the source, or another table, says.
+    """A difference between what is published and what follows from the source, or from another table.
 
     Args:
         kind: `value`, `missing` or `unexpected` (a window), `state`, `late`, `epoch` or `manifest`.
@@ -66,7 +66,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The drawn keys: those whose hash, mixed with the seed, lies below a limit. At least one published key does.
+    """The sampled keys: those whose hash, mixed with the seed, is below a limit. At least one published key is.
 
     Args:
         key: names of the key columns.
@@ -80,14 +80,14 @@ class Draw:
 
     @classmethod
     def of(cls, windows: pa.Table, key: tuple[str, ...], share: float, seed: int) -> Draw:
-        """Return the draw of a share of the keys, and of one of these windows' keys if it would have none of them."""
+        """Return the sample of a share of the keys, with at least one of these windows' keys."""
         everything = cls(key, seed, 1 << 64)
         limit = min(1 << 64, math.ceil(share * 2.0**64))
         least = int(everything._mixed(windows).min()) if len(windows) else 0
         return cls(key, seed, max(limit, least + 1))
 
     def flags(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return a flag for each row: its key is drawn."""
+        """Return a flag for each row: its key is sampled."""
         if self.limit >= 1 << 64:
             return np.ones(len(rows), np.bool_)
         flags: npt.NDArray[np.bool_] = self._mixed(rows) < np.uint64(self.limit)
@@ -108,13 +108,13 @@ class Draw:
 
 @dataclass
 class WindowFaults:
-    """What the comparison of drawn windows with their lives found.
+    """The result of comparing sampled windows with their lives.
 
     Args:
         faults: the differences.
-        windows: number of windows that were computed again.
+        windows: number of windows that were recomputed.
         keys: number of keys.
-        unverifiable: number of windows that can't be computed again, by reason.
+        unverifiable: number of windows that can't be recomputed, by reason.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -124,22 +124,22 @@ class WindowFaults:
 
 
 def faults_of_windows(told: History, snapshot: Snapshot, rows_of: Mapping[str, pa.Table], draw: Draw) -> WindowFaults:
-    """Compare the windows, the state and the late rows of drawn keys with their lives.
+    """Compare the windows, state and late rows of sampled keys with their lives.
 
     Args:
-        told: the history. If it begins at an epoch, only windows with a pane after it are compared.
+        told: the history. If it starts at an epoch, only windows with a later pane are compared.
         snapshot: the snapshot.
-        rows_of: standing windows of drawn keys, and all late rows.
-        draw: the draw.
+        rows_of: current windows of sampled keys, and all late rows.
+        draw: the sample.
 
     Raises:
-        Refused: no window can be computed again.
+        Refused: no window can be recomputed.
     """
     _check_plain(told)
     names, late_rows = told.source.bound.key.names, rows_of[late.NAME]
     of_late = key_columns(late.NAME, late_rows.schema, names)
     if names and not of_late and len(late_rows):
-        raise Untold("table late lacks the columns of the key, so it can't be told whose rows are late")
+        raise Untold("table late lacks the key columns, so late rows can't be matched with keys")
     late_rows = late_rows.drop_columns(
         [name for name in names if name not in of_late and name in late_rows.schema.names]
     )
@@ -167,18 +167,18 @@ def faults_of_windows(told: History, snapshot: Snapshot, rows_of: Mapping[str, p
 
 
 def _check_plain(told: History) -> None:
-    """Check that the plain rules tell the values of the windows.
+    """Check that the plain rules give the values of the windows.
 
     Raises:
         Untold: they don't.
     """
     windows = told.windows
     if not isinstance(windows.aggregate, AggregateColumns) or windows.process is not None:
-        raise Untold("only windows with named aggregates are computed again, not functions of your own")
+        raise Untold("only windows with named aggregates can be recomputed, not your own functions")
     if not isinstance(windows.effective_trigger, EventTimeTrigger):
-        raise Untold(f"{windows.effective_trigger!r} fires at other times than the end of a window")
+        raise Untold(f"{windows.effective_trigger!r} fires at times other than the end of a window")
     if windows.accumulation is Accumulation.DISCARDING:
-        raise Untold("discarding panes hold a part of their windows each")
+        raise Untold("with mode='discarding' each pane holds only a part of its window")
 
 
 def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
@@ -189,9 +189,9 @@ def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[
     return found
 
 
-_ROWS_GONE = "their rows are gone from the source"
+_ROWS_GONE = "their rows are no longer in the source"
 _MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
-_ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is not known any more"
+_ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is no longer known"
 
 
 @dataclass
@@ -215,7 +215,7 @@ class _Compared:
     found: WindowFaults
 
     def windows(self, published: Sequence[Mapping[str, Any]]) -> None:
-        """Compare the standing windows."""
+        """Compare the current windows."""
         panes = {(to_millis(row["window_start"]), to_millis(row["window_end"])): row for row in published}
         after, told_after = self.told.after, self.life.told
         for bounds in dict.fromkeys([*self.life.panes, *panes]):
@@ -247,12 +247,12 @@ class _Compared:
                 self._add(Fault("state", self.told.manifest.epoch, self.key, bounds[0], should, value), bounds)
 
     def late(self, published: Sequence[Mapping[str, Any]]) -> None:
-        """Compare the late rows that no window took by their times; rows that were reopened are in their windows."""
+        """Compare the late rows that no window took, by their times; reopened rows are in their windows."""
         begins, rows = self.told.begins, self.rows.rows
         expected = Counter(rows[number][TIME] for number in self.life.late)
         found = Counter(row[TIME] for row in published if row.get(late.REOPENED) is None and not row["stale"])
         if begins is not None:
-            # A row that was late by then is told from the table itself, and may have been deleted from the source.
+            # A row that was late by then comes from the table itself, and may have been deleted from the source.
             old = Counter(row[TIME] for row in published if row["epoch"] <= begins)
             expected, found = +(expected - old), +(found - old)
         for time in sorted({*expected, *found}):
@@ -261,7 +261,7 @@ class _Compared:
                 self._add(fault, (time, time))
 
     def _add(self, fault: Fault, bounds: Bounds) -> bool:
-        """Keep a difference and return True, or count the window as one that can't be computed again."""
+        """Keep a difference and return True, or count the window as one that can't be recomputed."""
         told, reason = self.told, None
         assigner, begins = told.windows.assigner, told.begins
         gap = assigner.gap_of_every_element if assigner.merges else 0
@@ -279,12 +279,12 @@ class _Compared:
 
     @property
     def _depends_on_order(self) -> bool:
-        """True if a row may have missed some of its windows, or a session that it would have joined."""
+        """True if a row may have missed some of its windows, or a session that it would otherwise have joined."""
         return self.told.windows.assigner.merges or any(len(self.told.windows_of(row)) > 1 for row in self.rows.rows)
 
 
 def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[Bounds, Any]]:
-    """Return the value of each open window of drawn keys, by key and bounds."""
+    """Return the value of each open window of sampled keys, by key and bounds."""
     state = state_rows(told.tables.warehouse, snapshot)
     state = state.filter(pa.array(draw.flags(state)))
     function = told.windows.aggregate
@@ -304,7 +304,7 @@ def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ..
 
 
 def _differing(told: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return the names of the results that differ. Sketches depend on the order of the rows, and are left out."""
+    """Return the names of the results that differ, without sketches, which depend on the order of the rows."""
     function = told.windows.aggregate
     assert isinstance(function, AggregateColumns)
     return [
@@ -325,7 +325,7 @@ def _same(expected: Any, found: Any) -> bool:
 
 
 def faults_of_late_rows(rows: pa.Table, told: pa.Table) -> Iterator[Fault]:
-    """Check that each late row was late by the watermark that it was judged against, and that this was its epoch's."""
+    """Check that each late row was late by the watermark recorded for it, and that this was its epoch's watermark."""
     by_epoch: dict[int, tuple[str, Any, Any, Millis]] = {}
     before: Any = None
     lateness: Millis | None = None
@@ -349,7 +349,7 @@ def faults_of_late_rows(rows: pa.Table, told: pa.Table) -> Iterator[Fault]:
 
 
 def faults_of_epochs(told: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
-    """Check that every element of each epoch is accounted for, and that its late rows are there."""
+    """Check that every element of each epoch is accounted for, and that its late rows are in the table."""
     rows = told.to_pylist()
     erased = any(row["kind"] in ("prune", "forget") for row in rows)
     gone: dict[int, int] = {}
@@ -369,7 +369,7 @@ def faults_of_epochs(told: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
 def faults_of_manifests(
     tables: PipelineTables, newest: Manifest, told: pa.Table, after: int = 0
 ) -> tuple[int, list[Fault]]:
-    """Check the retained manifests on the lineage: each with its row in table epochs, and with its parent.
+    """Compare each retained manifest on the lineage with its row in table epochs, and with its parent.
 
     Args:
         tables: the tables of the pipeline.

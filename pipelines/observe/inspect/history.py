@@ -1,13 +1,13 @@
-"""The history of a pipeline's newest snapshot, told from table `epochs` and the log of its source.
+"""The history of a pipeline's newest snapshot, reconstructed from table `epochs` and the log of its source.
 
-The source keeps the order in which rows arrived, and table `epochs` the watermark of each epoch. Event time is moved
+The source has the order in which rows arrived, and table `epochs` the watermark of each epoch. Event time is advanced
 over the commits again, by the code that planned the epochs, and compared with the table. So the history doesn't depend
 on how many snapshots are retained.
 
-A history may begin at an epoch instead of the first row. Then the rows that the source had at that epoch count as one
-step, without their order of arrival: those that were late by then are in table `late`. It begins at the newest epoch
-that corrected changed rows, since what the source had before is not kept, and at the newest epoch of all if older files
-or log entries of the source are gone.
+A history may start at an epoch instead of at the first row. Then the rows that the source had at that epoch count as
+one step, without their order of arrival; those that were late by then are in table `late`. It starts at the newest
+epoch that corrected changed rows, since what the source had before is not kept, and at the newest epoch of all if older
+files or log entries of the source are gone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tidegate.windowing.windows import TimeWindow
 
 
 class Untold(Refused):
-    """The history can't be told from what is kept."""
+    """The history can't be reconstructed from what is kept."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class History:
         tables: the pipeline's tables.
         manifest: manifest of the snapshot.
         steps: the steps, in order.
-        after: only what later epochs published is asked for; None for everything.
+        after: only what later epochs published is wanted; None for everything.
         lower: event time from which on the rows of the first step are read; other steps are read whole.
     """
 
@@ -74,7 +74,7 @@ class History:
 
     @property
     def begins(self) -> int | None:
-        """The epoch at which the history begins; None if it begins with the first row."""
+        """The epoch at which the history starts; None if it starts with the first row."""
         return self.steps[0].epoch if self.steps and self.steps[0].kind == BASE else None
 
     @property
@@ -85,9 +85,9 @@ class History:
         return compute
 
     def read(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> tuple[History, Rows]:
-        """Return the usable rows of some keys, as by `rows`, with this history, or with one that begins later.
+        """Return the usable rows of some keys, like `rows`, with this history or with one that starts later.
 
-        If files of the source are gone, it is the history that begins with the newest epoch.
+        If files of the source are gone, it is the history that starts with the newest epoch.
         """
         try:
             return self, self.rows(wanted, after)
@@ -96,14 +96,14 @@ class History:
             return later, later.rows(wanted, after)
 
     def rows(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> Rows:
-        """Return the usable rows of some keys, in the order of the steps and of time.
+        """Return the usable rows of some keys, in order of step and time.
 
         Args:
             wanted: returns a flag for each row of a table with the key columns.
             after: only rows that a later epoch read.
 
         Raises:
-            FileGone: a file is gone. Files of the first step, if it is a `BASE`, are named in `Rows.gone` instead.
+            FileGone: a file is gone. If the first step is a `BASE`, its missing files are named in `Rows.gone` instead.
         """
         parts = [
             replace(part, commit=number)
@@ -149,7 +149,7 @@ class History:
                 gone.append(part)
 
     def _spans_of(self, gone: Sequence[FilePart]) -> tuple[Bounds, ...]:
-        """Return the spans of event time of files that are gone: everything if the log has no statistics of a file."""
+        """Return the spans of event time of files that are gone: everything if the log has no statistics for a file."""
         if not gone:
             return ()
         times = self.source.columns.time_in_files or ""
@@ -217,14 +217,14 @@ class History:
         return [(window.start, window.end) for window in assigned if isinstance(window, TimeWindow)]
 
     def result_of(self, rows: Rows, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return the value of a window by its definition: its rows, one after the other, given to the aggregate.
+        """Return the value of a window by its definition: its rows are given to the aggregate one by one.
 
         Raises:
             Untold: the window's function is not an aggregate.
         """
         windows, elements = self.windows, [rows.rows[number] for number in sorted(numbers)]
         if windows.process is not None or windows.evictor is not None or windows.aggregate is None:
-            raise Untold("only the values of aggregates are computed again")
+            raise Untold("only the values of aggregates can be recomputed")
         function = windows.aggregate
         assert isinstance(function, AggregateFunction)
         contents = function.create_accumulator()
@@ -236,7 +236,7 @@ class History:
 
 @dataclass
 class _Clock:
-    """The clock for an assigner, which windows of event time don't read."""
+    """A clock for an assigner; windows of event time don't read it."""
 
     current_processing_time: Millis = 0
 
@@ -262,22 +262,22 @@ def history(config: Config, pipeline: str, since: Manifest | None = None, lower:
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        since: manifest of the epoch at which it begins; None for as early as can be told.
+        since: manifest of the epoch at which it starts; None for as early as possible.
         lower: with `since`, the event time from which on the earlier rows are read.
 
     Raises:
-        Refused: it can't be told; the message says why.
+        Refused: it can't be reconstructed; the message says why.
     """
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
     manifest = require_snapshot(tables).manifest
     windows = value.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time:
-        raise Untold(f"pipeline {pipeline!r} has no windows of event time: only their history can be told")
+        raise Untold(f"pipeline {pipeline!r} has no windows of event time: only those have a history")
     for choice in choices_of(config, value):
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
-            raise Untold(f"pipeline {pipeline!r}: {reason}, and its rows are only read without Spark here")
+            raise Untold(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
     if value.watermark.reads_events:
-        raise Untold(f"pipeline {pipeline!r}: its watermark generator sees every event, so its past is not repeated")
+        raise Untold(f"pipeline {pipeline!r}: its watermark generator sees every event, so its past is unknown")
     source = OpenInput.open(LocalEngine.of(config), tables, value)
     if manifest.stagger_offset is not None:
         bound = source.bound.compute
@@ -292,7 +292,7 @@ def history(config: Config, pipeline: str, since: Manifest | None = None, lower:
     if any(row["kind"] == "reset" for row in rows):
         raise Untold(
             f"pipeline {pipeline!r}: its source was replaced and read from the beginning, so the rows of earlier "
-            "epochs are not known any more"
+            "epochs are no longer known"
         )
     changed = [row["epoch"] for row in rows if row["kind"] == "change"]
     if changed and (base := _retained(tables, changed[-1])) is not None:
@@ -302,13 +302,13 @@ def history(config: Config, pipeline: str, since: Manifest | None = None, lower:
     except Untold:
         raise
     except Refused:
-        # Log entries or files of older versions are gone, but the rows of the newest may still be there.
+        # Log entries or files of older versions are gone, but the rows of the newest version may still be there.
         steps = None
     return History(source, tables, manifest, steps or tuple(_steps(source, tables, manifest, manifest)))
 
 
 def _epochs(tables: PipelineTables, manifest: Manifest, after: int) -> list[dict[str, Any]]:
-    """Return the rows of table `epochs` on the lineage of a snapshot, in order, those after an epoch."""
+    """Return the rows of table `epochs` on the lineage of a snapshot after an epoch, in order."""
     rows = read_table(
         tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale") & (pc.field("epoch") > after)
     )
@@ -337,7 +337,7 @@ def _steps(
         source: the source.
         tables: the tables of the pipeline.
         manifest: manifest of the snapshot.
-        base: manifest of the epoch at which the history begins; None to begin with the first row.
+        base: manifest of the epoch at which the history starts; None to start with the first row.
         lower: event time from which on the rows of this epoch are read.
     """
     rows = _epochs(tables, manifest, 0 if base is None else base.epoch)
@@ -375,7 +375,7 @@ def _moves(
             yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
             times = None
         elif kind in ("stream", "promote") and times is None:
-            # The first epoch of a stream after a backfill reads what the backfill left of its version.
+            # The first epoch of a stream after a backfill reads the part of its version that the backfill left.
             assert frontier is not None
             rest = of_version(source, version, None, frontier)
             times = EventTimes.restored(source.bound.pipeline, watermark, clock, {}, {})
@@ -389,8 +389,8 @@ def _moves(
             yield Step(epoch, kind, None, clock, watermark, after)
         if kind in ("stream", "promote") and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
             raise Untold(
-                f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} is not the one that the "
-                "present code gives, so another watermark strategy ran then"
+                f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} differs from that of the "
+                "present code, so another watermark strategy was in use then"
             )
         read, watermark = version, after
 
@@ -398,7 +398,7 @@ def _moves(
 def _commits(
     source: OpenInput, times: EventTimes, epoch: int, read: int, until: int, watermark: Millis
 ) -> Iterator[Step]:
-    """Yield the steps of the commits after a version, and move event time over them."""
+    """Yield the steps of the commits after a version, and advance event time over them."""
     for commit in source.log.unread(read, until):
         (alone,) = in_steps([ReadCommit(commit, commit.files, len(commit.files), True)], times)
         largest = source.measure(of_commits(source.files, [alone])).largest
@@ -409,7 +409,7 @@ def _commits(
 
 
 def _watermark(value: Any, before: Millis, newest: Manifest | None) -> Millis:
-    """Return the watermark after an epoch. Null in table epochs is the beginning, or the end of input."""
+    """Return the watermark after an epoch. In table epochs, null is the beginning of time or the end of input."""
     if newest is not None:
         return newest.watermark
     if value is not None:
@@ -424,7 +424,7 @@ def late_rows_of(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def reopenings(late_rows: Sequence[Mapping[str, Any]]) -> dict[int, list[Millis]]:
-    """Return by epoch the event times of the late rows that it reopened."""
+    """Return the event times of the late rows that each epoch reopened."""
     found: dict[int, list[Millis]] = {}
     for row in late_rows:
         if (epoch := row.get(late.REOPENED)) is not None:

@@ -1,7 +1,7 @@
-"""The effect that settings of lateness would have had on the rows of a source: late rows, wrong windows, waits.
+"""What settings of lateness would have done to the rows of a source: late rows, wrong windows, waits.
 
-A window is wrong before its correction if a row of it comes after the watermark has passed its end: its first result
-lacks the row. Sessions are counted as all their rows form them, late ones too.
+A window is wrong at first if one of its rows arrives after the watermark has passed its end: its first result lacks the
+row. Sessions are counted as all their rows, late ones included, form them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Setting:
     """The settings that decide which rows are late, milliseconds.
 
     Args:
-        bound: bound of out-of-orderness; None keeps the pipeline's watermark generator.
+        bound: bound on out-of-orderness; None keeps the pipeline's watermark generator.
         lateness: allowed lateness; None if nothing is ever late.
         idleness: time without a commit after which a source partition is idle; None if it never is.
-        gap: gap of sessions; None for other windows, and if a column has the gaps.
+        gap: gap of sessions; None for other windows, or if a column has the gaps.
     """
 
     bound: Millis | None
@@ -51,12 +51,12 @@ class Figures:
 
     Args:
         late: number of late rows by source partition.
-        windows: number of windows, of all keys.
+        windows: number of windows of all keys.
         wrong: number of windows whose first result would have lacked a row.
-        open_most: largest number of windows that are open after a commit.
-        open_now: number of windows that are open after the last commit.
-        waits: by share (0.5 and 0.99) of the windows, the event time that was seen past the end of a window when it
-            fired, milliseconds; None if none fired.
+        open_most: largest number of windows open after any commit.
+        open_now: number of windows open after the last commit.
+        waits: quantiles (0.5 and 0.99) over the windows: how far event time was past the end of a window when it fired,
+            milliseconds; None if none fired.
         waits_by_clock: the same in commit times, from the commit that first reached the window's end.
     """
 
@@ -81,7 +81,7 @@ class Lateness:
         arrivals: the rows.
 
     Raises:
-        Refused: it can't be told which rows are late without the pipeline's own code.
+        Refused: only the pipeline's own code can tell which rows are late.
     """
 
     def __init__(self, arrivals: Arrivals) -> None:
@@ -106,7 +106,7 @@ class Lateness:
 
     @property
     def shares(self) -> int:
-        """Number of shares of the keys in which the rows are taken."""
+        """Number of shares of the keys, which are processed one at a time."""
         grid = None if self._assigner is None or self._assigner.merges else self._assigner.window_grid
         return self.arrivals.shares * (1 if grid is None else max(1, grid.windows_of_an_element // 2))
 
@@ -125,7 +125,7 @@ class Lateness:
         return self._watermarks[name]
 
     def figures(self, settings: Sequence[Setting]) -> list[Figures]:
-        """Return the figures of settings, in their order."""
+        """Return the figures for each setting, in order."""
         counts = [_Count(self.arrivals, self.watermarks(setting)) for setting in settings]
         for arrived in self._arrived():
             grouped: dict[Millis | None, Grouped] = {}
@@ -136,7 +136,7 @@ class Lateness:
         return [count.figures() for count in counts]
 
     def distances(self, setting: Setting) -> tuple[Int64s, npt.NDArray[np.int32]]:
-        """Return for each row how far the watermark is past its last window, and its source partition.
+        """Return how far the watermark is past the last window of each row, and the row's source partition.
 
         A row whose distance is smaller than the allowed lateness is never late.
         """
@@ -169,7 +169,7 @@ class Lateness:
             yield self._whole
             return
         for share in range(shares):
-            # The rows of a share are not held while the next ones are read.
+            # The rows of a share are freed before the next ones are read.
             self._ordered = None
             yield self.arrivals.rows(share, shares, with_places)
 
@@ -178,7 +178,7 @@ class Lateness:
         return self.arrivals.rows()
 
     def _group(self, arrived: Arrived, gap: Millis | None) -> Grouped:
-        """Return rows with their windows. Those of all rows under the present gap are kept."""
+        """Return rows with their windows. Those of all rows with the present gap are kept."""
         if gap != self.present.gap or self.shares > 1:
             return self._grouped(arrived, gap)
         if self._of_all is None:
@@ -203,12 +203,12 @@ def _codes(arrived: Arrived) -> Int64s:
 
 
 def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
-    """Return the assigner of windows that arrays can assign; None for functions and joins."""
+    """Return the assigner if arrays can assign its windows; None for functions and joins."""
     windows = bound.compute
     if isinstance(windows, WindowJoin):
         raise Refused(
             f"pipeline {bound.pipeline.name!r}: the windows of a join over two inputs can't be counted without a run. "
-            "Ask for a pipeline with windows over one of the inputs"
+            "Name a pipeline with windows over one of the inputs"
         )
     if not isinstance(windows, Windows):
         return None
@@ -220,15 +220,15 @@ def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
     known = assigner.needs_rows is None if assigner.forms_sessions else assigner.array_assignment is not None
     if not known:
         raise Refused(
-            f"pipeline {name!r}: {assigner.needs_rows or f'the stagger of {assigner!r} is not drawn yet'}, so its "
-            "late rows can't be counted without a run. Count them on a copy of the pipeline with tumbling, sliding, "
+            f"pipeline {name!r}: {assigner.needs_rows or f'the stagger of {assigner!r} is not drawn yet'}, so its late "
+            "rows can't be counted without a run. Count them with a copy of the pipeline with tumbling, sliding, "
             "calendar or session windows"
         )
     return assigner
 
 
 class _Count:
-    """The figures of one setting, added up over shares of the keys."""
+    """The figures of one setting, summed over shares of the keys."""
 
     def __init__(self, arrivals: Arrivals, watermarks: Watermarks) -> None:
         self._arrivals, self._watermarks = arrivals, watermarks
@@ -295,7 +295,7 @@ def _counted(ends: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _quantile(values: Int64s, numbers: Int64s, share: float) -> Millis:
-    """Return the smallest value that is not below a share of all, each value counted `numbers` times."""
+    """Return the smallest value that is at least as large as a share of all values, each counted `numbers` times."""
     order = np.argsort(values, kind="stable")
     sums = np.cumsum(numbers[order])
     return int(values[order[np.searchsorted(sums, share * sums[-1])]])

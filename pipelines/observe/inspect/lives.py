@@ -1,7 +1,7 @@
-"""The life of the windows of one key, told row by row straight from the rules: docs/semantics.md.
+"""The life of the windows of one key, derived row by row from the plain rules in docs/semantics.md.
 
-It shares no code with the operators. It knows windows of event time that fire once at their end, and then once for
-each commit with late rows. Panes that other triggers fire early are not told.
+It shares no code with the operators. It knows windows of event time that fire once at their end, and then once for each
+commit with late rows. It does not know the early panes of other triggers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Step:
         kind: its kind, or `BASE`.
         version: version of the source whose rows it reads; None if it reads none.
         clock: processing time, int64 epoch milliseconds.
-        before: watermark against which its rows are judged.
+        before: watermark that decides which of its rows are late.
         after: watermark after it.
-        lag: in event order, the distance at which the watermark follows the rows; else None.
+        lag: in event order, how far the watermark follows behind the rows; else None.
         parts: the rows that it reads.
         lateness: allowed lateness of the code that ran, milliseconds; None for that of the present code.
     """
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A thing that happened to a key. Times are int64 epoch milliseconds.
+    """Something that happened to a key. Times are int64 epoch milliseconds.
 
     Args:
         what: `in`, `late` or `no window` (a row), `opened`, `merged`, `fired`, `fired late`, `reopened`, or `cleaned`
@@ -65,7 +65,7 @@ class Event:
         watermark: event time at that moment.
         start: start of the window; None for a row without a window.
         end: its end, exclusive.
-        rows: numbers of the row, of the rows behind a pane, or of the rows of a window.
+        rows: numbers of the row, the rows of a pane, or the rows of a window.
         merged: the windows that became this one.
     """
 
@@ -80,15 +80,15 @@ class Event:
 
 @dataclass
 class Life:
-    """The windows of a key, as they are taken through the steps.
+    """The windows of a key, as they pass through the steps.
 
     Args:
         steps: the steps.
         windows_of: returns the windows of a row.
         merges: True if windows that touch merge.
         lateness: allowed lateness of the present code, milliseconds.
-        reopened: by epoch, the times of the late rows that it took in after all.
-        late_before: times of the late rows that no window held when the history begins.
+        reopened: for each epoch, the times of the late rows that it reopened.
+        late_before: times of the late rows that were in no window when the history starts.
     """
 
     steps: Sequence[Step]
@@ -109,7 +109,7 @@ class Life:
     """End of the windows that are closed, whatever lateness later steps allow."""
 
     def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
-        """Take rows through the steps; they are in the order of their steps, and then of their times."""
+        """Take rows through the steps; rows are ordered by step, then by time."""
         at, late_before = 0, list(self.late_before)
         for number, step in enumerate(self.steps):
             self._allowed = self.lateness if step.lateness is None else step.lateness
@@ -144,7 +144,7 @@ class Life:
 
     @property
     def told(self) -> set[Bounds]:
-        """The windows with a pane that was emitted after the beginning of the history."""
+        """The windows with a pane emitted after the start of the history."""
         emitting = [event for event in self.events if event.what in EMITTING and self.steps[event.step].kind != BASE]
         return {(event.start, event.end) for event in emitting if event.start is not None and event.end is not None}
 
@@ -190,7 +190,7 @@ class Life:
         if not met:
             self.events.append(Event("opened", step, self._watermark, *target))
         elif met != [target]:
-            # The panes of the windows that became a larger one are taken back when that one fires.
+            # When the merged window fires, it retracts the panes of the windows that it was merged from.
             self.events.append(Event("merged", step, self._watermark, *target, tuple(rows), tuple(met)))
             for window in met:
                 self.panes.pop(window, None)
@@ -216,7 +216,7 @@ class Life:
         self._closed_through = max(self._closed_through, watermark - self._allowed)
 
     def _reopen(self, step: int, told: Step, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take in the late rows that an epoch reopened; their windows are computed again as a whole."""
+        """Take in the late rows that an epoch reopened; their windows are recomputed as a whole."""
         wanted = list(self.reopened.get(told.epoch, ())) if told.kind == "reopen" else []
         changed: dict[Bounds, None] = {}
         for number in list(self._late):

@@ -72,7 +72,7 @@ def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | N
 
 
 def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
-    """Return a page that stands beside a pipeline's run reports; None if there is no such page.
+    """Return a page stored beside a pipeline's run reports; None if there is no such page.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -86,13 +86,13 @@ def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None
     Raises:
         UsageError: there is no such pipeline.
     """
-    # Only files that a check wrote are served, not others that may lie in the folder.
+    # Only files that a check wrote are served, not others that may be in the folder.
     is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
     return _page(config_file, pipeline, f"{docs_folder(pipeline)}/{page}" if is_page else None)
 
 
 def _page(config_file: str | Path, pipeline: str, name: str | None) -> bytes | None:
-    """Return an artifact of a pipeline that the project has; None if there is no such file, or no name."""
+    """Return a pipeline's artifact; None if there is no such file, or no name."""
     config = load_config(Path(config_file))
     config.entry(pipeline)
     return None if name is None else artifacts_of(config).read(name)
@@ -149,7 +149,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             "state": state,
             "epoch": checked,
             "checked_at": int(checks["checked_at"][0].as_py().timestamp() * 1000) if len(checks) else None,
-            # The timeline or the epoch of the check is named: an older check says nothing about the present results.
+            # The text names the timeline or epoch of the check: an older check says nothing about the present results.
             "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
             "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
         },

@@ -20,7 +20,7 @@ _CONTENT = b"written by a test of the connection"
 
 
 def open_warehouse(uri: str, options: Mapping[str, str]) -> Warehouse:
-    """Return the warehouse at a folder or URI, with the credentials that the options leave to others."""
+    """Return the warehouse at a folder or URI; credentials that the options lack come from the environment."""
     from tidegate.pipelines.storage.credentials import complete
     from tidegate.pipelines.storage.warehouse import Warehouse
 
@@ -28,7 +28,7 @@ def open_warehouse(uri: str, options: Mapping[str, str]) -> Warehouse:
 
 
 def probe_warehouse(warehouse: Warehouse) -> str:
-    """Write a small object into a warehouse, read and remove it, and return a line about what there is.
+    """Write a small object to a warehouse, read and remove it, and return a line about what the warehouse has.
 
     Raises:
         UsageError: the warehouse is a folder that this host does not have, or that can't be written to.
@@ -41,7 +41,7 @@ def probe_warehouse(warehouse: Warehouse) -> str:
     if is_local(warehouse.uri):
         folder = Path(warehouse.uri.removeprefix("file://"))
         if not folder.is_dir():
-            raise UsageError(f"folder {folder} does not exist on this host, which tested the connection")
+            raise UsageError(f"folder {folder} does not exist on this host, where the connection was tested")
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise UsageError(f"folder {folder} can't be written to by the user of this process")
     else:
@@ -56,6 +56,6 @@ def _write_read_and_remove(warehouse: Warehouse) -> None:
     warehouse.replace_file(warehouse.uri, name, _CONTENT)
     try:
         if warehouse.read_text(warehouse.uri, name).encode() != _CONTENT:
-            raise UsageError(f"{warehouse.uri} gives back another object than was written")
+            raise UsageError(f"{warehouse.uri} returned another object than was written")
     finally:
         warehouse.delete_file(warehouse.uri, name)

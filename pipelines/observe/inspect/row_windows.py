@@ -23,9 +23,9 @@ class Grouped:
         commits: commit of each row.
         partitions: source partition of each row.
         lasts: last millisecond of the last window of each row.
-        order: for each row, its number among the rows as they were given.
+        order: for each row, its number in the given order.
         ends: end of each window, ascending.
-        first: commit that opened each window, if it was not too late.
+        first: commit that opened each window, unless it was late.
         last: last commit with a row of the window.
         clusters: the sessions; None if windows don't merge.
     """
@@ -40,7 +40,7 @@ class Grouped:
     clusters: Clusters | None = None
 
     def late(self, lateness: Millis | None, times: Watermarks) -> tuple[Bools, int]:
-        """Return a flag for each late row, and the number of windows that are wrong before their correction."""
+        """Return a flag for each late row, and the number of windows that are wrong at first."""
         if lateness is None:
             return np.zeros(len(self.commits), np.bool_), 0
         late = later(self.lasts, lateness) <= times.before[self.commits]
@@ -81,7 +81,7 @@ class Clusters:
             times: watermarks of the commits.
         """
         late, before = np.zeros(len(alone), np.bool_), times.before
-        # No part of a session can fire before the soonest end of its rows.
+        # No part of a session can fire before the earliest end of its rows.
         doubtful = np.flatnonzero(before[self.last] >= self.soonest - 1)
         wrong = self._wrong(doubtful, times) if self.one_gap else 0
         with_late = np.unique(np.searchsorted(self.starts, np.flatnonzero(alone), side="right") - 1)
@@ -101,10 +101,10 @@ class Clusters:
         return rows
 
     def _wrong(self, sessions: Int64s, times: Watermarks) -> int:
-        """Return how many of some sessions fire before all their rows are there. All rows have the same gap.
+        """Return how many of some sessions fire before all their rows have arrived. All rows have the same gap.
 
         A part of a session that ends with a row fires once the watermark has passed the end of the row, unless one of
-        the rows that follow within the gap is there by then.
+        the rows that follow within the gap has arrived by then.
         """
         rows = self._rows_of(sessions)
         numbers = np.repeat(np.arange(len(sessions)), self.starts[sessions + 1] - self.starts[sessions])
@@ -113,7 +113,7 @@ class Clusters:
         lasts = self.starts[sessions + 1] - 1
         of_last = np.searchsorted(rows, lasts)
         wrong = (self.last[sessions] > fires[of_last]) | (times.before[self.last[sessions]] >= ends[of_last] - 1)
-        # Rows after which the session may end too soon: those whose followers, one after the other, come later.
+        # Rows after which the session may end too soon: those whose next rows all come in later commits.
         open_rows, distance = np.flatnonzero(rows < lasts[numbers]), 0
         while len(open_rows):
             distance += 1
@@ -150,7 +150,7 @@ class Clusters:
 
 
 def aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> Grouped:
-    """Return rows with their windows that don't merge; `codes` tells their keys apart."""
+    """Return rows with their windows, which don't merge; `codes` tells their keys apart."""
     assign = assigner.array_assignment
     assert assign is not None
     assigned = assign(arrived.times)
@@ -172,7 +172,7 @@ class Ordered:
     """Rows in the order of key, time and commit, which is the same for every gap.
 
     Args:
-        order: for each row, its number among the rows as they were given.
+        order: for each row, its number in the given order.
         codes: key of each row, as a number.
         times: event time of each row.
         commits: commit of each row.
@@ -197,7 +197,7 @@ class Ordered:
 
 
 def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
-    """Return rows with their sessions; `gap` is that of all rows, milliseconds, or None if a column has it."""
+    """Return rows with their sessions; `gap` is the gap of all rows, milliseconds, or None if a column has it."""
     codes, times, commits = rows.codes, rows.times, rows.commits
     one_gap = gap is not None
     ends = times + (rows.gaps if gap is None else gap)
@@ -222,14 +222,14 @@ def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
 
 
 def _extremes(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the smallest and the largest value of each group; `bounds` has the first row of each."""
+    """Return the smallest and the largest value of each group; `bounds` has the number of each group's first row."""
     if not len(bounds):
         return bounds, bounds
     return np.minimum.reduceat(values, bounds), np.maximum.reduceat(values, bounds)
 
 
 def later(times: Int64s, by: Millis) -> Int64s:
-    """Return times moved later, at most to the end of time."""
+    """Return times plus a duration, at most the end of time."""
     if by == 0:
         return times
     return np.where(times > MAX_TIMESTAMP - by, MAX_TIMESTAMP, times + by)

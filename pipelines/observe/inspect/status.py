@@ -23,7 +23,7 @@ class PipelineStatus:
 
     Args:
         pipeline: its name.
-        timeline: its present timeline.
+        timeline: its current timeline.
         epoch: epoch of the snapshot; 0 before the first.
         kind: kind of the epoch, such as `stream`, `backfill` or `restore`.
         version: version of table `state`.
@@ -58,12 +58,12 @@ class PipelineStatus:
         return None if self.final_through is None else now.timestamp() - self.final_through / 1000
 
     def is_past(self, moment: datetime) -> bool:
-        """Return True if windows that end by a time are final: no further element of theirs can be on time."""
+        """Return True if windows that end by a time are final: no more of their elements can be on time."""
         return self.final_through is not None and self.final_through >= int(moment.timestamp() * 1000) - 1
 
 
 def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
-    """Return the present status of a pipeline.
+    """Return the current status of a pipeline.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -75,7 +75,7 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
 
 
 def status_of(config: Config, pipeline: str) -> PipelineStatus:
-    """Return the present status of a pipeline of a project; see `read_status` for the errors."""
+    """Return the current status of a pipeline of a project; errors as for `read_status`."""
     from tidegate.pipelines.ledger.snapshots.head import read_snapshot
     from tidegate.pipelines.ledger.snapshots.published import final_through, newest_published, settled_watermark
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables

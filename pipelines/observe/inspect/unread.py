@@ -1,8 +1,7 @@
-"""Polls of a watcher: does the source of a pipeline have something that its stream has not read? Starts no JVM.
+"""Polls: does the source of a pipeline have anything that its stream has not read? Starts no JVM.
 
 A poll compares the source with the position of the newest snapshot, so it needs no memory: an event that nobody
-received, or a watcher that was away, makes a run late and loses nothing. Importing this module loads no library for
-tables.
+received, or a watcher that was down, only delays a run. Importing this module loads no library for tables.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Look:
     Args:
         unread: the first thing that the stream would read, in words; None if there is nothing.
         epoch: timeline and epoch of the newest snapshot, which change as the pipeline continues; None before the first.
-        is_taken_over: True if a stream has made that snapshot's position: no backfill continues from it.
+        is_taken_over: True if that snapshot's position is a stream's: no backfill continues from it.
     """
 
     unread: str | None
@@ -44,13 +43,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Values that a poll compares: the newest snapshot, and the news of each source as the last run noted them.
+    """What a poll compares: the newest snapshot, and the state of each source as the last run noted it.
 
     Args:
         opened_at: time of the watcher's timer, seconds.
         tables: the pipeline's tables.
         snapshot: the newest snapshot; None before the first.
-        news: the news of each source by its table; None if no run has noted the sources.
+        news: the noted state of each source by its table; None if no run has noted the sources.
     """
 
     opened_at: float
@@ -78,7 +77,7 @@ class _View:
         return Look(unread, epoch, is_taken_over)
 
     def _first(self, news: Mapping[str, News], versions: Mapping[str, int]) -> str | None:
-        """Return the first commit that is not read, in words; a table without a version was not read at all."""
+        """Return the first commit that was not read, in words; without a version, nothing of the table was read."""
         for table, each in news.items():
             if (version := each.first_after(versions.get(table, -1))) is not None:
                 return f"version {version} of {table}"
@@ -94,7 +93,7 @@ class SourceWatch:
     Args:
         config_file: tidegate.toml.
         pipeline: a name in it.
-        timer: a clock that never goes back, seconds.
+        timer: a monotonic clock, seconds.
     """
 
     config_file: Path
@@ -115,7 +114,7 @@ class SourceWatch:
         return look
 
     def is_driven(self) -> bool:
-        """Return True if a driver holds the pipeline's lease: it reads what is there, or the next poll sees it."""
+        """Return True if a driver holds the pipeline's lease: it reads what there is, or else the next poll sees it."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import read_lease
 

@@ -1,4 +1,4 @@
-"""Reasons why windows have not fired yet, and the source partitions that hold event time back."""
+"""The reasons why windows have not fired yet, and the source partitions that hold event time back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PartitionStatus:
         watermark: watermark of the partition alone.
         idle: True if the pipeline's watermark does not wait for the partition.
         last_commit: time of the last source commit with rows of the partition.
-        quiet: milliseconds without rows, since `last_commit`; named so in the JSON of `tidegate why`.
+        quiet: milliseconds without rows, since `last_commit`; also its name in the JSON of `tidegate why`.
         aligned: True if the pipeline's watermark waits for the partition: it is not idle, and it has caught up if it
             was idle before.
         holds: True if the pipeline's watermark can't move until this partition's watermark does.
@@ -57,7 +57,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An open window, the state of a process function's key, or an element of a join, and the reason why it waits.
+    """An open window, a process function's state of a key, or an element of a join, and the reason why it waits.
 
     Times are int64 epoch milliseconds.
 
@@ -72,7 +72,7 @@ class Waiting:
             clock to the moment that fires the window.
         lateness_left: milliseconds for which the window still accepts late elements; None before the watermark passes
             its end.
-        reason: explanation in words, with the way to continue.
+        reason: explanation in words, with what to do.
     """
 
     key: dict[str, Any]
@@ -89,7 +89,7 @@ class Waiting:
 def partitions(
     manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
 ) -> list[PartitionStatus]:
-    """Return the event time of every source partition, first of those that hold the watermark back, then by watermark.
+    """Return the event time of every source partition: first those that hold the watermark back, then by watermark.
 
     Args:
         manifest: manifest of a snapshot.
@@ -108,8 +108,8 @@ def partitions(
     for name, partition in manifest.partitions.items():
         timeout = (timeouts or {}).get(sides[name])
         last_commit = partition.last_commit
-        # An input that is ahead of the other input holds nothing back, whatever its own partitions do.
-        # After the end of input, nothing holds event time back.
+        # An input that is ahead of the other input holds nothing back, whatever its own partitions do. After the end of
+        # input, nothing holds event time back.
         is_behind = partition.watermark <= watermarks[name] <= manifest.watermark < MAX_TIMESTAMP
         holds = name in aligned and is_behind
         others = [watermark for other, watermark in aligned.items() if other != name]
@@ -138,9 +138,9 @@ def open_windows(
     limit: int | None = None,
     following: Interval | None = None,
 ) -> tuple[list[Waiting], int]:
-    """Return the first windows (or keys, or elements of a join) of a snapshot, and the number of all of them.
+    """Return the first windows (or keys, or elements of a join) of a snapshot, and how many there are in all.
 
-    Windows that end first come first.
+    They are ordered by their end.
 
     Args:
         warehouse: the warehouse of the tables.
@@ -152,7 +152,7 @@ def open_windows(
         following: interval that a backfill runs next; None if none follows, or for a stream.
 
     Raises:
-        UsageError: a text of the key is no value of its column.
+        UsageError: a text of the key is not a value of its column.
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
@@ -161,7 +161,7 @@ def open_windows(
         rows = rows_of_key(rows, names, key)
     waits_for = blocked(manifest, now, following)
     rows = as_windows(rows, names)
-    # Nulls sort last, so what has no end comes last.
+    # Nulls sort last, so windows without an end come last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
     waiting = [_waiting(row, names, manifest, lateness, waits_for) for row in first.to_pylist()]
     return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
@@ -183,7 +183,7 @@ def _waiting(
     if row["namespace"] == BUCKET and event_timer is not None:
         reason = f"a {row['side']} element: kept until the watermark is {show_millis(event_timer)}; {blocked}"
     elif held and event_timer is not None and event_timer == min(held):
-        reason = f"its function gets an element when the watermark reaches {show_millis(event_timer)}; {blocked}"
+        reason = f"its function gets the next element when the watermark reaches {show_millis(event_timer)}; {blocked}"
     elif passed and fired:
         reason = f"it has fired, and accepts late elements until the watermark is {show_millis(event_timer)}"
     elif due is not None and missing == 0:
@@ -197,9 +197,9 @@ def _waiting(
         moment = clock_timer + 1 if manifest.ends_by_clock else clock_timer
         reason = f"it fires by the clock, in the first epoch from {show_millis(moment)} on"
     elif row["namespace"] == KEY:
-        reason = "its function has set no timer: only further elements can give a result"
+        reason = "its function has not set a timer: only more elements can give a result"
     else:
-        reason = "its trigger has set no timer: only further elements can make it fire"
+        reason = "its trigger has not set a timer: only more elements can make it fire"
     return Waiting(
         {name: row[name] for name in names},
         None if row["window_start"] is None else to_millis(row["window_start"]),
@@ -220,7 +220,7 @@ def _namespaces(manifest: Manifest) -> list[str]:
 
 
 def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:
-    """Explain in words why the watermark does not move; see `open_windows` for the arguments."""
+    """Explain in words why the watermark does not move; arguments as for `open_windows`."""
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
         command = f"tidegate backfill {manifest.pipeline}"
@@ -233,10 +233,10 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
         )
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
-            return f"the {side} source has no rows yet, and that holds it back"
+            return f"the {side} source has no rows yet, which holds it back"
     statuses = partitions(manifest, now)
     if all(status.idle for status in statuses):
-        return "every source partition is idle, so only new events move it"
+        return "every source partition is idle, so only new events advance it"
     # If no partition holds it back, those that are not idle were idle before and have to catch up.
     slowest = statuses[0]
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
@@ -249,5 +249,5 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
 
 
 def _option(moment: Millis) -> str:
-    """Return a time as an option of a command takes it: a date, or a date-time in UTC."""
+    """Return a time as an option of a command takes it: a date, or a date and time in UTC."""
     return from_millis(moment).isoformat().replace("+00:00", "Z").removesuffix("T00:00:00Z")

@@ -1,5 +1,5 @@
 """Lineage of a pipeline in the form of OpenLineage: its datasets, their columns, and the counts of a run.
 
-This room makes plain values, needs no package of OpenLineage and sends nothing. `tidegate lineage` shows them, and the
-operator gives them to Airflow's provider.
+This package makes plain values, needs no OpenLineage package and sends nothing. `tidegate lineage` shows them, and the
+operator passes them to Airflow's provider.
 """

@@ -1,7 +1,7 @@
-"""Outcomes of a quality check as facets of OpenLineage, from the JSON that `tidegate quality` leaves.
+"""Outcomes of a quality check as facets of OpenLineage, from the JSON of `tidegate quality`.
 
-Each expectation is an assertion about the table whose rows it looked at. The pipeline's own suite also gives metrics:
-the number of windows that became final, and what its expectations observed of a column.
+Each expectation is an assertion about the table whose rows it read. The pipeline's own suite also gives metrics: the
+number of windows that became final, and what its expectations observed in a column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_facets(result: Mapping[str, Any], columns: Collection[str]) -> dict[st
 
     Args:
         result: the JSON of `tidegate quality`.
-        columns: columns of table results, to tell columns from other things that an expectation is about.
+        columns: columns of table results, to tell whether an expectation is about a column.
     """
     assertions: dict[str, list[dict[str, Any]]] = {}
     for check in result["checks"]:

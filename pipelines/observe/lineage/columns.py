@@ -6,7 +6,7 @@
     timestamp="at"                     window_start  <- at            transformation
     where="value > 0"                  every row     <- value         filter
 
-Code of a user's own, such as a process function, may use any of its columns, so each result comes from all of them.
+User code, such as a process function, may use any of its columns, so each result comes from all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WINDOW_COLUMNS = ("window_start", "window_end", "final_at")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use of a column of an input.
+    """One use of a column of an input.
 
     Args:
         dataset: the input's table.
@@ -55,11 +55,11 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class ColumnUses:
-    """Uses of the inputs' columns in one table.
+    """How one table uses the inputs' columns.
 
     Args:
-        fields: uses by column of the table.
-        dataset: uses that decide about the rows of the whole table.
+        fields: uses for each column of the table.
+        dataset: uses that affect the rows of the whole table.
     """
 
     fields: Mapping[str, tuple[Use, ...]]
@@ -88,7 +88,7 @@ class LineageInput:
     names: tuple[str, ...]
 
     def uses(self, columns: Iterable[str], kind: str, subtype: str, description: str = "") -> tuple[Use, ...]:
-        """Return the uses of columns of the table behind columns of an event, which may be derived."""
+        """Return the uses of the table's columns behind columns of an event, which may be derived."""
         uses = []
         for column in columns:
             origin = self._origins.get(column.casefold(), _Origin((column,)))
@@ -100,7 +100,7 @@ class LineageInput:
 
     @cached_property
     def _origins(self) -> dict[str, _Origin]:
-        """Origin of each column of an event, by its name in small letters.
+        """The origin of each column of an event, by its name in lower case.
 
         An expression sees the derived columns before it, and a derived column may have the name of one of the table.
         """
@@ -118,14 +118,14 @@ class LineageInput:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Columns of an event that code of the user's own may read."""
+        """Columns of an event that user code may read."""
         if self.part.uses is not None:
             return self.part.uses
         return (*(name for name in self.names if name not in self.part.columns), *self.part.columns)
 
     @property
     def context(self) -> tuple[str, ...]:
-        """Columns that a function gets beside its elements, whatever `uses` says: the key and the event time."""
+        """Columns that a function gets with each element, whatever `uses` says: the key and the event time."""
         return (*self.part.key, self.part.source.timestamp)
 
     @property
@@ -139,7 +139,7 @@ class LineageInput:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The columns of the table behind a column of an event, and the expressions on the way."""
+    """The columns of the table behind a column of an event, and the expressions in between."""
 
     columns: tuple[str, ...]
     expressions: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ _CHANGED, _SUM = "TRANSFORMATION", "AGGREGATION"
 
 
 def is_plain(text: str) -> bool:
-    """Return True if an expression is only the name of a column."""
+    """Return True if an expression is just the name of a column."""
     return re.fullmatch(r"\w+|`[^`]+`", text.strip()) is not None
 
 
@@ -158,7 +158,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
 
     Args:
         text: the expression.
-        names: all columns of the table; empty if they are not known, and then columns are named as they are written.
+        names: all columns of the table; empty if they are not known: then columns are named as written.
     """
     # Pipelines without SQL should not wait for this import.
     from sqlglot import exp, parse_one
@@ -173,11 +173,11 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(columns_in([text], names))
     if tree.find(exp.Star):
         return tuple(names)
-    # The first part of `place.distance` is the column, and sqlglot takes it for a table.
+    # The first part of `place.distance` is the column; sqlglot takes it for a table.
     written = [column.parts[0].name for column in tree.find_all(exp.Column)]
     if not names:
         return tuple(dict.fromkeys(written))
-    # For Spark a column goes before a function that needs no parentheses, such as current_date.
+    # Spark prefers a column to a function that needs no parentheses, such as current_date.
     written += [bare.sql_name() for bare in tree.find_all(*Spark.Parser.NO_PAREN_FUNCTIONS.values())]
     named = {name.casefold() for name in written}
     return tuple(name for name in names if name.casefold() in named)
@@ -303,7 +303,7 @@ def _of_rows(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> Iterator[Use
 
 
 def _joined(fields: Iterable[tuple[str, tuple[Use, ...]]], schema: pa.Schema) -> dict[str, tuple[Use, ...]]:
-    """Return the uses by column, in the order of the table; a column that the table lacks is left out."""
+    """Return the uses by column, in the order of the table, without columns that the table lacks."""
     uses: dict[str, list[Use]] = {}
     for name, more in fields:
         uses.setdefault(name, []).extend(more)
@@ -311,7 +311,7 @@ def _joined(fields: Iterable[tuple[str, tuple[Use, ...]]], schema: pa.Schema) ->
 
 
 def _input_fields(uses: Iterable[Use]) -> list[dict[str, object]]:
-    """Return uses as OpenLineage's input fields: one for each column, with all that is done with it."""
+    """Return uses as OpenLineage's input fields: one for each column, with everything that is done with it."""
     by_column: dict[tuple[DatasetName, str], list[dict[str, object]]] = {}
     for use in uses:
         transformation: dict[str, object] = {"type": use.kind, "subtype": use.subtype, "masking": False}

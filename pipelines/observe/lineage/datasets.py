@@ -1,6 +1,7 @@
 """The datasets that a command of a pipeline reads and writes, with their facets.
 
-Nothing here starts Spark. If only Spark knows the types of derived columns, the schemas are those of the tables.
+Nothing here starts Spark. If only Spark knows the types of derived columns, the schemas are those of the existing
+tables.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from tidegate.windowing.type_names import name_of
 
 _MEANINGS = {
     results.NAME: "Results of pipeline {name}: panes of its windows, or rows of its function",
-    windows.NAME: "One row for each window of pipeline {name} that stands",
-    late.NAME: "Rows that came too late for pipeline {name}",
+    windows.NAME: "One row for each current window of pipeline {name}",
+    late.NAME: "Rows that arrived too late for pipeline {name}",
     rejects.NAME: "Rows that pipeline {name} can't use",
     epochs.NAME: "One row for each epoch of pipeline {name}",
     quality.NAME: "Outcomes of the checks of pipeline {name}",
@@ -49,7 +50,7 @@ class LineageDataset:
         name: its name.
         table: name of the table in the project: `results`, or the source as the pipeline names it.
         facets: facets of the dataset.
-        of_run: facets about this run: input facets of an input, output facets of an output.
+        of_run: facets about this run: input facets for an input, output facets for an output.
     """
 
     name: DatasetName
@@ -66,7 +67,7 @@ class Datasets:
     outputs: tuple[LineageDataset, ...]
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the datasets as an event of OpenLineage has them, with the table beside the name."""
+        """Return the datasets as an event of OpenLineage has them, with the table in addition to the name."""
         return {
             "inputs": [_plain(dataset, "inputFacets") for dataset in self.inputs],
             "outputs": [_plain(dataset, "outputFacets") for dataset in self.outputs],
@@ -84,8 +85,8 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
     Args:
         config: the project.
         pipeline: the pipeline.
-        held: the time for which a command that has ended held the lease: what it put out is counted, and its source has
-            the version up to which it has read. None for a command that is about to begin.
+        held: the time for which a command that has ended held the lease: its output is counted, and its source has the
+            version up to which it read. None for a command that is about to start.
 
     Raises:
         Refused: a source or a table can't be read; the message names it.
@@ -107,7 +108,7 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
             if written is not None and written.version is not None and not read:
                 version = written.version
             facets |= {"schema": schema_facet(source.schema), **_version(version)}
-        # Of two inputs, an epoch counts the events together.
+        # An epoch counts the events of two inputs together.
         counts = written is not None and len(pipeline.inputs) == 1
         of_run = {"inputStatistics": {"rowCount": written.events}} if written is not None and counts else {}
         read.append(LineageDataset(name, part.source.table, facets, of_run))
@@ -121,7 +122,7 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
 def datasets_of_check(config: Config, pipeline: str) -> Datasets:
     """Return the datasets of `tidegate quality`: it reads the pipeline's tables and writes table `quality`.
 
-    The pipeline's code is not needed. The check's result has the versions that it read.
+    The pipeline's code is not needed. The check's result names the versions that it read.
     """
     tables = PipelineTables(warehouse_of(config), pipeline)
     inputs = tuple(_table(tables, table) for table in tables.with_windows(_CHECKED))
@@ -150,7 +151,7 @@ def _opened(description: Any, warehouse: Warehouse) -> Source | None:
 
 
 def _facets(path: str, name: DatasetName) -> dict[str, Any]:
-    # A local path is no URI by itself.
+    # A local path alone is not a URI.
     uri = f"file://{path}" if name.namespace == "file" else f"{name.namespace}/{name.name}"
     return {"dataSource": {"name": name.namespace, "uri": uri}}
 
@@ -160,7 +161,7 @@ def _version(version: int) -> dict[str, Any]:
 
 
 def _schemas(config: Config, pipeline: Pipeline, tables: PipelineTables) -> dict[str, pa.Schema]:
-    """Return the columns of each table: by the definition, or those that the tables have if only Spark knows them."""
+    """Return the columns of each table: by the definition, or as the tables have them if only Spark knows the types."""
     stored = {
         table: arrow_schema(tables.look(table))
         for table in tables.with_windows(_WRITTEN)
@@ -198,7 +199,7 @@ def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) 
         "storage": {"storageLayer": "delta", "fileFormat": "parquet"},
     }
     if tables.warehouse.exists(path):
-        # Anybody may write to table quality; all others are opened as tidegate opens them.
+        # Anybody may write to table quality; tidegate opens all others itself.
         handle = tables.warehouse.open(path) if table == quality.NAME else tables.look(table)
         schema = schema or arrow_schema(handle)
         facets |= _version(handle.version())

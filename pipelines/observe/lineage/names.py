@@ -1,4 +1,4 @@
-"""Names of datasets by OpenLineage's naming convention, so that events of other tools mean the same table.
+"""Names of datasets by OpenLineage's naming convention, so that events of other tools name the same table.
 
 | place | namespace | name |
 |---|---|---|

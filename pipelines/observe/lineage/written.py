@@ -1,7 +1,7 @@
-"""Rows and bytes that a command put into its pipeline's tables, for the output statistics of its run.
+"""Rows and bytes that a command wrote to its pipeline's tables, for the output statistics of its run.
 
-Only one driver at a time makes epochs, and each epoch keeps the time when it began. So the epochs of a command are
-those that began while it held the lease. Rows that a later epoch removed are not counted.
+Only one driver at a time makes epochs, and each epoch has the time at which it started. So the epochs of a command are
+those that started while it held the lease. Rows that a later epoch removed are not counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.windowing.time import Millis, from_millis
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Time for which a driver held the lease, int64 epoch milliseconds; `until` is None if it did not say its end."""
+    """The time for which a driver held the lease, int64 epoch milliseconds; `until` is None if no end was recorded."""
 
     since: Millis
     until: Millis | None = None
@@ -31,7 +31,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class TableWrites:
-    """Rows that a command put into a table. `size` of a file that also has rows of others is their share of it."""
+    """Rows that a command wrote to a table. `size` of a file that also has rows of others is their share of it."""
 
     rows: int
     size: int
@@ -44,12 +44,12 @@ class TableWrites:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Work of a command.
+    """The work of a command.
 
     Args:
         events: number of rows that it read.
         version: newest version of the first source that it read; None if it made no epoch that read one.
-        tables: rows that it put into each table.
+        tables: rows that it wrote to each table.
     """
 
     events: int
@@ -64,7 +64,7 @@ def written_by_driver(tables: PipelineTables, held: Held) -> Written:
         return Written(0, None, {name: TableWrites(0, 0, 0) for name in names})
     until = held.until
     if until is None and (row := read_lease(tables)) is not None and row.acquired_at > held.since:
-        # A driver that was killed says no end, and the next one holds the lease already.
+        # A driver that was killed records no end, and the next one holds the lease already.
         until = row.acquired_at
     began = pc.field("started_at") >= _moment(held.since)
     if until is not None:
@@ -83,7 +83,7 @@ def _moment(millis: Millis) -> pa.Scalar:
 
 
 def _written_in(tables: PipelineTables, table: str, first: int, last: int) -> TableWrites:
-    """Return the rows of a table that epochs from the first to the last one put there."""
+    """Return the rows of a table that a range of epochs wrote."""
     handle = tables.look(table)
     rows = size = files = 0
     for file in active_files(handle):
@@ -99,6 +99,6 @@ def _written_in(tables: PipelineTables, table: str, first: int, last: int) -> Ta
 
 
 def _rows_between(tables: PipelineTables, handle: Any, file: str, first: int, last: int) -> int:
-    """Return the number of rows of some epochs in a file with rows of others."""
+    """Return the number of rows of some epochs in a file that also has rows of others."""
     chosen = (pc.field("epoch") >= first) & (pc.field("epoch") <= last)
     return len(tables.warehouse.read_files(path_of(handle), [file], arrow_schema(handle), ["epoch"], chosen))

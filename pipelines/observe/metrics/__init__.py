@@ -1,1 +1,1 @@
-"""Metrics of runs by OpenTelemetry: counted when an epoch is published, sent to a collector or read by Prometheus."""
+"""Metrics of runs with OpenTelemetry: counted when an epoch is published, sent to a collector or read by Prometheus."""

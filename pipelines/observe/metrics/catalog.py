@@ -1,4 +1,4 @@
-"""The list of all metrics: names and units by OpenTelemetry's conventions, and the counters that they sum.
+"""The list of all metrics: names and units by OpenTelemetry's conventions, and the counters behind them.
 
 Importing this module does not import OpenTelemetry.
 """
@@ -49,11 +49,11 @@ class Metric:
 
     Args:
         name: name by OpenTelemetry's conventions.
-        unit: unit of UCUM; a word in braces says what is counted.
-        kind: kind of the instrument.
-        meaning: description that goes with it.
-        attributes: attributes beside the pipeline.
-        counts: of a counter, pairs of the value of its attribute (empty without one) and the counter of an epoch.
+        unit: UCUM unit; a word in braces says what is counted.
+        kind: kind of instrument.
+        meaning: its description.
+        attributes: attributes besides the pipeline.
+        counts: for a counter, pairs of a value of its attribute (empty without one) and an epoch's counter.
         buckets: bounds of a histogram.
     """
 
@@ -67,7 +67,7 @@ class Metric:
 
     @property
     def in_prometheus(self) -> str:
-        """Return the name in Prometheus; a histogram has series with further endings."""
+        """Return the name in Prometheus; the series of a histogram have further suffixes."""
         name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
         return f"{name}_total" if self.kind == "counter" else name
 
@@ -85,23 +85,23 @@ COUNTERS = (
         "tidegate.source.events",
         "{event}",
         "counter",
-        "Events read from the source, by their outcome",
+        "Events read from the source, by outcome",
         (OUTCOME,),
         tuple((fate, fate) for fate in FATES),
     ),
-    _counter("tidegate.source.removals", "{event}", "Events that went from the source", ROWS_GONE),
-    _counter("tidegate.source.skipped", "{version}", "Versions of the source that were passed over", VERSIONS_SKIPPED),
+    _counter("tidegate.source.removals", "{event}", "Events that were removed from the source", ROWS_GONE),
+    _counter("tidegate.source.skipped", "{version}", "Versions of the source that were skipped", VERSIONS_SKIPPED),
     _counter(
         "tidegate.window.lost",
         "{event}",
-        "Events in windows that the trigger removed before a pane showed them",
+        "Events in windows that the trigger removed before any pane",
         NEVER_EMITTED,
     ),
     Metric(
         "tidegate.window.corrections",
         "{event}",
         "counter",
-        "Events that corrections added to windows or took from them",
+        "Events that corrections added to windows or removed from them",
         (CORRECTION,),
         ((REOPENED, REOPENED), (TAKEN_BACK, TAKEN_BACK)),
     ),
@@ -113,7 +113,7 @@ COUNTERS = (
         (TIMING,),
         tuple((name.removeprefix("fired_"), name) for name in FIRED),
     ),
-    _counter("tidegate.window.retractions", "{pane}", "Panes that were taken back", RETRACTED),
+    _counter("tidegate.window.retractions", "{pane}", "Panes that were retracted", RETRACTED),
     _counter("tidegate.result.rows", "{row}", "Rows added to table results", ROWS_OUT),
     _counter("tidegate.timer.registered", "{timer}", "Timers that were set", "timers_registered"),
     _counter("tidegate.timer.fired", "{timer}", "Timers that fired", "timers_fired"),
@@ -125,14 +125,14 @@ STATE_ROWS = Metric("tidegate.state.rows", "{row}", "gauge", "Rows of the state"
 STATE_SIZE = Metric("tidegate.state.size", "By", "gauge", "Size of the files of the newest snapshot")
 STANDING = Metric("tidegate.windows.rows", "{row}", "gauge", "Rows of table windows, 0 without the table")
 WINDOWS_FILES = Metric("tidegate.windows.files", "{file}", "gauge", "Files of table windows")
-LAG = Metric("tidegate.watermark.lag", "s", "gauge", "Distance of a stream's watermark from the clock")
+LAG = Metric("tidegate.watermark.lag", "s", "gauge", "How far a stream's watermark is behind the clock")
 WATERMARK = Metric("tidegate.watermark.time", "s", "gauge", "Watermark, since 1970: results up to it are complete")
 EPOCH = Metric("tidegate.epoch.number", "{epoch}", "gauge", "Number of the newest epoch")
 PUBLISHED_AT = Metric(
     "tidegate.epoch.time",
     "s",
     "gauge",
-    "Time at which the newest epoch was published (of an earlier run: at which it began), since 1970",
+    "Time at which the newest epoch was published (for an earlier run: at which it started), since 1970",
 )
 LOOKED_AT = Metric("tidegate.source.poll.time", "s", "gauge", "Time of a stream's last look at its source, since 1970")
 GAUGES = (OPEN_WINDOWS, STATE_ROWS, STATE_SIZE, STANDING, WINDOWS_FILES, LAG, WATERMARK, EPOCH, PUBLISHED_AT, LOOKED_AT)

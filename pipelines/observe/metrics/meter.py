@@ -1,7 +1,7 @@
-"""The instruments of a run, and the numbers that they get from the manifests of published epochs.
+"""The instruments of a run, updated from the manifests of published epochs.
 
-Counters begin at 0 in each process, as is usual: readers treat a smaller value as a new start. An epoch is counted when
-it is published, so one that is computed twice, because its first run was killed before its commit, is counted once.
+Counters start at 0 in each process, as usual: readers treat a smaller value as a restart. An epoch is counted when it
+is published, so one that is computed twice, because its first run was killed before its commit, is counted once.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Meter(Observer):
     Args:
         pipeline: name of the pipeline.
         operator: `arrays` or `rows`, the operator that computes its windows.
-        warehouse: the warehouse; two pipelines of one name differ by it.
+        warehouse: the warehouse; it tells two pipelines of the same name apart.
         readers: the readers of the instruments.
-        clock: returns the present time, int64 epoch milliseconds; readers call it in threads of their own.
+        clock: returns the current time, int64 epoch milliseconds; readers call it from their own threads.
     """
 
     is_on = True
@@ -80,7 +80,7 @@ class Meter(Observer):
             read = self._read_lag if metric is catalog.LAG else self._reader_of(metric)
             meter.create_observable_gauge(metric.name, [read], metric.unit, metric.meaning)
         for counter, _, attributes in self._counters:
-            # A series that begins with its first count hides that count from `increase`.
+            # If a series starts with its first count, `increase` misses that count.
             counter.add(0, attributes)
 
     def began(self, manifest: Manifest) -> None:
@@ -119,15 +119,15 @@ class Meter(Observer):
         self._set(catalog.LOOKED_AT, self._clock() / 1000)
 
     def close(self, seconds: float) -> None:
-        """Give the last values to the readers that send, and end all.
+        """Pass the last values to the readers that send, and stop all readers.
 
         Args:
-            seconds: longest time that it takes.
+            seconds: most seconds to wait.
         """
         try:
             self._provider.shutdown(seconds * 1000)
         except Exception as error:  # the SDK raises bare exceptions, and the run itself went well
-            _log.warning("the last metrics were not given to all of their readers: %s", error)
+            _log.warning("not all readers got the last metrics: %s", error)
 
     def _take(self, manifest: Manifest) -> None:
         is_moment = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
@@ -158,9 +158,9 @@ class Meter(Observer):
 
 
 def _resource(instance: str) -> Resource:
-    """Return the attributes of all metrics; those of the environment come first.
+    """Return the attributes of all metrics; those from the environment take precedence.
 
-    The instance is the same on every host, so a pipeline that goes on elsewhere goes on with its series.
+    The instance is the same on every host, so a pipeline that moves to another host continues its series.
     """
     ours = Resource(
         {
@@ -174,5 +174,5 @@ def _resource(instance: str) -> Resource:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a value of an attribute; `?` stands for bytes of a variable that are no UTF-8, which no reader takes."""
+    """Return an attribute's value as text; `?` replaces bytes that are not UTF-8, which no reader accepts."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The metrics of a run, opened as `[metrics]` of tidegate.toml wants them. Without that table nothing is imported."""
+"""The metrics of a run, as `[metrics]` of tidegate.toml sets them. Without that table nothing is imported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAST_WORDS = 3.0
 
 
 def check_metrics(config: Config) -> None:
-    """Check that the libraries are installed which the metrics of a project need.
+    """Check that the libraries for the metrics of a project are installed.
 
     Raises:
         UsageError: one is missing; the error names the extra.
@@ -49,20 +49,20 @@ def check_metrics(config: Config) -> None:
     except ImportError as error:
         raise missing_extra(error, subject) or error from error
     if settings.otlp is not None:
-        # The exporter imports it when it is made; then its lack would only turn the metrics off.
+        # The exporter imports it when created; without this check, a missing library would just turn the metrics off.
         require(subject, "requests", extra="metrics")
 
 
 def measured(
     config: Config, pipeline: str, compute: Compute, clock: Callable[[], Millis]
 ) -> AbstractContextManager[Observer]:
-    """Return a context manager of the observer of a run. Metrics that can't be sent are logged, and don't stop the run.
+    """Return a context manager for the observer of a run. Metrics that can't be sent are logged and don't stop the run.
 
     Args:
         config: the project.
         pipeline: name of the pipeline.
         compute: its computation.
-        clock: returns the present time, int64 epoch milliseconds.
+        clock: returns the current time, int64 epoch milliseconds.
 
     Raises:
         UsageError: a library that the metrics need is not installed.
@@ -78,7 +78,7 @@ def _measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[
     own_port = None if entry is None else entry.metrics_port
     if own_port is not None and settings.prometheus is None:
         _log.warning(
-            "metrics_port of [pipelines.%s] serves nothing: give `prometheus = %d` in [metrics] as well",
+            "metrics_port of [pipelines.%s] has no effect: set `prometheus = %d` in [metrics] as well",
             pipeline,
             own_port,
         )
@@ -89,8 +89,8 @@ def _measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[
         readers: list[MetricReader] = []
         try:
             observer: Observer = _opened(config, pipeline, compute, clock, readers, ends)
-        except Exception as error:  # OpenTelemetry reads many variables of the environment, and refuses some values
-            _log.warning("metrics of %s are off: %s. The run goes on without", pipeline, masked(str(error)))
+        except Exception as error:  # OpenTelemetry reads many environment variables, and refuses some values
+            _log.warning("metrics of %s are off: %s. The run continues without them", pipeline, masked(str(error)))
             for reader in readers:
                 with suppress(Exception):
                     reader.shutdown(0)
@@ -106,7 +106,7 @@ def _opened(
     readers: list[MetricReader],
     ends: ExitStack,
 ) -> Meter:
-    """Return the meter of a run. Its readers are added to `readers`, and what ends them to `ends`."""
+    """Return the meter of a run. Its readers are added to `readers`, and the functions that end them to `ends`."""
     from tidegate.pipelines.observe.metrics.meter import Meter
     from tidegate.windowing.columnar import choose_operator
 
@@ -116,7 +116,7 @@ def _opened(
     if settings.otlp is not None:
         from tidegate.pipelines.observe.metrics.push import pushing
 
-        # It may need all the time there is to end, so it ends last.
+        # It may need all the remaining time to end, so it ends last.
         readers.append(pushing(settings.otlp, settings.every_seconds))
     meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
     ends.callback(meter.close, _LAST_WORDS)
@@ -136,7 +136,7 @@ def _opened(
 
 
 def _registry(readers: list[MetricReader]) -> CollectorRegistry:
-    """Return the registry of a further reader for Prometheus."""
+    """Return the registry of another reader for Prometheus."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry
 

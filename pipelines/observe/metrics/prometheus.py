@@ -1,10 +1,10 @@
-"""Metrics for Prometheus: served while a run lasts, or in a file for node_exporter.
+"""Metrics for Prometheus: served during a run, or in a file for node_exporter.
 
-The standard library's server asks the name service for the name of its own address when it begins, and a name service
-that does not answer would hold the run for as long.
+When the standard library's server starts, it looks up the host name of its own address. A name service that does not
+answer would block the run.
 
-The file is for runs that end before Prometheus could scrape them. Each run begins its counters at 0. The file continues
-from what it held before, because Prometheus can't tell two short runs with similar numbers apart.
+The file is for runs that end before Prometheus could scrape them. Each run starts its counters at 0. The file continues
+from the values it had, because Prometheus can't tell two short runs with similar numbers apart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A server with a thread for each scrape, which asks no name service."""
+    """A server with a thread for each scrape that does not look up host names."""
 
     daemon_threads = True
 
@@ -45,24 +45,26 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Silent(WSGIRequestHandler):
-    """A handler that logs no scrape."""
+    """A handler that does not log scrapes."""
 
     def log_message(self, *ignored: object) -> None:
         """Log nothing."""
 
 
 def serve(host: str, port: int, registry: CollectorRegistry, pipeline: str) -> Callable[[], None]:
-    """Serve metrics to Prometheus; return the function that ends it. If it can't, the log says why."""
+    """Serve metrics to Prometheus; return the function that stops it. If that fails, the log says why."""
     try:
-        # An address in digits needs no name service.
+        # A numeric address needs no name service.
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         server = _Server(family, address)
     except (OSError, UnicodeError) as error:
-        other_port = f"give this pipeline another port by `metrics_port` in [pipelines.{pipeline}]"
+        other_port = f"give this pipeline another port with `metrics_port` in [pipelines.{pipeline}]"
         is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        reason = (error.strerror if isinstance(error, OSError) else None) or "that is no name of a host"
+        reason = (error.strerror if isinstance(error, OSError) else None) or "that is not a host name"
         way = f"the port is in use: {other_port}" if is_used else f"{reason}: correct `prometheus` in [metrics]"
-        _log.warning("metrics of %s can't be served at %s:%d: %s. The run goes on without", pipeline, host, port, way)
+        _log.warning(
+            "metrics of %s can't be served at %s:%d: %s. The run continues without them", pipeline, host, port, way
+        )
         return lambda: None
     server.set_app(make_wsgi_app(registry))
     thread = threading.Thread(target=server.serve_forever, name="tidegate-metrics-port", daemon=True)
@@ -82,12 +84,12 @@ _SUMS = {metric.in_prometheus.removesuffix("_total"): metric for metric in (*COU
 
 
 class Textfile:
-    """The file of a pipeline, written every few seconds and at the end of the run.
+    """The metrics file of a pipeline, written every few seconds and at the end of the run.
 
     Args:
         file: its path.
         registry: the metrics of this run.
-        every: seconds between two writes.
+        every: seconds between writes.
     """
 
     def __init__(self, file: Path, registry: CollectorRegistry, every: float) -> None:
@@ -99,19 +101,19 @@ class Textfile:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Write the file for the last time.
+        """Write the file one last time.
 
         Args:
-            seconds: longest time that it takes; a disk that hangs keeps no run from its end.
+            seconds: most seconds to wait; a disk that hangs does not keep a run from ending.
         """
         self._ended.set()
         self._thread.join(seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics of this run with the counts of the runs before it; `prometheus_client` calls this."""
+        """Yield the metrics of this run, added to the counts of earlier runs; `prometheus_client` calls this."""
         left = {name: dict(series) for name, series in self._before.items()}
         for metric in self._registry.collect():
-            # Nobody moves it on after the run.
+            # Nothing updates it after the run.
             if metric.name == LAG.in_prometheus:
                 continue
             if metric.name in _SUMS:
@@ -122,13 +124,13 @@ class Textfile:
                 metric.samples += _samples(before)
             yield metric
         for name, before in left.items():
-            # A run that makes no epoch has no durations of its own.
+            # A run without epochs has no durations of its own.
             metric = Metric(name, _SUMS[name].meaning, _SUMS[name].kind)
             metric.samples = _samples(before)
             yield metric
 
     def _run(self) -> None:
-        # The run itself does not wait for a disk.
+        # The run itself does not wait for the disk.
         self._before = _sums_in(self._file)
         while not self._ended.wait(self._every):
             self._write()
@@ -141,14 +143,14 @@ class Textfile:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             if not self._is_failing:
-                _log.warning("metrics can't be written to %s: %s. The run goes on without", self._file, reason)
+                _log.warning("metrics can't be written to %s: %s. The run continues without them", self._file, reason)
             self._is_failing = True
         else:
             self._is_failing = False
 
 
 def _sums_in(file: Path) -> Mapping[str, Mapping[_Series, float]]:
-    """Return the counts that a file holds, by metric; empty if there is no file, or another program's."""
+    """Return the counts in a file, by metric; empty if there is no file, or if another program wrote it."""
     with suppress(OSError, ValueError):
         return {
             family.name: {_series_of(sample): sample.value for sample in family.samples}

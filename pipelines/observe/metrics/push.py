@@ -1,6 +1,6 @@
-"""Metrics sent to an OpenTelemetry collector over HTTP, in a thread of their own.
+"""Metrics sent to an OpenTelemetry collector over HTTP, in a separate thread.
 
-A collector that is away neither stops nor slows the run: the log says it once, and once more when it is back.
+If the collector is down, the run neither stops nor slows; the log says it once, and again when the collector is back.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tidegate.pipelines.storage.credentials import masked
 _log = logging.getLogger(__name__)
 _PATH = "/v1/metrics"
 _ADVICE = (
-    "Check `otlp` in [metrics]: it takes OTLP over HTTP, whose port is usually 4318 (4317 is for gRPC); write http:// "
-    "for a port without TLS, and name the authority of a private certificate by OTEL_EXPORTER_OTLP_CERTIFICATE"
+    "Check `otlp` in [metrics]: it must be OTLP over HTTP, usually on port 4318 (4317 is for gRPC); write http:// for "
+    "a port without TLS, and set OTEL_EXPORTER_OTLP_CERTIFICATE to the authority of a private certificate"
 )
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
 """Variables with credentials."""
@@ -37,14 +37,14 @@ def pushing(collector: str, every: float) -> MetricReader:
     """Return a reader that sends to a collector.
 
     Args:
-        collector: address of the collector, without a path for metrics.
-        every: seconds between two sends.
+        collector: address of the collector, without the path for metrics.
+        every: seconds between sends.
     """
     return PeriodicExportingMetricReader(Exporter(collector), every * 1000)
 
 
 class FirstLine(logging.Filter):
-    """A filter that records a logger's first line since `text` was emptied, and drops all its lines."""
+    """A filter that keeps a logger's first line since `text` was cleared, and drops all lines."""
 
     text = ""
 
@@ -61,7 +61,9 @@ class Unshown(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.args:
-            record.msg = f"a header in {' or '.join(_HEADERS)} is not sent: write it as name=value, and %20 for a space"
+            record.msg = (
+                f"a header in {' or '.join(_HEADERS)} is not sent: write it as name=value, with %20 for a space"
+            )
             record.args = ()
         return True
 
@@ -70,7 +72,7 @@ _unshown = Unshown()
 
 
 def without_headers(text: str) -> str:
-    """Return a text without the values of headers that the environment has."""
+    """Return a text without the values of headers set in the environment."""
     for value in sorted(_values_of_headers(), key=len, reverse=True):
         text = text.replace(value, "***")
     return text
@@ -80,12 +82,12 @@ def _values_of_headers() -> Iterator[str]:
     for name in _HEADERS:
         for header in os.environ.get(name, "").split(","):
             value = unquote(header.partition("=")[2]).strip()
-            # Messages may show the value as Python does.
+            # Messages may show the value as a Python literal.
             yield from filter(None, (value, repr(value)[1:-1]))
 
 
 class Exporter(OTLPMetricExporter):
-    """OpenTelemetry's exporter, which would log each attempt that fails; here an outage has two lines."""
+    """OpenTelemetry's exporter, which would log each failed attempt; here an outage gives two lines."""
 
     def __init__(self, collector: str) -> None:
         logging.getLogger(_READS_HEADERS).addFilter(_unshown)
@@ -104,21 +106,21 @@ class Exporter(OTLPMetricExporter):
         self._is_sending = False
         is_away = result is not MetricExportResult.SUCCESS
         if is_away and not self._is_away:
-            self._tell("The run goes on; the next line comes when they are sent again")
+            self._tell("The run continues; the next line will say when they are sent again")
         elif self._is_away and not is_away:
-            _log.warning("metrics are sent to %s again", self._collector)
+            _log.warning("metrics are being sent to %s again", self._collector)
         self._is_away = is_away
         return result
 
     def shutdown(self, timeout_millis: float = 30_000, **options: Any) -> None:
-        """End; the reader waited for the last send before, for as long as the run does."""
+        """Stop. The reader has already waited for the last send, as long as the run lasted."""
         if self._is_sending and not self._is_away:
-            # A short run ends before the exporter gives its first send up.
+            # A short run ends before the exporter gives up its first send.
             self._is_away = True
             self._tell("The run has ended, so its last values are not sent")
         super().shutdown(timeout_millis, **options)
 
     def _tell(self, what_follows: str) -> None:
-        # Another secret may be a part of a header's value.
+        # Another secret may be part of a header's value.
         reason = masked(without_headers(_failure.text)).removesuffix(".") or "no answer"
         _log.warning("metrics can't be sent to %s: %s. %s. %s", self._collector, reason, _ADVICE, what_follows)

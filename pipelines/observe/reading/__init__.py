@@ -1,4 +1,4 @@
-"""Read the tables of a pipeline: `spark.read.format("tidegate")`, the same as a stream, and rows in Arrow."""
+"""Read the tables of a pipeline: with `spark.read.format("tidegate")`, as a stream, and as rows in Arrow."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def register_format(spark: SparkSession, config: str | Path | None = None) -> None:
-    """Give a session the format `tidegate`, and a default for its option `config`.
+    """Register the format `tidegate` with a session, with a default for its option `config`.
 
-    Where the wheel is installed, Spark finds the format by itself, by package `pyspark_tidegate`; then this changes
-    nothing. In a checkout, and in a session of Spark Connect whose server lacks the wheel, it has to be called.
+    If the wheel is installed, Spark finds the format itself, through package `pyspark_tidegate`, and this call changes
+    nothing. It is needed in a checkout, and in a Spark Connect session whose server lacks the wheel.
 
     Args:
         spark: the session, of Spark 4.0 or newer, classic or Connect.
         config: path of the tidegate.toml that names pipelines. None takes that of TIDEGATE_CONFIG, or the nearest from
-            the current folder up, if there is one; the readers of the session run in other processes.
+            the current folder up, if any; the session's readers run in other processes.
 
     Raises:
-        UsageError: the extra `spark` is not installed; or Spark found the format by itself, which finds another
-            tidegate.toml than `config`.
+        UsageError: the extra `spark` is not installed; or Spark found the format itself and uses another tidegate.toml
+            than `config`.
     """
     from tidegate.extras import require
     from tidegate.pipelines.definition.config import find_config
@@ -48,8 +48,8 @@ def register_format(spark: SparkSession, config: str | Path | None = None) -> No
             raise
         if path is not None and (found is None or path.resolve() != found.resolve()):
             raise UsageError(
-                f"config = {str(config)!r}: Spark has found the format `tidegate` by itself, so it can have no other "
-                f'default. Name the file at each read, .option("config", {str(path.resolve())!r}), or set '
+                f"config = {str(config)!r}: Spark found the format `tidegate` itself, so its default can't be "
+                f'changed. Name the file in each read, .option("config", {str(path.resolve())!r}), or set '
                 "TIDEGATE_CONFIG before Spark starts"
             ) from error
 
@@ -62,14 +62,14 @@ def read_view(
     where: str | pc.Expression | None = None,
     config: str | Path | None = None,
 ) -> pa.Table:
-    """Return the rows of a view of a pipeline as it is now, without Spark: for DuckDB, Polars, pandas and others.
+    """Return the current rows of a view of a pipeline, without Spark: for DuckDB, Polars, pandas and others.
 
     Args:
         pipeline: name of the pipeline in tidegate.toml.
         view: `final`, `latest`, `windows`, `all`, `late`, `rejects`, `epochs` or `state`.
         columns: names of the columns; None for all.
-        where: a condition that the rows satisfy, as the format takes it (`user = 'ann' AND epoch > 3`), or an
-            expression of Arrow; files without such rows are not read.
+        where: a condition on the rows, as the format takes it (`user = 'ann' AND epoch > 3`), or an Arrow expression;
+            files without such rows are not read.
         config: path of tidegate.toml; None takes that of TIDEGATE_CONFIG, or the nearest from the current folder up.
 
     Raises:

@@ -1,8 +1,9 @@
 """Changes of the views between two offsets, as rows of files: what a stream reads in a batch.
 
-A batch between two moments has the same rows whenever it is read, because a query that dies in a batch gets it again.
-Within a timeline epochs only add rows, so the files of today tell both moments. A restore, or an interval that is run
-again, removes rows and begins a new timeline; then each moment is read in the version of the table that it names.
+A batch between two moments has the same rows whenever it is read, because a query that fails in a batch reads it again.
+Within a timeline epochs only add rows, so the present files are enough for both moments. A restore, or an interval that
+is run again, removes rows and starts a new timeline; then each moment is read from the version of the table that it
+names.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from tidegate.windowing.time import MAX_TIMESTAMP
 def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool) -> View:
     """Return what changed in view `final` or `latest` between two offsets of the timeline of the files.
 
-    A row that came has `+` in column `op`; a row that left has `-`.
+    Column `op` is `+` for an added row and `-` for a removed one.
     """
     if not start.epoch:
         return final(files, key, end) if only_final else latest(files, key, end)
     if not results.has_panes(files.schema):
-        # Rows that are no panes only come.
+        # Rows that are not panes are only added.
         return appended(files, start, end)
     columns = _columns(key)
     changed = files.places(
@@ -61,7 +62,7 @@ def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: R
 def changes_of_versions(
     before: Files, after: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool
 ) -> View:
-    """Return the same between two offsets of any timelines, by the files of each.
+    """Return the same between two offsets of any timelines, from the files of each.
 
     The earlier moment may be before the first epoch.
     """
@@ -81,7 +82,7 @@ def changes_of_versions(
 
 
 def appended(files: Files, start: Reached, end: Reached) -> View:
-    """Return the rows of a table that epochs emitted after one offset and up to another, in one timeline."""
+    """Return the rows of a table from the epochs after one offset and up to another, in one timeline."""
     number = pc.field("epoch")
     where = (number > start.epoch) & (number <= end.epoch)
     return all_rows(files.some(files.of_epochs(start.epoch, end.epoch)), where)
@@ -97,7 +98,7 @@ def _shown(rows: pa.Table, key: Sequence[str], at: Reached, only_final: bool) ->
 
 
 def _may_change(rows: pa.Table, start: Reached, end: Reached, only_final: bool) -> pa.Array:
-    """Return True for each row that may be in the view at one of two offsets but not at the other."""
+    """Return True for each row that may be in the view at only one of two offsets."""
     numbers = np.asarray(rows["epoch"].to_numpy())
     may = numbers > start.epoch
     if only_final:
@@ -106,7 +107,7 @@ def _may_change(rows: pa.Table, start: Reached, end: Reached, only_final: bool) 
 
 
 def _numbers_of_changes(files: Files, start: Reached, end: Reached) -> list[int]:
-    """Return the indices of the files that may have a row for which `_may_change` is True, by statistics."""
+    """Return the indices of files that may have a row for which `_may_change` is True, by statistics."""
     numbers = files.of_epochs(start.epoch, end.epoch)
     low, high = sorted((start.watermark, end.watermark))
     if low == high:
@@ -131,7 +132,7 @@ def _panes_not_in(rows: pa.Table, others: pa.Table, by: Sequence[str]) -> pa.Tab
 
 
 def _of_epochs_not_in(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the rows of epochs of which `others` has no row."""
+    """Return the rows of epochs that have no row in `others`."""
     these, those = (
         (np.asarray(table["timeline"].to_numpy()) << 40) | np.asarray(table["epoch"].to_numpy())
         for table in (rows, others)

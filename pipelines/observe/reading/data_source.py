@@ -1,4 +1,4 @@
-"""Spark's format `tidegate`: the tables of a pipeline as frames and as streams, read by Arrow in Python."""
+"""Spark's format `tidegate`: the tables of a pipeline as data frames and streams, read with Arrow in Python."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ _BYTES = 64 << 20
 
 @dataclass
 class _Part(InputPartition):
-    """The files of one task, and the rows of them that it yields."""
+    """The files of one task, and the rows to read from them."""
 
     view: View
 
 
 class TidegateFormat(DataSource):
-    """The tables of a pipeline, as a format of Spark.
+    """The tables of a pipeline, as a Spark format.
 
     Its options are:
 
     - `path`: name of the pipeline, which `load` takes.
     - `view`: `final` (default), `latest`, `windows`, `all`, `late`, `rejects`, `epochs` or `state`.
-    - `where`: comparisons that rows satisfy, such as `user = 'ann' AND window_end > '2024-03-01'` (in UTC). Files
-      without such rows are not read. Spark's own filters are applied by Spark.
-    - `config`: path of tidegate.toml; by default the file that `register_format` had, or was given.
-    - `forgottenThrough`: for a stream, the newest epoch of a `tidegate forget` whose key is erased downstream, too.
+    - `where`: comparisons on the rows, such as `user = 'ann' AND window_end > '2024-03-01'` (in UTC). Files without
+      such rows are not read. Spark's own filters are applied by Spark.
+    - `config`: path of tidegate.toml; by default the file that `register_format` was given or found.
+    - `forgottenThrough`: for a stream, the newest epoch of a `tidegate forget` whose key has been erased downstream as
+      well.
     """
 
     config: str | None = None
@@ -65,7 +66,7 @@ class TidegateFormat(DataSource):
         return Reader(self._target, to_arrow(schema), self._pushed())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return the reader of what changes in the view."""
+        """Return the reader of the view's changes."""
         self._target.check_can_be_followed()
         pushed = self._pushed(self._target.changing)
         where = self.options.get("where", "").strip()
@@ -84,7 +85,7 @@ class TidegateFormat(DataSource):
         )
 
     def _pushed(self, without: frozenset[str] = frozenset()) -> list[pc.Expression]:
-        """Return the condition of option `where`, which may not name some columns."""
+        """Return the condition of option `where`, which must not name some columns."""
         text = self.options.get("where")
         if text is None:
             return []
@@ -100,17 +101,17 @@ class TidegateFormat(DataSource):
 
 
 def format_of(config: Path | None) -> type[TidegateFormat]:
-    """Return the format with a default for its option `config`; None for none."""
+    """Return the format with a default for its option `config`; None for no default."""
     if config is None:
         return TidegateFormat
-    # Spark sends the class to another process: this one by its value, with the path.
+    # Spark sends the class to another process: this one by value, with the path.
     return type("FormatOfProject", (TidegateFormat,), {"config": str(config.absolute())})
 
 
 class Reader(DataSourceReader):
     """Reads a view as it is when the first query over a frame is planned; in Spark 4.0, each query.
 
-    It takes no filters from Spark's optimizer: Spark keeps the last ones for all queries over the frame.
+    It takes no filters from Spark's optimizer, because Spark keeps the last ones for all queries over the frame.
     """
 
     def __init__(self, target: Target, wanted: pa.Schema, pushed: Sequence[pc.Expression]) -> None:
@@ -119,7 +120,7 @@ class Reader(DataSourceReader):
         self._pushed = pushed
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks: files without a row that satisfies the condition are in none."""
+        """Return the tasks, without files that have no row for the condition."""
         return _tasks(self._target.rows(self._pushed))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -132,7 +133,7 @@ class Reader(DataSourceReader):
 class StreamReader(DataSourceStreamReader):
     """Reads what changes in a view from epoch to epoch.
 
-    A batch between two offsets has the same rows whenever it is read, so a query that dies in a batch gets the same
+    A batch between two offsets has the same rows whenever it is read, so a query that fails in a batch reads the same
     batch again.
     """
 
@@ -156,13 +157,13 @@ class StreamReader(DataSourceStreamReader):
         return self._offset(Reached.nothing())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Record how far the view is published: an available-now query ends at this offset."""
+        """Record how far the view is published: an available-now query ends there."""
         self._until = self._offset(self._target.now())
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return how far the view is published; Spark 4.0 and 4.1 name neither the start nor a limit."""
+        """Return how far the view is published; Spark 4.0 and 4.1 pass neither the start nor a limit."""
         if start is not None:
-            # Before Spark notes the batch: then the query goes on once the options are as they were.
+            # Before Spark records the batch, so that the query can continue once the options are set back.
             self._moment(start)
         return self._offset(self._target.now()) if self._until is None else self._until
 
@@ -170,8 +171,8 @@ class StreamReader(DataSourceStreamReader):
         """Return the tasks of a batch.
 
         Raises:
-            Refused: the rows between the offsets can't be told any more, a key was forgotten, or the query has read
-                other rows before.
+            Refused: the rows between the offsets can't be determined any more, a key was forgotten, or the query used
+                to read other rows.
         """
         first, last = self._moment(start), self._moment(end)
         return [] if first == last else _tasks(self._target.changes(first, last, self._forgotten_through))
@@ -185,20 +186,20 @@ class StreamReader(DataSourceStreamReader):
         return at.as_offset() | self._read
 
     def _moment(self, offset: dict[str, Any]) -> Reached:
-        """Return the position of an offset of this query; an older offset does not say what was read."""
+        """Return the position of an offset of this query; older offsets don't record what was read."""
         at = Reached.from_offset({name: value for name, value in offset.items() if name not in self._read})
         for option, now in self._read.items():
             before = offset.get(option, now)
             if at.epoch and before != now:
                 raise Refused(
-                    f"option {option}: this query has read {before or 'all rows'!r} so far, and now asks for "
-                    f"{now or 'all rows'!r}, so its target would have some rows of each. {NEW_QUERY}"
+                    f"option {option}: this query has read {before or 'all rows'!r} so far and now asks for "
+                    f"{now or 'all rows'!r}, so its target would have a mix of both. {NEW_QUERY}"
                 )
         return at
 
 
 def _tasks(view: View) -> list[InputPartition]:
-    """Return the files of a view as tasks of about 64 MB; a file is never divided."""
+    """Return the files of a view as tasks of about 64 MB; a file is never split."""
     tasks: list[InputPartition] = []
     files: list[FileRows] = []
     size = 0

@@ -1,7 +1,7 @@
-"""Condition `where` of a view: comparisons of columns with values, as an expression of Arrow.
+"""Condition `where` of a view: comparisons of columns with values, as an Arrow expression.
 
-Only comparisons that Arrow makes as Spark does: integers, strings, booleans, dates and times. Everything else belongs
-into the query, where the engine applies it.
+Only comparisons that Arrow makes like Spark: integers, strings, booleans, dates and times. Everything else belongs in
+the query, where the engine applies it.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
     try:
         tree = sqlglot.parse_one(text, read="spark")
     except sqlglot.errors.SqlglotError as error:
-        raise UsageError(f"where = {text!r} is no condition: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"where = {text!r} is not a condition: {str(error).splitlines()[0]}") from None
     return _expression(tree, text, schema)
 
 
 def expression_of(where: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
-    """Return a condition as text, or an expression of Arrow, as an expression that fits the columns.
+    """Return a condition as text, or an Arrow expression, as an expression that fits the columns.
 
     Raises:
         UsageError: it does not fit.
@@ -132,8 +132,8 @@ def _scalar(node: exp.Expr, field: pa.Field, text: str) -> pa.Scalar:
         return pa.scalar(value, field.type)
     except (ValueError, pa.ArrowTypeError, OverflowError):
         raise UsageError(
-            f"where = {text!r}: {node.sql(dialect='spark')} is no value of column {field.name!r}, whose type is "
-            f"{field.type}"
+            f"where = {text!r}: {node.sql(dialect='spark')} is not a value of column {field.name!r}, whose "
+            f"type is {field.type}"
         ) from None
 
 
@@ -143,13 +143,14 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def _unfit(part: str, text: str) -> UsageError:
     return UsageError(
-        f"where = {text!r} has {part}: it takes comparisons of columns with values (=, <, <=, >, >=, IN, "
-        "BETWEEN, IS NULL) and AND, over integers, strings, booleans, dates and times. Put the rest into the query"
+        f"where = {text!r} has {part}: it can only have comparisons of columns with values (=, <, <=, >, "
+        ">=, IN, BETWEEN, IS NULL) and AND, over integers, strings, booleans, dates and times. Put the rest in the "
+        "query"
     )
 
 
 def all_of(expressions: Iterable[pc.Expression | None]) -> pc.Expression | None:
-    """Return the expression that is true where all of some are; None for none."""
+    """Return the expression that is true if all the given ones are; None for none."""
     both: pc.Expression | None = None
     for expression in expressions:
         if expression is not None:
@@ -158,7 +159,7 @@ def all_of(expressions: Iterable[pc.Expression | None]) -> pc.Expression | None:
 
 
 def files_that_may_match(files: Sequence[dict[str, Any]], schema: pa.Schema, where: pc.Expression | None) -> set[str]:
-    """Return the names of the files that may have a row for which an expression is true; opens no file.
+    """Return the names of the files that may have a row for which an expression is true; no file is opened.
 
     Args:
         files: the files of a table, with the statistics of its log.
@@ -167,7 +168,7 @@ def files_that_may_match(files: Sequence[dict[str, Any]], schema: pa.Schema, whe
     """
     if where is None:
         return {file["path"] for file in files}
-    # This import is slow, and most commands need it not.
+    # This import is slow, and most commands don't need it.
     import pyarrow.dataset as ds
 
     columns = [field.name for field in schema if _is_comparable(field.type)]
@@ -185,7 +186,7 @@ def files_that_may_match(files: Sequence[dict[str, Any]], schema: pa.Schema, whe
 
 
 def _bounds(file: dict[str, Any], field: pa.Field) -> pc.Expression | None:
-    """Return the expression that is true for every value of a column in a file; None if nothing is known of it."""
+    """Return the expression that is true for every value of a column in a file; None if nothing is known about it."""
     least, most = (file.get(f"{end}.{field.name}") for end in ("min", "max"))
     if least is None or most is None:
         return None

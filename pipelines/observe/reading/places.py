@@ -1,7 +1,7 @@
 """Rows of a table by their place: a file, and the number of the row in it.
 
-Whether a pane counts depends on other rows of its window, which may lie in other files. So the places of the rows that
-count are found once, from few columns, and each task then reads whole files and keeps the rows at these places.
+Whether a pane counts depends on other rows of its window, which may be in other files. So the places of the rows that
+count are found once, from few columns; each task then reads whole files and keeps the rows at these places.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Files:
 
     @classmethod
     def of(cls, warehouse: Warehouse, table: DeltaTable) -> Files:
-        """Return the files of a table at the version it was opened at."""
+        """Return the files of a table at the version at which it was opened."""
         return cls(warehouse, path_of(table), arrow_schema(table), tuple(active_files(table)))
 
     def rows(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
@@ -51,11 +51,11 @@ class Files:
         return self.warehouse.read_files(self.path, names, self.schema, list(columns), where)
 
     def some(self, numbers: Sequence[int]) -> Files:
-        """Return the files with these indices, which then have other indices."""
+        """Return the files with these indices; their indices change."""
         return Files(self.warehouse, self.path, self.schema, tuple(self.active[number] for number in numbers))
 
     def of_epochs(self, after: int, until: int) -> list[int]:
-        """Return the indices of files that may have rows of epochs after one and up to another, by statistics."""
+        """Return the indices of files that may have rows of the epochs in a range, by statistics."""
         return [
             number
             for number, file in enumerate(self.active)
@@ -63,7 +63,7 @@ class Files:
         ]
 
     def with_later_panes(self) -> list[int]:
-        """Return the indices of files that may have a pane that is not the first of its window, or a retraction."""
+        """Return the indices of files that may have a retraction or a pane that is not its window's first."""
         return [
             number for number, file in enumerate(self.active) if file.get("max.pane") != 0 or file.get("max.op") != "+"
         ]
@@ -71,10 +71,10 @@ class Files:
     def places(
         self, columns: Sequence[str], where: Callable[[pa.Table], pa.ChunkedArray], numbers: Sequence[int] | None = None
     ) -> pa.Table:
-        """Return columns of the rows that satisfy a function, with their places.
+        """Return columns of the rows that a function selects, with their places.
 
         Args:
-            columns: names of the columns, also of those that the function reads.
+            columns: names of the columns, including those that the function reads.
             where: a boolean for each row of a file.
             numbers: indices of the files to read; None for all.
         """
@@ -96,7 +96,7 @@ class Files:
 
 
 def without(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the rows whose place no row of `others` has; both are of the same files."""
+    """Return the rows whose places are not in `others`; both are from the same files."""
     return rows.filter(pa.array(~np.isin(_numbered(rows), _numbered(others))))
 
 
@@ -105,7 +105,7 @@ def _numbered(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def bits_by_file(places: pa.Table, files: Files) -> dict[int, bytes]:
-    """Return for each file that has a row among `places` one bit for each of its rows, set for those rows."""
+    """Return for each file with a row in `places` one bit per row of the file, set for those rows."""
     numbers = places[FILE].to_numpy()
     rows = places[ROW].to_numpy()
     masks = {}
@@ -117,7 +117,7 @@ def bits_by_file(places: pa.Table, files: Files) -> dict[int, bytes]:
 
 
 def from_bits(bits: bytes, first: int, count: int) -> npt.NDArray[np.bool_]:
-    """Return the booleans of `count` rows of a file from row `first` on."""
+    """Return the booleans of `count` rows of a file, from row `first` on."""
     start = first // 8
     unpacked = np.unpackbits(np.frombuffer(bits, np.uint8)[start : (first + count + 7) // 8])
     return unpacked[first - 8 * start :][:count].astype(np.bool_)

@@ -1,7 +1,7 @@
 """The views of table `results` as SQL: all rows, the latest result of each window, and the final results.
 
 Users may save a query as a view. So it contains no fixed watermark, but reads the newest one from table `epochs`. The
-queries use what engines have in common, and differ only in the names of tables and columns.
+queries use what engines have in common; only names of tables and columns differ.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class ResultQueries:
         return f"SELECT {self._columns} FROM ({self._numbered()}) AS panes WHERE {self._is_newest}"
 
     def final(self) -> str:
-        """Return the query for the windows that no later event can change, by the newest watermark at query time."""
+        """Return the query for the windows that no later event can change, by the newest watermark when it runs."""
         if not self.panes:
             return self.latest()
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
-        # Table `epochs` has null before the first watermark and after the end of input. Only in the second case an
-        # earlier epoch has a watermark; and only in the second case a pane fired on time, late, or after a watermark.
+        # Table `epochs` has null before the first watermark and after the end of input. Only in the second case does an
+        # earlier epoch have a watermark, and only then did a pane fire on time, late, or after a watermark.
         now, before = self._named(_WATERMARK), self._named(_BEFORE)
         has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
         is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"
@@ -101,7 +101,7 @@ class ResultQueries:
     def _numbered(self) -> str:
         by = ", ".join(map(self.dialect.name, (*self.key, "window_id")))
         pane, epoch, op = map(self.dialect.name, ("pane", "epoch", "op"))
-        # A retraction (op '-') of a pane sorts as newer than the pane itself, also where texts are sorted by a locale.
+        # A retraction (op '-') sorts as newer than the pane it retracts, even where texts are sorted by a locale.
         order = f"{pane} DESC, {epoch} DESC, CASE WHEN {op} = '-' THEN 0 ELSE 1 END"
         number = f"row_number() OVER (PARTITION BY {by} ORDER BY {order})"
         return f"SELECT {self._columns}, {number} AS {self._named(_NEWEST)} FROM {self.results} WHERE {self._holds}"
@@ -135,7 +135,7 @@ class ResultQueries:
         return f"NOT {self.dialect.name('stale')} AND {self._is_published}"
 
     def _named(self, name: str) -> str:
-        """Return the name of a column of a subquery, changed as long as a column of table results has it."""
+        """Return a name for a column of a subquery that no column of table results has."""
         return free_name(name, {column.casefold() for column in self.columns}, "{}_".format)
 
     @property

@@ -33,14 +33,14 @@ _PAUSE = 0.1
 class Reached:
     """A position in a published table of a pipeline.
 
-    Within a timeline epochs only add rows. So the rows of an earlier moment of the same timeline are the rows up to its
-    epoch. Those of an earlier timeline are in the version of the table that the moment names.
+    Within a timeline epochs only add rows. So the rows at an earlier moment of the same timeline are those up to its
+    epoch. For an earlier timeline, they are in the version of the table that the moment names.
 
     Args:
         epoch: the newest epoch that every table has; 0 before the first.
         watermark: the time through which windows are final, int64 epoch milliseconds: the watermark up to which the
             published rows are complete, or the clock of windows that end by it.
-        timeline: its line of snapshots; a restore and an interval that is run again begin a new one.
+        timeline: its line of snapshots; a restore, or an interval that is run again, starts a new one.
         version: a version of the table that has these rows.
         run_id: the run that made the epoch.
         table_id: Delta's id of the table.
@@ -60,15 +60,15 @@ class Reached:
 
     @classmethod
     def from_offset(cls, offset: dict[str, Any]) -> Reached:
-        """Read the offset of a stream, which `as_offset` made."""
+        """Read the offset of a stream, as `as_offset` made it."""
         return cls(**offset)
 
     def as_offset(self) -> dict[str, Any]:
-        """Return the offset of a stream that has read all of it: JSON."""
+        """Return the offset of a stream that has read everything up to here: JSON."""
         return asdict(self)
 
     def shows(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return a boolean for each row, by `epoch` and `stale`: True if it is published and not stale."""
+        """Return for each row whether it is published and not stale, from `epoch` and `stale`."""
         is_stale = np.asarray(rows["stale"].to_numpy(zero_copy_only=False), np.bool_)
         return (np.asarray(rows["epoch"].to_numpy()) <= self.epoch) & ~is_stale
 
@@ -77,7 +77,7 @@ class Reached:
         return results.current(self.epoch)
 
     def finals(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return a boolean for each pane: True if its window is final at the watermark."""
+        """Return for each pane whether its window is final at the watermark."""
         return results.are_final(rows, self.watermark)
 
     def final(self) -> pc.Expression | None:
@@ -88,7 +88,7 @@ class Reached:
 def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
     """Return how far a table of a pipeline is published, and its files.
 
-    While a restore is published, the files may have a part of its changes.
+    While a restore is being published, the files may have a part of its changes.
 
     Raises:
         Refused: the pipeline has no published epoch, or a table can't be read.
@@ -98,7 +98,7 @@ def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
 
 
 def settled(tables: PipelineTables, table: str, patience: float | None = None) -> tuple[Reached, Files]:
-    """Return the same once no restore, or other epoch that changes published rows, is being published.
+    """Return the same, once no restore or other epoch that changes published rows is being published.
 
     Args:
         tables: the pipeline's tables.
@@ -106,7 +106,7 @@ def settled(tables: PipelineTables, table: str, patience: float | None = None) -
         patience: seconds to wait for it; None takes the usual time.
 
     Raises:
-        Refused: such an epoch was not published to all tables in time, as its driver died.
+        Refused: such an epoch was not published to all tables in time; its driver died.
     """
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
@@ -123,7 +123,7 @@ def settled(tables: PipelineTables, table: str, patience: float | None = None) -
 
 
 def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | None]:
-    """Return how far a table is published, its files, and the epoch that may be published in part; None for none."""
+    """Return how far a table is published, its files, and the epoch that may be partially published; None for none."""
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
     handle = tables.look(table)
@@ -138,17 +138,17 @@ def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | Non
         manifest.run_id,
         str(handle.metadata().id),
     )
-    # Between the two looks at the head an epoch may have begun to change rows, and others may have followed it.
+    # Between the two reads of the head an epoch may have started to change rows, and others may have followed it.
     newest = after.manifest
     only_adds = newest.epoch == at.epoch + 1 and not any(work.rewrites for work in newest.publish.values())
     return at, files, None if newest.epoch == at.epoch or only_adds else newest.epoch
 
 
 def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> None:
-    """Refuse to continue from a position in other tables than those that exist now.
+    """Refuse to continue from a position in tables other than the present ones.
 
     Raises:
-        Refused: the tables were made anew, or are a backup from before the moment.
+        Refused: the tables were created again, or are a backup from before the moment.
     """
     if not given.epoch:
         return
@@ -159,7 +159,7 @@ def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> 
     if is_other:
         raise Refused(
             f"this query has read epoch {given.epoch} of pipeline {tables.pipeline!r}, which its tables do not have: "
-            "they were made anew, or a backup took their place; or the checkpoint folder is that of another query. "
+            "they were created again or replaced by a backup, or the checkpoint folder is another query's. "
             f"{NEW_QUERY}"
         )
 
@@ -175,7 +175,7 @@ def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) ->
 
 
 def oldest_epoch(tables: PipelineTables) -> int:
-    """Return the oldest epoch in table epochs, by the statistics of its files; 0 if they don't record it."""
+    """Return the oldest epoch in table epochs, from the statistics of its files; 0 if they don't record it."""
     return min((file.get("min.epoch") or 0 for file in active_files(tables.look(epochs.NAME))), default=0)
 
 
@@ -193,6 +193,6 @@ NEW_QUERY = "Start the query with a new checkpoint folder and an empty target"
 
 
 def as_time(millis: Millis) -> pa.Scalar:
-    """Return int64 epoch milliseconds as a TIMESTAMP; a time that it can't hold becomes its bound."""
+    """Return int64 epoch milliseconds as a TIMESTAMP; a time outside its range becomes the nearest bound."""
     bound = 1 << 62
     return pa.scalar(max(-bound, min(bound, millis * 1000)), pa.timestamp("us", tz="UTC"))

@@ -1,4 +1,4 @@
-"""A view of a pipeline's tables: its columns, its rows, and what changes in it."""
+"""A view of a pipeline's tables: its columns, its rows and their changes."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class Target:
         tables = PipelineTables(warehouse_of(loaded), pipeline)
         key = tuple(require_snapshot(tables).manifest.schemas.key)
         handle = tables.look_windows() if view == windows.NAME else tables.look(TABLES[view])
-        # Files don't have the column of the partitions of table windows.
+        # Files don't have the partition column of table windows.
         columns = stored_schema(handle)
         if view == state.NAME:
             columns = state.without_deltas(columns)
-        # Rows of functions and joins have no `op`, but a stream has to tell which rows left.
+        # Rows of functions and joins have no `op`, but a stream has to tell which rows were removed.
         needs_op = view in (FINAL, LATEST) and not has_op(columns)
         return cls(tables, view, columns.append(OP) if needs_op else columns, key)
 
@@ -108,7 +108,7 @@ class Target:
 
     @property
     def _has_own_op(self) -> bool:
-        """True if `op` is a result of a function or a key, and not the sign of a row."""
+        """True if `op` is a result of a function or a key, not the sign of a row."""
         schema = self.schema
         if not has_op(schema) or results.has_panes(schema):
             return False
@@ -118,22 +118,22 @@ class Target:
         """Check that a stream can read the view.
 
         Raises:
-            UsageError: it can't; the message names the way out.
+            UsageError: it can't; the message says what to do.
         """
         if self.view not in STREAMED:
             raise UsageError(
-                f"option view = {self.view!r}: a stream reads {', '.join(STREAMED)}. View `final` has each window when "
+                f"option view = {self.view!r}: a stream reads {', '.join(STREAMED)}. View `final` has each window once "
                 "it is final, and its corrections"
             )
         if self.view in (FINAL, LATEST) and self._has_own_op:
             raise UsageError(
                 f"the results of pipeline {self.tables.pipeline!r} have a column 'op', where a stream of view "
-                f"{self.view!r} has + and -: rename the column in the pipeline, or follow view {ALL!r}, whose stream "
+                f"{self.view!r} has + and -: rename the column in the pipeline, or stream view {ALL!r}, which "
                 "only adds rows"
             )
 
     def rows(self, pushed: Sequence[pc.Expression] = ()) -> views.View:
-        """Return the rows of the view as it is now, without files in which no row satisfies all expressions."""
+        """Return the present rows of the view, without files in which no row satisfies all expressions."""
         view, files = self._rows()
         where = all_of([view.where, *pushed])
         names = files_that_may_match(files.active, self.schema, where)
@@ -164,10 +164,10 @@ class Target:
         Args:
             start: the moment up to which a query has read.
             end: the moment up to which it reads.
-            forgotten_through: newest `forget` whose keys the query's target has lost as well.
+            forgotten_through: newest `forget` whose keys were also erased in the query's target.
 
         Raises:
-            Refused: the rows in between can't be told any more, or a key was forgotten.
+            Refused: the rows in between can't be determined any more, or a key was forgotten.
         """
         now, files = settled(self.tables, self.table)
         for at in (start, end):
@@ -177,11 +177,11 @@ class Target:
         if self.view in _APPENDED:
             if not is_one_line:
                 raise Refused(
-                    f"a restore of pipeline {self.tables.pipeline!r}, or an interval that was run again, took away "
-                    f"rows of epochs that this query may have read, up to epoch {start.epoch}. A stream of view "
-                    f"{self.view!r} only adds rows; view final also takes rows back. {NEW_QUERY}"
+                    f"a restore of pipeline {self.tables.pipeline!r}, or an interval that was run again, removed rows "
+                    f"of epochs that this query may have read, up to epoch {start.epoch}. A stream of view "
+                    f"{self.view!r} only adds rows; view final also retracts rows. {NEW_QUERY}"
                 )
-            # Only late rows have marks; other tables have a column of that name with another meaning.
+            # Only late rows have marks; in other tables a column of that name means something else.
             until = end.epoch if self.table == late.NAME else None
             return replace(changes.appended(files, start, end), until=until)
         only_final = self.view == FINAL
@@ -201,7 +201,7 @@ class Target:
 
         Args:
             view: the rows, or a part of their files.
-            pushed: expressions that they satisfy as well.
+            pushed: more expressions that the rows must satisfy.
             columns: names of the columns; None for all.
         """
         path = self.tables.path(self.table)
@@ -211,11 +211,11 @@ class Target:
                 yield batch if view.until is None else without_later_marks(batch, view.until)
 
     def table_of(self, columns: Sequence[str] | None, where: str | pc.Expression | None) -> pa.Table:
-        """Return the rows of the view as it is now.
+        """Return the present rows of the view.
 
         Args:
             columns: names of the columns; None for all.
-            where: a condition as text, or an expression, that the rows satisfy; None for all.
+            where: a condition on the rows, as text or expression; None for all.
 
         Raises:
             UsageError: the view has no such column, or the condition does not fit its columns.
@@ -242,23 +242,23 @@ class Target:
         if numbers := rows_of_epochs(self.tables, "epoch", is_new):
             newest = max(numbers)
             raise Refused(
-                f"epoch {newest} of pipeline {self.tables.pipeline!r} forgot a key, so its rows can't be taken back "
-                "from the target of this query: nobody may keep them. Erase the key in the target, too, and start the "
-                f'query again with .option("forgottenThrough", "{newest}"), which says that you did'
+                f"epoch {newest} of pipeline {self.tables.pipeline!r} forgot a key, so this query can't retract its "
+                "rows from its target: nobody may keep them. Erase the key in the target as well, and confirm that by "
+                f'starting the query again with .option("forgottenThrough", "{newest}")'
             )
 
     def _check_told(self, start: Reached, since: int) -> None:
         """Refuse if table epochs has lost rows of epochs that followed in the timeline of an offset.
 
-        A clean-up removes them after a long time, the oldest first. What an epoch of another timeline took away is told
-        by versions of the table, which go much earlier, and which `forget` removes at once.
+        A clean-up removes them after a long time, the oldest first. What an epoch of another timeline removed is known
+        from versions of the table, which are cleaned up much earlier, and which `forget` removes at once.
         """
         oldest = oldest_epoch(self.tables)
         if oldest > since + 1 and rows_of_epochs(self.tables, "epoch", pc.field("timeline") == start.timeline):
             raise Refused(
                 f"this query has read epoch {start.epoch} of pipeline {self.tables.pipeline!r}, and table epochs has "
-                f"only the epochs from {oldest} on (retain_epochs_days in tidegate.toml): nobody can tell if a key was "
-                f"forgotten in between. {NEW_QUERY}"
+                f"only epochs from {oldest} on (retain_epochs_days in tidegate.toml), so it is not known whether a key "
+                f"was forgotten in between. {NEW_QUERY}"
             )
 
     def _files_at(self, at: Reached) -> Files:
@@ -271,7 +271,7 @@ class Target:
         if lost := given_up_since(self.tables, self.table, at.epoch) & {file["path"] for file in files.active}:
             raise Refused(
                 f"`tidegate restore --give-up-results` gave up rows of pipeline {self.tables.pipeline!r} that this "
-                f"query has read (file {min(lost)}), so they can't be taken back from its target. {NEW_QUERY}"
+                f"query has read (file {min(lost)}), so they can't be retracted from its target. {NEW_QUERY}"
             )
         sizes = self.tables.warehouse.sizes(files.path, [file["path"] for file in files.active])
         if any(size is None for size in sizes.values()):
@@ -281,6 +281,6 @@ class Target:
     def _is_gone(self, at: Reached) -> Refused:
         return Refused(
             f"pipeline {self.tables.pipeline!r} was restored, or an interval was run again, after epoch {at.epoch}, "
-            f"up to which this query has read. To take rows back it needs version {at.version} of table "
+            f"up to which this query has read. To retract rows it needs version {at.version} of table "
             f"{self.tables.path(self.table)}, which was cleaned up (retain_log_hours in tidegate.toml). {NEW_QUERY}"
         )

@@ -1,4 +1,4 @@
-"""Views of a pipeline's tables as rows of files, and their reading, file by file: what a task of Spark yields."""
+"""Views of a pipeline's tables as rows of files, and reading them file by file, as a task of Spark does."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class FileRows:
 
     Args:
         name: path of the file in its table.
-        size: its bytes.
+        size: its size in bytes.
         kept: one bit for each row, set for the rows that belong to the view; None for all.
-        op: a value that replaces that of column `op`; None leaves it.
+        op: a value for column `op`; None keeps the file's own.
     """
 
     name: str
@@ -43,9 +43,9 @@ class View:
     """Rows of a table.
 
     Args:
-        files: files that have the rows.
-        where: an expression that the rows satisfy; None for all.
-        until: the epoch whose later marks of reopened rows are left out; None for none.
+        files: the files that have the rows.
+        where: an expression that the rows must satisfy; None for all.
+        until: marks of reopened rows from later epochs are left out; None keeps all.
     """
 
     files: tuple[FileRows, ...]
@@ -59,7 +59,7 @@ def all_rows(files: Files, where: pc.Expression | None) -> View:
 
 
 def latest(files: Files, key: Sequence[str], until: Reached) -> View:
-    """Return the newest pane of each window that is not retracted; rows that are no panes all count."""
+    """Return the newest pane of each window unless it is retracted; rows that are not panes all count."""
     view = all_rows(files, until.shown())
     if not results.has_panes(files.schema):
         return view
@@ -116,7 +116,7 @@ def identity(key: Sequence[str]) -> list[str]:
 
 
 def windows_with_several_panes(files: Files, until: Reached, among: pa.Array | None = None) -> pa.Array:
-    """Return the ids of windows of which a pane is not the first, or is retracted."""
+    """Return the ids of windows with a pane that is retracted or not the first."""
     later = (pc.field("epoch") <= until.epoch) & ((pc.field("pane") > 0) | (pc.field("op") == "-"))
     if among is not None:
         later &= pc.field("window_id").isin(among)
@@ -131,12 +131,12 @@ OP = column("op", pa.string(), "+ for a row that came, - for one that left")
 
 
 def has_op(columns: pa.Schema) -> bool:
-    """Return True if there is a column `op`. Spark does not tell upper and lower case apart."""
+    """Return True if there is a column `op`. Spark ignores case in names."""
     return OP.name in {name.casefold() for name in columns.names}
 
 
 def with_op(view: View, files: Files) -> View:
-    """Return a view with `+` in column `op` if its table has no such column, as that of a function or a join."""
+    """Return a view with `+` in column `op` if its table has no such column, as for a function or a join."""
     if has_op(files.schema):
         return view
     return replace(view, files=tuple(replace(file, op=file.op or "+") for file in view.files))
@@ -158,9 +158,9 @@ def read_file(
         file: the file.
         schema: columns of the view.
         where: the expression; None for all rows.
-        columns: the columns to read, if no expression needs others; None for all.
+        columns: the columns to return; None for all.
     """
-    # Bits count all rows of the file, and its `op` may be missing: then rows are filtered after they were read.
+    # Bits count all rows of the file, and it may lack `op`: then rows are filtered after they are read.
     asks_for_op = file.op is not None and OP.name in str(where)
     is_filtered_here = where is not None and (file.kept is not None or asks_for_op)
     batches = warehouse.read_batches(
@@ -184,7 +184,7 @@ def read_file(
 
 
 def without_later_marks(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
-    """Return late rows as they were when an epoch was published: marks of later epochs are left out."""
+    """Return late rows as they were when an epoch was published, without marks of later epochs."""
     index = rows.schema.get_field_index(REOPENED)
     if index < 0:
         return rows

@@ -1,4 +1,4 @@
-"""The plots of a lateness curve."""
+"""The plots of lateness curves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZE = (7.5, 2.6)
 
 
 class Point(Protocol):
-    """A point of the curve: late rows and waits, in milliseconds; see `Advised`."""
+    """A point of the curve: late rows and waits in milliseconds, as in `Advised`."""
 
     @property
     def late(self) -> int: ...
@@ -31,7 +31,7 @@ def curve(title: str, points: Sequence[tuple[Millis, Point]], present: Millis | 
     Args:
         title: the setting.
         points: its values in milliseconds, ascending, each with its effect.
-        present: the value that holds now, which is marked.
+        present: the current value, which is marked.
     """
     name, unit = unit_of(max((value for value, _ in points), default=0))
 

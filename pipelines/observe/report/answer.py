@@ -50,7 +50,7 @@ Shown = str | Grid
 class Answer:
     """The base of the values that calls of a project return. Subclasses are frozen dataclasses.
 
-    One that a sentence shows has the sentence in `says`, with its fields in braces; others have a method `shown`.
+    If one sentence shows an answer, it is in `says`, with the fields in braces; other answers have a method `shown`.
     """
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def notice(self) -> str | None:
-        """A remark that is no part of the content: commands write it to the standard error, with `--json` too."""
+        """A remark that is not part of the content: commands write it to standard error, also with `--json`."""
         never_run: str | None = getattr(self, "never_run", None)
         return never_run
 
@@ -74,7 +74,7 @@ class Answer:
     def to_arrow(self) -> pa.Table:
         """Return the main table as an Arrow table: a row for each epoch, snapshot, check and so on.
 
-        An answer without such a table is one row. A column whose values have no type in common has them as JSON.
+        An answer without such a table is one row. A column with values of several types has them as JSON.
         """
         import pyarrow as pa
 
@@ -84,8 +84,8 @@ class Answer:
         return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the main table as a frame of pandas."""
-        require("a frame of pandas", "pandas")
+        """Return the main table as a pandas data frame."""
+        require("a pandas data frame", "pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
@@ -107,7 +107,7 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value with its dataclasses as dicts and its tuples as lists, however deep they are."""
+    """Return a value with dataclasses as dicts and tuples as lists, at any depth."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     if is_dataclass(value) and not isinstance(value, type):
@@ -120,7 +120,7 @@ def as_plain(value: Any) -> Any:
 
 
 def json_text(data: Any) -> str:
-    """Return data as JSON, with numbers that JSON lacks as the texts "NaN", "Infinity" and "-Infinity"."""
+    """Return data as JSON; numbers that JSON lacks become the texts "NaN", "Infinity" and "-Infinity"."""
     text = json.dumps(data, default=_json_value)
     return json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
 
@@ -147,7 +147,7 @@ def _html(shown: Shown) -> str:
 
 
 def rows_of(source: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python values; a column with a time outside of Python's datetime range has such times as text."""
+    """Return rows as Python values; a column with a time outside Python's datetime range has its times as text."""
     try:
         return source.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
@@ -157,7 +157,7 @@ def rows_of(source: pa.Table) -> list[dict[str, Any]]:
 
 
 def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
-    """Return a time as text; milliseconds and offset only if they are not 0, the date unless `like` has the same."""
+    """Return a time as text: milliseconds and offset only if they are not 0, the date unless `like` has the same."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -168,7 +168,7 @@ def moment(value: datetime | str | None, like: datetime | str | None = None) -> 
 
 
 def span(row: Mapping[str, Any]) -> str:
-    """Return the window of a row as text; an empty text for a row that belongs to a key and to no window."""
+    """Return the window of a row as text; empty for a row that belongs to a key but to no window."""
     start, end = row.get("window_start"), row.get("window_end")
     if row.get("namespace") == "key":
         return ""

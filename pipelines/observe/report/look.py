@@ -1,4 +1,4 @@
-"""The style sheet that Data Docs and the page in Airflow share. Each page includes it, since the pages load nothing."""
+"""The style sheet of Data Docs and of the page in Airflow. Each page includes it, since pages load nothing."""
 
 from __future__ import annotations
 

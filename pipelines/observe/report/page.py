@@ -1,4 +1,4 @@
-"""The HTML page of a run report: a template filled with the run's numbers and its plots, in one file."""
+"""The HTML page of a run report: a template filled with the run's numbers and plots, in one file."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def write_report(
     to: Path | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Write the report of an epoch, and return its path or URI; the arguments and errors are those of `read_run`.
+    """Write the report of an epoch, and return its path or URI; arguments and errors as for `read_run`.
 
     Args:
         config: the project.
         pipeline: its name.
         epoch: None takes the newest.
         key: key whose windows the timeline shows.
-        to: the file; None takes the reports among the artifacts.
-        more: plots as SVG by title, which come before the others.
+        to: the file; None writes it among the artifacts.
+        more: plots as SVG by title, shown before the others.
     """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
     has_advice = to is None and artifacts_of(config).written_at(page_name(pipeline, ADVICE)) is not None
@@ -61,8 +61,8 @@ def write_answer(
         name: name of the page among the artifacts.
         answer: the answer.
         title: title of the page.
-        plots: plots as SVG by title, which come before the answer's tables.
-        to: the file; None takes the artifacts.
+        plots: plots as SVG by title, shown before the answer's tables.
+        to: the file; None writes it among the artifacts.
     """
     template = _environment().get_template("answer.html")
     page = template.render(title=title, plots=plots, shown=answer._repr_html_(), look=look())
@@ -99,7 +99,7 @@ def render(
     """Return the page as HTML that loads nothing from elsewhere."""
     environment, manifest = _environment(), run.manifest
     row = run.epoch
-    # Where the clock ends the windows, the watermark says nothing of them.
+    # If the clock ends the windows, the watermark says nothing about them.
     behind = None if manifest.ends_by_clock else lag(row)
     return environment.get_template("page.html").render(
         run=run,

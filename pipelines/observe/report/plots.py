@@ -1,4 +1,4 @@
-"""The plots of a run report, each an SVG without script, font or link."""
+"""The plots of a run report, each an SVG without scripts, fonts or links."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plots(run: RunReport) -> dict[str, str]:
             not by_clock and any(lag(row) is not None for row in rows),
             lambda axes: _lag(axes, rows),
         ),
-        ("Events by what became of them", True, lambda axes: _events(axes, rows)),
+        ("Events by outcome", True, lambda axes: _events(axes, rows)),
         ("Windows fired by timing", True, lambda axes: _fired(axes, rows)),
         ("Open windows by key group", True, lambda axes: _key_groups(axes, run.open_by_key_group)),
         ("Length of final windows", len(set(run.lengths)) > 1, lambda axes: _lengths(axes, run.lengths)),
@@ -95,7 +95,7 @@ def _watermark(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
 def lag(row: dict[str, Any]) -> Millis | None:
     """Return the lag of an epoch's watermark behind its clock, in milliseconds; None if it has no watermark yet.
 
-    A backfill has no lag either: its interval was chosen, and the age of it says nothing about the run.
+    A backfill has no lag either: its interval was chosen, so its age says nothing about the run.
     """
     if row["kind"] == "backfill" or row["watermark"] is None or row["processing_time"] is None:
         return None
@@ -182,7 +182,7 @@ def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
 
 def show_dates(axis: Axis) -> None:
     """Give an axis of `days` dates as ticks."""
-    # With 3 to 7 ticks the locator has a fitting interval for every span; with other bounds it may have none.
+    # With 3 to 7 ticks the locator finds an interval for every span; with other bounds it may find none.
     locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]

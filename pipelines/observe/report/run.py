@@ -23,7 +23,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 @dataclass(frozen=True)
 class Session:
-    """A window of a key on the timeline; times: int64 epoch milliseconds."""
+    """A window of a key in the timeline; times: int64 epoch milliseconds."""
 
     start: Millis
     end: Millis
@@ -63,7 +63,7 @@ class RunReport:
 
     def total(self, counter: str) -> int:
         """Return the sum of a counter over all epochs up to this one."""
-        # A row that is older than the counter has a null there.
+        # A row from before the counter existed has a null there.
         return sum(row.get(counter) or 0 for row in self.epochs)
 
 
@@ -76,7 +76,7 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
     Args:
         tables: tables of the pipeline.
         epoch: None takes the newest.
-        key: key whose windows the timeline shows, its columns joined by `/`; None takes the key with most windows.
+        key: key whose windows the timeline shows, its columns joined by `/`; None takes the key with the most windows.
 
     Raises:
         UsageError: there is no snapshot of that epoch, or no window of that key.
@@ -120,7 +120,7 @@ def _lengths(final: pa.Table) -> list[Millis]:
 
 
 def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tuple[str | None, list[Session]]:
-    """Return a key and its newest windows, final and open ones."""
+    """Return a key and its newest windows, final and open."""
     if not results.has_panes(final.schema):
         return None, []
     sessions = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
@@ -135,14 +135,14 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
         raise UsageError(
             f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
         )
-    # Among keys with equally many windows the first by name is taken, so that a report drawn twice is the same.
+    # Among keys with equally many windows, the first by name is taken, so that the same report is drawn again.
     key = min(named, key=lambda values: (-counts[values], _name(values), repr(values)))
     mine = sorted((session for values, session in sessions if values == key), key=lambda session: session.start)
     return _name(key), mine[-_TIMELINE_WINDOWS:]
 
 
 def _name(values: tuple[Any, ...]) -> str:
-    """Return a key as text. Other keys may have the same, as those of `a/b`, `c` and `a`, `b/c`."""
+    """Return a key as text. Different keys may give the same text, such as `a/b`, `c` and `a`, `b/c`."""
     return "/".join(map(text_of_value, values))
 
 

@@ -1,4 +1,4 @@
-"""The picture of a trace: rows, watermark, windows and panes; event time across, the order of arrival upwards."""
+"""The picture of a trace: rows, watermark, windows and panes. Event time runs across, the order of arrival upwards."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_a_generator_that_sees_every_event_is_refused(lake: Lake) -> None:
 
 def test_rows_that_only_spark_reads_are_refused(lake: Lake) -> None:
     told = refused(lake, hourly_pipeline(where="hash(value) is not null"))
-    assert "rows are only read without Spark here" in told
+    assert "rows are read without Spark here" in told
     assert advice_of(lake, hourly_pipeline(where="value is not null")).rows == 1
 
 

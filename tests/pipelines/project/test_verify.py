@@ -251,7 +251,7 @@ def test_only_the_windows_of_a_file_that_is_gone_are_unverifiable(lake: Lake) ->
     outcome = verified(lake, pipeline)
     assert (outcome.faults, outcome.unverifiable) == ((), 12)
     assert outcome.windows == whole.windows - 12
-    assert outcome.why_unverifiable == "their rows are gone from the source"
+    assert outcome.why_unverifiable == "their rows are no longer in the source"
     change(lake, pipeline, "results", flip_a_result)
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
 

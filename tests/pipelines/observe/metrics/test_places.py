@@ -85,7 +85,7 @@ def test_a_port_in_use_is_a_line_that_names_the_way_out_and_the_run_goes_on(
         (line,) = [record.getMessage() for record in caplog.records]
         assert line == (
             f"metrics of hours can't be served at 127.0.0.1:{port}: the port is in use: give this pipeline another "
-            "port by `metrics_port` in [pipelines.hours]. The run goes on without"
+            "port with `metrics_port` in [pipelines.hours]. The run continues without them"
         )
         with run(tmp_path, other, prometheus=port):
             assert "tidegate_epoch_number" not in scraped(other), "the way out works; nothing was published yet"
@@ -110,7 +110,7 @@ def test_a_host_that_is_no_name_is_one_line(tmp_path: Path, caplog: pytest.LogCa
     with run(tmp_path, prometheus=f"{'é' * 70}:1") as observer:
         assert observer.is_on
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "that is no name of a host: correct `prometheus` in [metrics]" in line
+    assert "that is not a host name: correct `prometheus` in [metrics]" in line
 
 
 def test_a_port_of_a_pipeline_without_prometheus_serves_nothing_and_says_so(
@@ -119,7 +119,7 @@ def test_a_port_of_a_pipeline_without_prometheus_serves_nothing_and_says_so(
     with run(tmp_path, 9465):
         pass
     assert caplog.messages == [
-        "metrics_port of [pipelines.hours] serves nothing: give `prometheus = 9465` in [metrics] as well"
+        "metrics_port of [pipelines.hours] has no effect: set `prometheus = 9465` in [metrics] as well"
     ]
 
 
@@ -201,8 +201,8 @@ def test_a_collector_that_is_away_has_one_line_and_one_when_it_is_back(
     away, back = caplog.messages
     assert away.startswith(f"metrics can't be sent to http://127.0.0.1:{port}: Transient error ")
     assert "Connection refused" in away
-    assert away.endswith("The run goes on; the next line comes when they are sent again")
-    assert back == f"metrics are sent to http://127.0.0.1:{port} again"
+    assert away.endswith("The run continues; the next line will say when they are sent again")
+    assert back == f"metrics are being sent to http://127.0.0.1:{port} again"
 
 
 def test_a_port_for_grpc_is_quoted_and_named_in_the_advice_and_no_line_is_that_of_another_outage(
@@ -214,7 +214,7 @@ def test_a_port_for_grpc_is_quoted_and_named_in_the_advice_and_no_line_is_that_o
         threading.Thread(target=answer_as_grpc, args=(server,), daemon=True).start()
         push.Exporter(f"http://127.0.0.1:{port}").export(MetricsData(()))
         assert "BadStatusLine" in caplog.messages[-1]
-        assert "whose port is usually 4318 (4317 is for gRPC)" in caplog.messages[-1]
+        assert "usually on port 4318 (4317 is for gRPC)" in caplog.messages[-1]
     # It gives up at once, without a line that has a reason.
     monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 60)
     push.Exporter(f"http://127.0.0.1:{free_port()}").export(MetricsData(()))

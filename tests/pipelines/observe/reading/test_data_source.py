@@ -106,16 +106,16 @@ def test_times_exclude_files_and_keys_exclude_rows(visits: ByHand) -> None:
 @pytest.mark.parametrize(
     ("where", "fragment"),
     [
-        ("user = ", "is no condition"),
+        ("user = ", "is not a condition"),
         ("usr = 'ann'", "no column usr; the columns are user, window_id"),
-        ("user = 'ann' OR user = 'bob'", "Put the rest into the query"),
-        ("upper(user) = 'ANN'", "Put the rest into the query"),
-        ("NOT user = 'ann'", "Put the rest into the query"),
-        ("total = 'ann'", "'ann' is no value of column 'total'"),
-        ("total > 1.5", "is no value of column 'total'"),
-        ("user = 1", "1 is no value of column 'user'"),
-        ("user = -'ann'", "-'ann' is no value of column 'user'"),
-        ("window_end > 'noon'", "is no value of column 'window_end'"),
+        ("user = 'ann' OR user = 'bob'", "Put the rest in the query"),
+        ("upper(user) = 'ANN'", "Put the rest in the query"),
+        ("NOT user = 'ann'", "Put the rest in the query"),
+        ("total = 'ann'", "'ann' is not a value of column 'total'"),
+        ("total > 1.5", "is not a value of column 'total'"),
+        ("user = 1", "1 is not a value of column 'user'"),
+        ("user = -'ann'", "-'ann' is not a value of column 'user'"),
+        ("window_end > 'noon'", "is not a value of column 'window_end'"),
     ],
 )
 def test_a_condition_that_is_not_taken_is_refused(visits: ByHand, where: str, fragment: str) -> None:
@@ -223,7 +223,7 @@ def test_a_query_does_not_go_on_with_other_rows(visits: ByHand, before: dict[str
     visits.epoch(watermark=at("15:00"))
     query = query_of(visits, **after)
     last = json.loads((query.checkpoint / "offsets" / "0").read_text())
-    told = "so its target would have some rows of each. Start the query with a new checkpoint folder"
+    told = "so its target would have a mix of both. Start the query with a new checkpoint folder"
     with pytest.raises(Refused, match=told):
         query.reader().latestOffset(last)
     with pytest.raises(Refused, match=told):
@@ -268,7 +268,7 @@ def test_a_stream_of_rows_as_they_came_follows_epochs_and_refuses_a_restore(visi
     query.run()
     assert query.total(signed=False) == Counter(map(tuple, values_of(visits.rows(TABLES[view]))))
     restore(visits.tables, before, to_millis(at("20:00")), keep_stale=True)
-    with pytest.raises(Refused, match=r"only adds rows; view final also takes rows back. Start the query with a new"):
+    with pytest.raises(Refused, match=r"only adds rows; view final also retracts rows. Start the query with a new"):
         query.run()
 
 
@@ -342,7 +342,7 @@ def test_tables_that_were_made_anew_are_not_gone_on_with(visits: ByHand) -> None
         visits.epoch(("ann", at("10:00"), 1), watermark=at(hour))
     with pytest.raises(
         Refused,
-        match=r"made anew, or a backup took their place; or .* another query. Start the query with a new checkpoint",
+        match=r"created again or replaced by a backup, or .* another query's. Start the query with a new checkpoint",
     ):
         query.run()
 

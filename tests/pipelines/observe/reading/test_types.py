@@ -181,7 +181,7 @@ def test_a_result_with_the_name_of_the_sign_is_read_as_it_is_and_not_followed(
     assert {"op", "OP"} & rows_by_format(tmp_path)[0].keys() == {name}
     assert [row["user"] for row in rows_by_format(tmp_path, where=f"{name} = 2")] == ["bob"]
     options = {"path": "quiet", "config": str(config)}
-    with pytest.raises(UsageError, match=r"a column 'op', .* rename the column in the pipeline, or follow view 'all'"):
+    with pytest.raises(UsageError, match=r"a column 'op', .* rename the column in the pipeline, or stream view 'all'"):
         Query(tmp_path, tmp_path, options).reader()
     follower = Query(tmp_path / "checkpoint", tmp_path / "target", {**options, "view": "all"})
     follower.run()

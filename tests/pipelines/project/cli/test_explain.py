@@ -104,9 +104,9 @@ SQL = "columns={'double': 'value * 2', 'kind': %r}, where='double > 10'"
         (
             "soundex(user)",
             [
-                ("Spark", "columns['double'] = value * 2: the input's rows go through it anyway"),
+                ("Spark", "columns['double'] = value * 2: the input's rows pass through it anyway"),
                 ("Spark", "columns['kind'] = soundex(user): the function soundex is not proven"),
-                ("Spark", "where = double > 10: the input's rows go through it anyway"),
+                ("Spark", "where = double > 10: the input's rows pass through it anyway"),
             ],
         ),
     ],
@@ -289,7 +289,7 @@ def test_a_window_join_says_when_it_joins(project: Project) -> None:
     )
     answer = explained(project)
     steps = [step["does"] for step in answer["steps"]]
-    assert "when the watermark reaches the end of a window, emit its anti join, and remove the window" in steps
+    assert "when the watermark reaches the end of a window, emit its anti join and remove the window" in steps
     assert "except for late rows" in str(answer)
 
 
@@ -317,7 +317,7 @@ def test_an_explanation_for_this_machine_speaks_of_no_exchange_by_spark(project:
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     asked = explained(project)["steps"]
     assert any(
-        "a run is refused if it has a feature or a type of Delta that only Spark" in step["does"] for step in asked
+        "a run is refused if it uses a feature or type of Delta that only Spark" in step["does"] for step in asked
     )
     write_deltalake(project.folder / "warehouse" / "events", rows)
     told = explained(project)
@@ -384,17 +384,17 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
     assert steps(hourly_pipeline(parallelism=4), "Python task") == [
         (
             "read the files of events: key user, time at, columns value; the table does not exist yet: "
-            "Spark will read it if it has a feature or a type of Delta that only Spark reads"
+            "Spark will read it if it uses a feature or type of Delta that only Spark reads"
         ),
         (
-            "few rows: every shard reads them, on one machine once for all, and keeps those of its key group, "
-            "pmod(xxhash64(key), 128); many rows: the reading task packs them by it, and Spark moves the packs: 4 "
-            "shards, or more if a shard would get over 2,500,000 rows or 768 MiB"
+            "few rows: every shard reads them (on one machine, they are read once for all) and keeps those of its "
+            "key group, pmod(xxhash64(key), 128); many rows: the reading task packs them by it, and Spark moves the "
+            "packs: 4 shards, or more if a shard would get over 2,500,000 rows or 768 MiB"
         ),
         "fetch all columns of late rows from their file",
         "set aside rows with an unusable time or a null key (table rejects)",
         "read the state rows of the shard's key groups",
-        "sort by key and window; one group for each pane: on time, or late by its commit",
+        "sort by key and window; one group per pane: on time, or late by its commit",
         "reduce each group: events, total; merge the groups of a window in order",
         "write Parquet files of results, late and state; of state only where the shard changed",
     ]
@@ -425,9 +425,9 @@ def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
     assert operator.name == "columnar"
     assert "a backfill in event order is computed row by row" in operator.reason
     assert steps(early, "Python task")[-4:-1] == [
-        "sort by key and window; one group for each commit, on time or late",
+        "sort by key and window; one group per commit, on time or late",
         "reduce each group: events, total; merge the groups of a window in order, up to each firing",
-        "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
+        "in a backfill in event order: take each element through assigner, trigger and contents, then due timers",
     ]
 
 

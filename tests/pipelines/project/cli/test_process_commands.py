@@ -91,7 +91,10 @@ def test_explain_says_how_two_sources_become_one() -> None:
         )
     )
     steps = [step.does for step in explanation.steps]
-    assert "commits of both sources by commit time (ties: left first), the watermark the smaller of both" in steps[0]
+    assert (
+        "commits of both sources by commit time (left first if equal); the watermark is the smaller of the two"
+        in steps[0]
+    )
     assert [step.split(":")[0] for step in steps[1:3]] == ["read the files of orders", "read the files of payments"]
     assert "right - left from -5 min to 15 min" in " ".join(steps)
     assert explanation.order.startswith("the result depends on the set of elements")
