@@ -67,7 +67,7 @@ def test_no_file_has_the_key_whatever_the_clock_says(by_hand: ByHand, ahead: int
     assert [entry.manifest["kind"] for entry in list_snapshots(by_hand.tables)] == ["forget"]
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("days", [-30_000, -1, 1, 30_000])
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_no_file_has_the_key_where_commits_were_dated_wrongly(by_hand: ByHand, days: int, epoch: int) -> None:
@@ -216,7 +216,7 @@ KINDS: dict[str, Callable[[ByHand], None]] = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_from_each_kind_of_file(by_hand: ByHand, kind: str) -> None:
     lived_in(by_hand)
@@ -231,7 +231,7 @@ def test_it_goes_from_each_kind_of_file(by_hand: ByHand, kind: str) -> None:
 LEFT_BY_OUR_COMMANDS = sorted(name for name in KINDS if name.startswith(("a killed", "a part", "a request", "an ")))
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", [*LEFT_BY_OUR_COMMANDS, "a file of a savepoint", "the rest of a savepoint"])
 def test_it_is_found_where_nothing_else_has_it(by_hand: ByHand, kind: str) -> None:
     lived_in(by_hand)
@@ -282,7 +282,7 @@ def steps_of_an_erasure(folder: Path) -> int:
     return done[0]
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.long)])
 def test_an_erasure_that_was_killed_at_any_step_is_finished_by_repeating_it(tmp_path: Path, every: int) -> None:
     steps = steps_of_an_erasure(tmp_path / "whole")
     assert steps > 40

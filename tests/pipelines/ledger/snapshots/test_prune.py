@@ -94,6 +94,7 @@ def prunes(by_hand: ByHand) -> list[int]:
     return sorted(rows.filter(pc.equal(rows["kind"], "prune"))["epoch"].to_pylist())
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_what_was_pruned_stays_away_whatever_is_restored(by_hand: ByHand, keep_stale: bool) -> None:
     """Back to before the prune, to the line that was left, to before and after it, and to the prune itself."""
