@@ -6,14 +6,20 @@ import itertools
 import random
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tests.property import test_delta_features, test_file_names
+from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.errors import Refused, StoreFailed, UsageError
@@ -242,3 +248,33 @@ def test_the_records_of_commits_are_read(tmp_path: Path, server: S3Server, prefi
     assert published_by(by_hand.warehouse, by_hand.head().handle) is not None
     create_savepoint(by_hand.tables, by_hand.head(), "first", 1)
     assert [entry.name for entry in list_savepoints(by_hand.tables)] == ["first"]
+
+
+Brought = Callable[[Path], Warehouse]
+
+ROOT = "lake of é, a+b=c & d~'(e);@!$"
+
+
+@pytest.fixture(scope="module")
+def brought(server: S3Server) -> Brought:
+    """Copies a folder into a bucket, below a folder of its own."""
+    server.make_bucket("drawn-sources")
+
+    def bring(folder: Path) -> Warehouse:
+        key = f"{ROOT}/{uuid.uuid4().hex}"
+        upload(server, folder, "drawn-sources", key)
+        return Warehouse(f"s3://drawn-sources/{key}", options_of(server.endpoint))
+
+    return bring
+
+
+@settings(max_examples=6)
+@given(test_delta_features.files())
+def test_a_table_with_drawn_features_is_read_in_a_bucket(brought: Brought, drawn: dict[str, Any]) -> None:
+    test_delta_features.holds(drawn, brought)
+
+
+@settings(max_examples=3)
+@given(test_file_names.NAMES)
+def test_files_of_any_name_are_read_in_a_bucket(brought: Brought, names: list[str]) -> None:
+    test_file_names.placed(names, brought=brought)

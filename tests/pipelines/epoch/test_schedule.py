@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
+from tests.pipelines.by_hand import ByHand
 from tests.pipelines.looping import Waits
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.errors import LeaseHeld
-from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.epoch import plan
+from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.run import stream as stream_module
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows
 
 PIPELINE = hourly_pipeline()
+
 HOUR = 3_600_000
 
 
@@ -124,3 +127,15 @@ def test_a_run_over_what_is_available_now_leaves_late_rows_to_the_command(late: 
         late.clock.now += HOUR
         stream.run_available()
     assert "reopen" not in [manifest.kind for manifest in made]
+
+
+def test_a_column_of_too_many_source_partitions_is_refused_before_anything_is_computed(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "MOST_PARTITIONS", 3)
+    by_hand.pipeline = hourly_pipeline(watermark_by="user")
+    four = {f"user{number}": PartitionWatermark(watermark=0) for number in range(4)}
+    told = r"makes 4 source partitions, but a pipeline may have at most 3: .* remove watermark_by"
+    with pytest.raises(Refused, match=told):
+        by_hand.planned([], at("10:00"), partitions=four)
+    by_hand.planned([], at("10:00"), partitions=dict(list(four.items())[:3]))

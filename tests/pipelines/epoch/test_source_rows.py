@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tests.conditions import is_kept
 from tests.lake import LOCAL
 from tests.pipelines.epoch.test_drawn import Drawn
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.epoch.event_times import EventTimes
@@ -29,7 +31,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.harness_rows import event_millis, events_table, status
 from tidegate.pipelines.run import corrections
-from tidegate.windowing.compute import Windows
+from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import Millis
 
 pytestmark = pytest.mark.slow
@@ -137,3 +139,24 @@ def test_tasks_read_the_rows_of_the_stretches(tmp_path: Path, both: Iterator[Non
     drawn.end()
     drawn.lake.reopen(LOCAL, drawn.pipeline)
     assert drawn.late() == 0
+
+
+PIPELINE = Pipeline(
+    name="hours",
+    source=DeltaSource("events", timestamp="time", unit="ms"),
+    key=("user",),
+    watermark=WatermarkStrategy.for_bounded_out_of_orderness(10),
+    watermark_by="user",
+    compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"n": Count()}),
+)
+
+
+def test_a_partition_behind_in_an_older_manifest_is_one_that_came_back() -> None:
+    """They did not tell it from a new one, and waited for neither."""
+    times = EventTimes.restored(PIPELINE, 0, 0, {}, {})
+    step = times.step(0, {"a": 500, "b": 300}, 1_000)
+    older = {name: partition.model_copy(update={"aligned": None}) for name, partition in times.partitions.items()}
+    restored = EventTimes.restored(PIPELINE, 489, step.clock, older, {})
+    assert restored.step(0, {"a": 800}, 1_010).watermark == 789
+    assert restored.step(0, {"b": 850}, 1_020).watermark == 789, "from when it has caught up it counts"
+    assert restored.step(0, {"a": 990}, 1_030).watermark == 839
