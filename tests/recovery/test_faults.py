@@ -203,6 +203,7 @@ def test_a_full_disk_stops_the_job_and_harms_nothing(
         assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "table", [pytest.param(table, marks=pytest.mark.long if table in ("late", "rejects") else ()) for table in ALL]
 )

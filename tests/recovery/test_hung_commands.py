@@ -95,6 +95,7 @@ def no_lease_is_looked_at(planted: pytest.MonkeyPatch) -> None:
     planted.setattr(Lease, "check", lambda self: None)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("bug", "first", "second"),
     [

@@ -160,7 +160,7 @@ def killed(made: Hung, folder: Path, operation: int, after: bool) -> list[str]:
     return [f"{hang.where}: {fault}" for fault in found]
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(DRAWN))
 def test_a_rename_that_was_killed_is_continued_by_the_same_command(
     made: Hung, operations: int, tmp_path: Path, seed: int

@@ -178,7 +178,7 @@ BETWEEN: dict[str, Callable[[ByHand], object]] = {
 }
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("ends", [False, True], ids=["", "killed before the restore"])
 @pytest.mark.parametrize("between", BETWEEN)
 def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_is_whole_before_it_is(

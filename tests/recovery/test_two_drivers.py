@@ -69,6 +69,7 @@ def test_of_two_that_start_at_once_one_works_and_the_other_ends_with_the_lease_e
     assert differences(outcome(lake), outcome(undisturbed)) == {}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", [PLANNED, OPERATED])
 def test_of_two_that_know_of_no_lease_the_second_is_stopped_by_the_commit_and_publishes_nothing(
     lake: Lake, undisturbed: Lake, step: str

@@ -96,7 +96,7 @@ def assert_good(lake: Lake, fresh: Lake, pipeline: Pipeline) -> None:
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 
 
-@BOTH
+@LONG_FOR_HOURS
 def test_a_stream_goes_on(lake: Lake, fresh: Lake, pipeline: Pipeline) -> None:
     go_on(lake)
     assert_good(lake, fresh, pipeline)

@@ -77,6 +77,7 @@ def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: 
     assert {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()} == {"ann": 6, "bob": 4}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("lateness", [timedelta(0), timedelta(hours=9)])
 def test_a_window_that_was_emptied_takes_rows_that_come_later(lake: Lake, lateness: timedelta) -> None:
     pipeline = replace(HOURS, compute=replace(HOURS.compute, allowed_lateness=lateness))  # type: ignore[arg-type]

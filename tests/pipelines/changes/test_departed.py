@@ -30,7 +30,9 @@ from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find
 from tidegate.pipelines.ledger.tables.late_rows import Departing
 from tidegate.pipelines.run.corrections import reopen
 
-PIPELINES = pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
+PIPELINES = pytest.mark.parametrize(
+    "pipeline", [HOURS, pytest.param(SESSIONS, marks=pytest.mark.long)], ids=lambda pipeline: pipeline.name
+)
 DAY = 86_400_000
 
 

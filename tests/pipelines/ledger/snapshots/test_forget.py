@@ -249,6 +249,7 @@ def test_an_example_of_a_check_is_cut_where_it_alone_names_the_key(by_hand: ByHa
     assert list_snapshots(by_hand.tables) == snapshots
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("dies_in", ["publish", "list_savepoints", "keep_newest_only"])
 def test_an_interrupted_run_is_finished_by_repeating_it(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, dies_in: str

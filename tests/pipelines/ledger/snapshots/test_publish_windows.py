@@ -259,6 +259,7 @@ def test_a_plain_select_is_right(tables: PipelineTables) -> None:
     assert len(table.to_pandas()) == len(found)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("unit", ["none", "day"])
 def test_every_reader_reads_it_in_one_line(lake: Lake, unit: str) -> None:
     stream(lake, WindowsTable(partition_by=unit))  # type: ignore[arg-type]
@@ -342,6 +343,7 @@ def test_a_table_that_is_built_again_half_is_filled_by_the_next_run(
     check_windows(tables)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("unit", ["none", "month"])
 def test_view_windows_is_the_table(lake: Lake, unit: str) -> None:
     of_code = project(lake, WindowsTable(partition_by=unit))  # type: ignore[arg-type]
