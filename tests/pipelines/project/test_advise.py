@@ -181,7 +181,7 @@ def test_a_curve_says_what_each_bound_does(lake: Lake) -> None:
 
 
 def test_the_bound_for_a_share_of_the_rows_keeps_so_many_in_time(lake: Lake) -> None:
-    for number in range(200):
+    for number in range(50):
         lake.append(("ann", at("00:00") + timedelta(minutes=10 * number), 1))
         lake.append(("ann", at("00:00") + timedelta(minutes=10 * number - (number % 20) * 13), 1))
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_monotonous_timestamps())
@@ -299,6 +299,7 @@ def test_a_log_that_was_cleaned_up_is_read_from_a_later_version(lake: Lake) -> N
     assert advice_of(lake, pipeline, from_version=1).rows == 3
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("example", ["duty:aircraft_duty", "hours:airport_hours"])
 def test_ten_bounds_over_the_flights(example: str, lake: Lake) -> None:
     module, name = example.split(":")

@@ -79,6 +79,7 @@ def test_the_rows_of_a_trace_give_the_published_values(
         assert_told(lake, pipeline)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_a_backfill_then_a_stream_then_reopened_rows(make: Any, lake: Lake) -> None:
     pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
@@ -113,6 +114,7 @@ def test_after_a_restore_the_trace_is_that_of_the_line_that_holds(lake: Lake) ->
     assert assert_told(lake, pipeline, ["ann"]) == 2
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_after_rows_of_the_source_changed_the_trace_begins_with_the_correction(make: Any, lake: Lake) -> None:
     pipeline = make(source=DeltaSource("events", timestamp="at", changes="correct"))

@@ -78,6 +78,7 @@ def tables(lake: Lake, pipeline: Pipeline) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_restore_leaves_a_users_column_of_that_name_alone(tmp_path: Path, kind: str) -> None:
     lake, pipeline = Lake(tmp_path), pipeline_of(kind)
@@ -89,6 +90,7 @@ def test_a_restore_leaves_a_users_column_of_that_name_alone(tmp_path: Path, kind
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", VALUES)
 def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path: Path, kind: str) -> None:
     lake, pipeline = Lake(tmp_path), pipeline_of(kind)

@@ -39,6 +39,7 @@ def shell(folder: Path, *lines: str) -> str:
     return done.stdout
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["my project", None])
 def test_the_printed_commands_give_windows_and_the_tests_of_the_project_pass(tmp_path: Path, name: str | None) -> None:
     told = shell(tmp_path, shlex.join(["tidegate", "init", *([] if name is None else [name])]))
