@@ -213,7 +213,8 @@ def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefi
     dag, name = run["dag_id"], run["dag_run_id"]
     instance = SimpleNamespace(dag_id=dag, run_id=name, task_id="deadline", try_number=1)
     at = context["deadline"]["deadline_time"]
-    error = TidegateError(f"run {name} of {dag} had not ended by its deadline, {at}: it is still running, or waiting")
+    # No command ended, so there is no exit code.
+    error = TimeoutError(f"run {name} of {dag} had not ended by its deadline, {at}: it is still running, or waiting")
     given = {"ti": instance, "exception": error, "dag_run": run}
     alarm = describe(given, settings, pipeline, prefix, owner)
     _log.error("alarm: %s", json.dumps(alarm))

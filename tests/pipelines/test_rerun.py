@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.epoch.plan_interval import changed_rows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Interval
@@ -37,9 +39,16 @@ CORRECTED = ("ann", at("12:10", 2), 1000)
 """A row of the third day that comes after all days were run."""
 
 
+def commits_since(source: Any, interval: Interval, since: int) -> int:
+    """Stands in for the one count that Spark makes."""
+    return len(source.commits(since))
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """Four days of a backfill, with a session over every midnight; then a correction of the third comes."""
+    assert backfill_module.changed_rows is changed_rows
+    monkeypatch.setattr(backfill_module, "changed_rows", commits_since)
     lake = source(tmp_path / "lake")
     for day in range(DAYS):
         ran(lake, day)
@@ -174,7 +183,7 @@ def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to
     with pytest.raises(Refused, match=f"a stream has taken over.*`tidegate restore sessions {DAYS}`"):
         ran(lake, 3)
     restore(lake.tables(PIPELINE), find_snapshot(lake.tables(PIPELINE), str(DAYS)), lake.clock())
-    assert [run.state for run in ran(lake, 2)] == ["done"]
+    assert [run.state for run in ran(lake, 3)] == ["done"]
 
 
 def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read
 from tidegate.pipelines.observe.reading.target import Target
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import arrow_schema
-from tidegate.windowing import TumblingProcessingTimeWindows
 from tidegate.windowing.columnar import OperatorChoice
 
 pytestmark = pytest.mark.slow
@@ -38,13 +36,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let shards of a few rows have deltas, which are merged when they have a third of the rows of their base."""
     monkeypatch.setattr(shard_state, "SMALLEST", 4)
     monkeypatch.setattr(shard_state, "SHARE", 3)
-
-
-def clock_pipeline(allowed_lateness: timedelta) -> Pipeline:
-    """Ten minutes of the clock, which each epoch moves by one."""
-    pipeline = hourly_pipeline(name="minutes")
-    windows = TumblingProcessingTimeWindows.of(timedelta(minutes=10))
-    return replace(pipeline, compute=replace(pipeline.compute, assigner=windows))
 
 
 def upgraded(by_hand: ByHand) -> None:
@@ -78,9 +69,7 @@ def layers(by_hand: ByHand) -> list[str]:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("by_row", [False, True], ids=["arrays", "by row"])
-@pytest.mark.parametrize(
-    "make", [session_pipeline, hourly_pipeline, clock_pipeline], ids=["sessions", "hours", "by the clock"]
-)
+@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline], ids=["sessions", "hours"])
 def test_a_drawn_life_is_the_same_with_deltas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, by_row: bool, seed: int
 ) -> None:
@@ -92,9 +81,9 @@ def test_a_drawn_life_is_the_same_with_deltas(
     users = [f"user {number}" for number in range(60)]
     clock, seen = at("10:00"), set[str]()
     for number in range(12):
-        count = 50 if number in (0, 7) else 3 if number in (2, 3, 4) else draw.choice([0, 2, 3])
+        count = 50 if number in (0, 6) else draw.choice([0, 1, 2, 3])
         rows = [
-            (draw.choice(users), clock + timedelta(minutes=draw.randint(-60, 120)), draw.randint(1, 9))
+            (draw.choice(users), clock + timedelta(minutes=draw.randint(-150, 60)), draw.randint(1, 9))
             for _ in range(count)
         ]
         clock += timedelta(minutes=draw.choice([0, 1, 5, 20]))
@@ -155,7 +144,6 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
         step(lake, pipeline, (users[2], "10:06"), (users[3], "10:04"))
     assert {file.get("min.delta_mark") for file in lakes[1].snapshot(pipeline).files} == {None, 1}
     agree()
-    assert not deltas.verify("sessions", sample=1).faults
     before = len(lakes[1].snapshot(pipeline).files)
     for each in (plain, deltas):
         each.savepoint_create("sessions", "kept")
@@ -175,16 +163,6 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
         step(lake, pipeline, (users[4], "10:11"))
     agree()
     assert len(lakes[1].snapshot(pipeline).files) == before
-    for lake, each in zip(lakes, (plain, deltas), strict=True):
-        step(lake, pipeline, *[(user, "22:00") for user in users])
-        step(lake, pipeline, (users[6], "22:01"), (users[7], "10:30"))
-        reopened = each.late_reopen("sessions")
-        assert (reopened.rows, reopened.panes, reopened.withdrawn) == (1, 1, 1)
-        step(lake, pipeline, (users[8], "22:02"))
-    agree()
-    assert same(lakes[0].latest(pipeline).drop_columns(["emitted_at"])) == same(
-        lakes[1].latest(pipeline).drop_columns(["emitted_at"])
-    )
 
 
 def same(rows: pa.Table) -> list[str]:

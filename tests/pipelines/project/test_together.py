@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -146,3 +149,22 @@ def test_continuous_streams_go_on_beside_one_that_fails_is_tried_again_or_is_sto
     assert list(answer.failed) == ["lost"], "a retry can't mend it; the others ended well"
     assert any(line.startswith("hours failed") and "tried again in 60 s" in line for line in said)
     assert not is_driven(project, "hours")
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_with_spark_they_have_one_driver(project: Project) -> None:
+    file, logs = project.config.file, project.config.root / "applications"
+    logs.mkdir()
+    log_events = f'"spark.eventLog.enabled" = "true"\n"spark.eventLog.dir" = "{logs.as_uri()}"\n'
+    settings = file.read_text().replace('engine = "local"', 'engine = "spark"')
+    file.write_text(f'{settings}\n[spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "1g"\n{log_events}')
+    command = [sys.executable, "-m", "tidegate", "stream", *NAMES, "--available-now", "--json", "--config", str(file)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == REFUSED, done.stderr[-3000:]
+    answer = json.loads(done.stdout)
+    assert [each["pipeline"] for each in answer["streams"]] == ["sessions", "hours"]
+    assert list(answer["failed"]) == ["lost"]
+    assert (epoch(project, "sessions"), epoch(project, "hours")) == (1, 1)
+    assert len(list(logs.iterdir())) == 1, "one Spark application"
