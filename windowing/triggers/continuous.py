@@ -90,9 +90,7 @@ class ContinuousTrigger(BuiltIn):
         if state.get() != time:
             return False
         state.clear()
-        # Processing time may pass the end of an event-time window. The window stays, but has no next firing.
-        if time < window.max_timestamp:
-            self._schedule(time, window, ctx)
+        self._schedule(time, window, ctx)
         return True
 
     def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
@@ -155,4 +153,5 @@ class ContinuousProcessingTimeTrigger(ContinuousTrigger):
         return CONTINUE
 
     def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        return FIRE if self._is_due(time, window, ctx) else CONTINUE
+        # Processing time may pass the end of an event-time window. The window stays, but never fires again.
+        return FIRE if time == window.max_timestamp or self._is_due(time, window, ctx) else CONTINUE
