@@ -14,7 +14,7 @@ NO_PAGES := --ignore-glob='tests/test_*.py'
 export PYTHONDONTWRITEBYTECODE =
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove compiled quiet-lint lint docs picture bench bench-full env lock clean
+.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove oracle compiled quiet-lint lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: compiled .venv/ready
@@ -45,6 +45,11 @@ test-matrix: .venv/made
 # The model of the protocol (docs/proof.md), in small bounds or with BOUNDS=wide. `make test` leaves the largest scopes to `make test-long`.
 prove: .venv/made
 	@$(BIN)/python -m formal $(BOUNDS)
+
+# Drawn scenarios with the operators of Flink and the triggers of Beam, and with ours (docs/proof.md). It needs Maven, a Java
+# compiler and, once, a network. ORACLE="flink 500" chooses one of them and the number of scenarios.
+oracle: .venv/made
+	@$(BIN)/python -m tests.oracle $(ORACLE)
 
 # Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each command, task and worker would compile all of it again.
 compiled: .venv/made

@@ -173,7 +173,7 @@ class CaseFunction(ProcessWindowFunction):
         self._function = {"type": function} if isinstance(function, str) else function
         self._type = self._function["type"]
         check_fields("function", self._function, self._FIELDS.get(self._type, {"type"}))
-        if self._type not in {"sum", "collect", "count", "passthrough", "none", *self._FIELDS}:
+        if self._type not in {"sum", "collect", "sorted", "count", "passthrough", "none", *self._FIELDS}:
             raise Mismatch("function", "a function the runner knows", self._type)
         self.calls: Counter[str] = Counter()
 
@@ -184,6 +184,8 @@ class CaseFunction(ProcessWindowFunction):
             return [sum(elements)]
         if kind == "collect":
             return [list(elements)]
+        if kind == "sorted":
+            return [sorted(elements)]
         if kind == "count":
             return [len(elements)]
         if kind == "passthrough":

@@ -29,6 +29,7 @@ _FIELDS: dict[str, set[str]] = {
     "side_output": {"tags"},
     "null_side_output": set(),
     "reregister": {"delay", "until"},
+    "acts": {"again", "until"},
 }
 # Values of cases are of any JSON type, and keys of one case may have different ones.
 _SEEN = ValueStateDescriptor("seen", pa.string())
@@ -72,6 +73,9 @@ class CaseHooks:
                     ctx.output(tag, value)
             case "null_side_output":
                 ctx.output(None, value)  # type: ignore[arg-type]
+            case "acts":
+                for act, *arguments in value:
+                    yield from self._act(act, arguments, ctx)
             case _:
                 if ctx.timestamp is not None:
                     ctx.timer_service().register_event_time_timer(ctx.timestamp)
@@ -83,16 +87,42 @@ class CaseHooks:
             case "timer_plus" | "fixed_timers":
                 yield ["TIMER", ctx.current_key, domain]
             case "stateful_timer":
-                seen = ctx.get_state(_SEEN).value()
-                yield ["STATE", None if seen is None else json.loads(seen)]
+                yield ["STATE", self._seen(ctx)]
             case "both_timers":
                 yield [domain, ctx.current_key]
             case "reregister":
                 yield ["TIMER", ctx.current_key, timestamp]
                 if timestamp + function["delay"] <= function["until"]:
                     ctx.timer_service().register_event_time_timer(timestamp + function["delay"])
+            case "acts":
+                service = ctx.timer_service()
+                now = [service.current_watermark(), service.current_processing_time()]
+                yield ["TIMER", domain, timestamp, ctx.current_key, self._seen(ctx), *now]
+                if "again" in function and timestamp + function["again"] <= function["until"]:
+                    self._timer("register", ctx, timestamp + function["again"], ctx.time_domain)
             case _:
                 raise Mismatch("timer", f"none of {self.kind}", timestamp)
+
+    def _act(self, act: str, arguments: list[Any], ctx: ProcessContext) -> Iterator[Any]:
+        state, service = ctx.get_state(_SEEN), ctx.timer_service()
+        match act:
+            case "register" | "delete":
+                self._timer(act, ctx, arguments[1], TimeDomain(arguments[0]))
+            case "add":
+                state.update(json.dumps((self._seen(ctx) or 0) + arguments[0]))
+            case "clear":
+                state.clear()
+            case "side":
+                ctx.output(*arguments)
+            case "emit":
+                now = [service.current_watermark(), service.current_processing_time()]
+                yield [ctx.current_key, self._seen(ctx), *now, ctx.timestamp]
+            case _:
+                raise Mismatch("act", "an act the runner knows", act)
+
+    def _seen(self, ctx: ProcessContext) -> Any:
+        seen = ctx.get_state(_SEEN).value()
+        return None if seen is None else json.loads(seen)
 
     def _remember(self, name: str, value: Any, ctx: ProcessContext) -> Iterator[Any]:
         state = ctx.get_state(_SEEN)
@@ -126,9 +156,9 @@ class CaseHooks:
             return timers.current_watermark()
         return timers.current_processing_time()
 
-    def _timer(self, verb: str, ctx: ProcessContext, time: Millis) -> None:
+    def _timer(self, verb: str, ctx: ProcessContext, time: Millis, domain: TimeDomain | None = None) -> None:
         timers = ctx.timer_service()
-        if self._domain() is TimeDomain.EVENT_TIME:
+        if (domain or self._domain()) is TimeDomain.EVENT_TIME:
             act = timers.register_event_time_timer if verb == "register" else timers.delete_event_time_timer
         else:
             act = timers.register_processing_time_timer if verb == "register" else timers.delete_processing_time_timer
