@@ -57,7 +57,7 @@ compiled: .venv/made
 
 # Its output comes when it has ended, so that it does not stand between that of the tests.
 quiet-lint: .venv/made
-	@shown=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$shown"; exit $$code
+	@shown=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; printf "%s\n" "$$shown"; exit $$code
 
 lint: .venv/made
 	$(BIN)/ruff format --check .
