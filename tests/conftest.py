@@ -39,9 +39,31 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 AIRFLOW = {"airflow", "browser"}
 """Marks of what looks at the one Airflow of a run."""
 
-SLOW = {"benchmarks", "deployment", "docs", "expectations", "formal", "interleavings", "packaging", "property"}
-SLOW |= {"recovery", "store", "changes"}
+SLOW = {"benchmarks", "conformance", "deployment", "docs", "expectations", "formal", "interleavings", "packaging"}
+SLOW |= {"property", "recovery", "store", "backups", "changes", "snapshots"}
 """Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
+
+SLOW_FILES = {
+    "test_advise.py",
+    "test_branches.py",
+    "test_changed_by_others.py",
+    "test_data_source.py",
+    "test_exit_codes.py",
+    "test_explain.py",
+    "test_facade.py",
+    "test_fill_gaps.py",
+    "test_forget.py",
+    "test_hostile_text.py",
+    "test_init.py",
+    "test_names_of_ours.py",
+    "test_named_remedies.py",
+    "test_quality_table.py",
+    "test_restore.py",
+    "test_source_reset.py",
+    "test_trace.py",
+    "test_verify.py",
+}
+"""Files of tests of whole commands and lives that `make test-fast` leaves out, too."""
 
 
 STORE = Path(__file__).parent / "store"
@@ -94,7 +116,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("spark"))
     elif item.path.parent == STORE:
         item.add_marker(pytest.mark.xdist_group("store"))
-    if SLOW & set(item.path.relative_to(Path(__file__).parent).parts):
+    if (SLOW | SLOW_FILES) & set(item.path.relative_to(Path(__file__).parent).parts):
         item.add_marker(pytest.mark.slow)
 
 
