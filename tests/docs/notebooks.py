@@ -19,23 +19,10 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def executed(notebook: dict[str, Any], **given: Any) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-    """Run all code cells in one scope with what is given; the scope, and the outputs as a notebook keeps them."""
-    scope: dict[str, Any] = {"__name__": "__main__", **given}
+def executed(notebook: dict[str, Any]) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
+    """Run all code cells in one scope; the scope, and the outputs of each cell as a notebook keeps them."""
+    scope: dict[str, Any] = {"__name__": "__main__"}
     return scope, [_outputs(cell, scope, number) for number, cell in enumerate(code_cells(notebook), start=1)]
-
-
-def executed_in(spark: Any, notebook: dict[str, Any]) -> None:
-    """Run a notebook of the engine `local` in a session of Spark instead; every cell must give the same."""
-    cells, replaced = code_cells(notebook), 0
-    for cell in cells:
-        text = "".join(cell["source"])
-        replaced += text.count('engine="local"')
-        cell["source"] = [text.replace('engine="local"', "spark=spark")]
-    assert replaced == 1, "the notebook makes one project"
-    _, outputs = executed(notebook, spark=spark)
-    for cell, shown in zip(cells, outputs, strict=True):
-        assert cell["outputs"] == shown, f"{cell['source'][0]}\ngave {shown}\nin place of {cell['outputs']}"
 
 
 def _outputs(cell: dict[str, Any], scope: dict[str, Any], number: int) -> list[dict[str, Any]]:

@@ -6,23 +6,19 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.docs.notebooks import code_cells, executed, executed_in
+from tests.docs.notebooks import code_cells, executed
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.epoch.arrivals import Arrivals
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.testing import PipelineHarness
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 NOTEBOOKS = sorted(GUIDE.glob("*.ipynb"))
 SESSION = GUIDE / "a-session-window.ipynb"
-PROJECT = GUIDE / "a-project.ipynb"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -36,12 +32,6 @@ def test_the_cells_of_a_notebook_give_what_it_was_saved_with(path: Path) -> None
     _, outputs = executed(notebook)
     assert [cell["outputs"] for cell in code_cells(notebook)] == outputs
     assert sum(map(len, outputs)) >= 5, "a notebook that shows nothing explains nothing"
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_the_notebook_of_project_gives_the_same_in_a_session_of_its_own(spark: SparkSession) -> None:
-    executed_in(spark, read(PROJECT))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -159,24 +158,6 @@ def arrivals(seed: int, count: int = 300) -> list[tuple[str, datetime, int]]:
     return [*rows, ("end", DAY0 + timedelta(hours=27), 0)]
 
 
-DISCOVERED = """
-import sys
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-print([row["spread"] for row in spark.read.format("tidegate").option("config", sys.argv[2]).load("spreads").collect()])
-"""
-
-NOTEBOOK = """
-import json, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-from tests.docs.notebooks import executed_in
-
-executed_in(SparkSession.builder.remote(sys.argv[1]).getOrCreate(), json.loads(Path(sys.argv[2]).read_text()))
-"""
-
-
 @dataclass(frozen=True)
 class Project:
     """A project in a folder: a source table, jobs, and settings of Spark."""
@@ -234,14 +215,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Connect server, whose Python has neither this checkout nor a project."""
-    with started(tmp_path_factory.mktemp("server")) as address:
-        yield address
-
-
-@contextmanager
-def started(folder: Path, **variables: str) -> Iterator[str]:
-    """Start a Connect server that writes its log into a folder; its address."""
-    home, port = Path(pyspark.__file__).parent, free_port()
+    folder, home, port = tmp_path_factory.mktemp("server"), Path(pyspark.__file__).parent, free_port()
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "2g",
@@ -260,7 +234,7 @@ def started(folder: Path, **variables: str) -> Iterator[str]:
         command += ["--conf", f"{key}={text}"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
-    environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, **variables}
+    environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
@@ -373,25 +347,6 @@ def test_the_format_is_read_and_followed_through_the_server(tmp_path: Path, serv
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [[["ann", 4, "+"]], [["ann", 4, "+"]]]
-
-
-@pytest.mark.long
-def test_a_server_with_the_wheel_finds_the_format_without_a_call(tmp_path: Path) -> None:
-    project = Project.made(tmp_path / "project")
-    project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
-    project.do("stream", "spreads", "--available-now", "--engine", "local")
-    # What a wheel installs for the discovery lies in this folder.
-    with started(tmp_path, PYTHONPATH=f"{ROOT / 'discovery'}{os.pathsep}{ROOT}") as address:
-        done = project.run(address, str(project.lake.folder / "tidegate.toml"), python=("-c", DISCOVERED))
-    assert (done.returncode, done.stdout.strip()) == (0, "[4]"), done.stderr
-
-
-@pytest.mark.long
-def test_the_notebook_of_the_guide_runs_through_the_server(tmp_path: Path, server: str) -> None:
-    done = Project.made(tmp_path / "project").run(
-        server, str(ROOT / "docs" / "guide" / "a-project.ipynb"), python=("-c", NOTEBOOK)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_project_in_code_runs_in_a_session_of_connect_and_leaves_it_as_it_was(tmp_path: Path, server: str) -> None:
