@@ -1,7 +1,7 @@
 """Branches of a pipeline: its name, the settings that it may change, and the note in its folder.
 
-A branch is a pipeline of its own in the folder `PIPELINE@BRANCH`: the code of the pipeline with other settings of time.
-The note in the folder has these settings. It is written last, so a folder without a note is no complete branch.
+A branch is a separate pipeline in the folder `PIPELINE@BRANCH`: the code of the pipeline with other settings of time.
+The note in the folder has these settings. It is written last, so a branch without a note is incomplete.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class BranchNote:
 
     Args:
         settings: the changed settings by name, milliseconds.
-        epoch: the epoch of the pipeline from whose snapshot the branch began.
-        run_id: run of the newest epoch of the branch when it was made.
+        epoch: the epoch of the pipeline whose snapshot the branch starts from.
+        run_id: run of the newest epoch of the branch when it was created.
         line: the lineage of that epoch.
-        begun: the newest epoch of the branch when it was made.
+        begun: the newest epoch of the branch when it was created.
         table_id: Delta id of the pipeline's table `state`.
         created_at: int64 epoch milliseconds.
     """
@@ -50,7 +50,7 @@ class BranchNote:
 
 
 def read_note(warehouse: Warehouse, name: str) -> BranchNote | None:
-    """Return the note of a branch; None if there is no complete branch of that name."""
+    """Return the note of a branch; None if there is no complete branch with that name."""
     folder = warehouse.path(name)
     if _NOTE not in warehouse.names(folder):
         return None
@@ -66,12 +66,12 @@ def write_note(warehouse: Warehouse, name: str, note: BranchNote) -> None:
 
 
 def remove_note(warehouse: Warehouse, name: str) -> None:
-    """Remove the note of a branch, after which nothing runs the branch any more."""
+    """Remove the note of a branch, so that nothing runs the branch any more."""
     warehouse.delete_file(warehouse.path(name), _NOTE)
 
 
 def branches_of(warehouse: Warehouse, pipeline: str) -> list[str]:
-    """Return the names of a pipeline's branches, `PIPELINE@BRANCH`, including those that are not complete."""
+    """Return the names of a pipeline's branches, `PIPELINE@BRANCH`, including incomplete ones."""
     return [folder for folder in warehouse.folders(warehouse.uri) if pipeline_of(folder) == pipeline != folder]
 
 
@@ -94,12 +94,12 @@ def check_no_branches(warehouse: Warehouse, pipeline: str, refused: str) -> None
 
 
 def no_branch(warehouse: Warehouse, name: str) -> UsageError:
-    """Return the error for a branch that does not exist, or is not complete."""
+    """Return the error for a branch that does not exist or is incomplete."""
     pipeline = pipeline_of(name)
     names = ", ".join(branch_of(each) or "" for each in branches_of(warehouse, pipeline)) or "none"
     return UsageError(
         f"pipeline {pipeline!r} has no complete branch {branch_of(name)!r}; its branches: {names}. "
-        f"`tidegate branch {pipeline} {branch_of(name)} --set SETTING=LENGTH` makes one"
+        f"`tidegate branch {pipeline} {branch_of(name)} --set SETTING=LENGTH` creates one"
     )
 
 
@@ -166,7 +166,7 @@ SETTINGS: dict[str, _Setting] = {
     "out_of_orderness": _Setting(
         lambda pipeline: pipeline.watermark.out_of_orderness,
         lambda pipeline, value: replace(pipeline, watermark=pipeline.watermark.with_out_of_orderness(value)),
-        "a watermark with a bound of out-of-orderness",
+        "a watermark with a bound on out-of-orderness",
     ),
     "idleness": _Setting(
         lambda pipeline: pipeline.watermark.idle_timeout,
@@ -185,10 +185,10 @@ SETTINGS: dict[str, _Setting] = {
 
 
 def check_setting(name: str) -> None:
-    """Refuse a name that is no setting of a branch.
+    """Refuse a name that is not a setting of a branch.
 
     Raises:
-        UsageError: it is none; the message names the settings.
+        UsageError: it is not one; the message names the settings.
     """
     if name not in SETTINGS:
         raise UsageError(f"--set {name}: a branch can't change that. It can change {', '.join(SETTINGS)}")
@@ -210,6 +210,6 @@ def with_settings(pipeline: Pipeline, settings: Mapping[str, Millis]) -> Pipelin
 
 
 def differing(pipeline: Pipeline, settings: Mapping[str, Millis]) -> dict[str, Millis | None]:
-    """Return the settings whose value in a pipeline is another one, with that value."""
+    """Return the settings that have another value in a pipeline, with that value."""
     present = {name: SETTINGS[name].of(pipeline) for name in settings}
     return {name: value for name, value in present.items() if value != settings[name]}

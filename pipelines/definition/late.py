@@ -20,7 +20,7 @@ REOPENED = "reopened"
 TRAILING = (
     column("reason", pa.string(), "late, merged_window_late (its session had closed) or windows_passed", False),
     column("lateness_ms", pa.int64(), "how far its time is behind the watermark"),
-    column("watermark", TIMESTAMP, "the watermark that it was judged by"),
+    column("watermark", TIMESTAMP, "the watermark by which it was late"),
     column("window_start", TIMESTAMP, "the window that it would have been added to"),
     column("window_end", TIMESTAMP, "the end of that window"),
     column("timeline", pa.int64(), "the timeline that it belongs to", False),

@@ -89,9 +89,9 @@ def standing(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
 
 
 def standing_now(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
-    """Return the same as `standing`, of rows that epochs have just added.
+    """Return the same as `standing`, for rows that epochs have just added.
 
-    A window with its first pane alone stands by it, so only the windows with later panes are compared.
+    If a window has only its first pane, that pane is its newest, so only windows with later panes are compared.
     """
     rows = rows.filter(pc.invert(rows["stale"]))
     later = pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))

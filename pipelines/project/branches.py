@@ -1,4 +1,4 @@
-"""Branches: a copy of a pipeline with other settings, which runs beside it on the same source. Starts no JVM."""
+"""Branches: a copy of a pipeline with other settings, which runs alongside it on the same source. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Branch(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        name: name of the branch, `PIPELINE@BRANCH`, under which every command takes it.
+        name: name of the branch, `PIPELINE@BRANCH`, under which every command accepts it.
         settings: the changed settings by name, milliseconds.
-        of_epoch: the epoch of the pipeline from whose snapshot it began.
+        of_epoch: the epoch of the pipeline whose snapshot it started from.
         epoch: its newest epoch.
         watermark: its watermark, int64 epoch milliseconds.
         created_at: int64 epoch milliseconds.
@@ -57,9 +57,9 @@ class Branch(Answer):
     def shown(self) -> Iterator[Shown]:
         yield (
             f"branch {self.name} begins at epoch {self.of_epoch} of {self.pipeline}, with {said(self.settings)}. "
-            f"Nothing of {self.pipeline} was changed"
+            f"{self.pipeline} is unchanged"
         )
-        yield f"it is run like a pipeline: `tidegate stream {self.name} --available-now`"
+        yield f"run it like a pipeline: `tidegate stream {self.name} --available-now`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Branches(Answer):
 
     Args:
         pipeline: name of the pipeline.
-        branches: those that are complete.
-        broken: names of those that are not, because the command that made or deleted them was interrupted.
+        branches: the complete ones.
+        broken: names of the others, whose creation or deletion was interrupted.
     """
 
     pipeline: str
@@ -92,7 +92,7 @@ class Branches(Answer):
         ]
         yield Grid(f"branches of {self.pipeline}", _COLUMNS, rows, _COLUMNS[2:4])
         for name in self.broken:
-            yield f"{name} is not complete: `tidegate branch {self.pipeline} {branch_of(name)} --delete` removes it"
+            yield f"{name} is incomplete: `tidegate branch {self.pipeline} {branch_of(name)} --delete` removes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ class BranchDeleted(Answer):
     pipeline: str
     deleted: str
 
-    says: ClassVar[str] = "branch {deleted} is deleted; nothing of {pipeline} was changed"
+    says: ClassVar[str] = "branch {deleted} is deleted; {pipeline} is unchanged"
 
 
 def branch_create(config: Config, pipeline: str, name: str, settings: Mapping[str, Length], of: str) -> Branch:
-    """Make a branch of a pipeline; see `make_branch`."""
+    """Create a branch of a pipeline; see `make_branch`."""
     tables, branch = _both(config, pipeline, name)
     changed = _millis(settings)
-    # The values are checked before there is a folder.
+    # The values are checked before the folder is created.
     with_settings(load_pipeline(config, pipeline), changed)
     if read_note(branch.warehouse, branch.pipeline) is not None:
         raise UsageError(
@@ -142,7 +142,7 @@ def branch_list(config: Config, pipeline: str) -> Branches:
 
 
 def branch_delete(config: Config, pipeline: str, name: str) -> BranchDeleted:
-    """Remove a branch for good, or what an interrupted command left of one."""
+    """Remove a branch permanently, or the remains of an interrupted call."""
     tables, branch = _both(config, pipeline, name)
     if branch.pipeline not in branches_of(tables.warehouse, pipeline):
         raise no_branch(tables.warehouse, branch.pipeline)
@@ -154,7 +154,7 @@ def branch_delete(config: Config, pipeline: str, name: str) -> BranchDeleted:
 
 
 def found_branch(config: Config, pipeline: str, name: str) -> tuple[PipelineTables, PipelineTables, BranchNote]:
-    """Return the tables of a pipeline, those of a complete branch of it, and its note.
+    """Return the tables of a pipeline and of a complete branch of it, and the note of the branch.
 
     Raises:
         UsageError: there is no such branch.
@@ -168,7 +168,7 @@ def found_branch(config: Config, pipeline: str, name: str) -> tuple[PipelineTabl
 
 def _tables(config: Config, pipeline: str) -> PipelineTables:
     if branch_of(pipeline) is not None:
-        raise UsageError(f"{pipeline!r} is a branch: a branch has no branches. Make another one of its pipeline")
+        raise UsageError(f"{pipeline!r} is a branch: a branch can't have branches. Branch its pipeline again")
     return PipelineTables.of(config, pipeline)
 
 

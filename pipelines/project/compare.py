@@ -1,4 +1,4 @@
-"""The windows in which a branch differs from its pipeline, by how much and why. Starts no JVM."""
+"""The windows in which a branch differs from its pipeline, by how much, and why. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ class DifferentWindow:
         key: values of the key columns.
         window_start: first moment; None for the global window.
         window_end: its end, not included.
-        before: the result of the pipeline; None if the window does not stand there.
-        after: the result of the branch; None if the window does not stand there.
-        by: by result column that is a number in both, what the branch has more than the pipeline.
-        late: late rows of the pipeline in this window, less those of the branch: above 0 the branch took rows in.
+        before: the result of the pipeline; None if it has no such window.
+        after: the result of the branch; None if it has no such window.
+        by: for each result column that is a number in both, the branch's value minus the pipeline's.
+        late: late rows of the pipeline in this window, minus those of the branch; above 0, the branch accepted more
+            rows.
         why: the reason in words.
     """
 
@@ -57,7 +58,7 @@ class DifferentWindow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Answer):
-    """The windows that stand in a pipeline and in a branch of it, compared since the branch began.
+    """The current windows of a pipeline and of a branch of it, compared since the branch was created.
 
     Args:
         pipeline: name of the pipeline.
@@ -65,9 +66,9 @@ class Comparison(Answer):
         settings: the changed settings of the branch, milliseconds.
         equal: number of windows with the same results.
         changed: number of windows with other results.
-        added: number of windows that stand only in the branch.
-        missing: number of windows that stand only in the pipeline.
-        read: by table of the source, the versions that the pipeline and the branch have read.
+        added: number of windows that only the branch has.
+        missing: number of windows that only the pipeline has.
+        read: for each table of the source, the versions that the pipeline and the branch have read.
         watermarks: watermark of the pipeline and of the branch, int64 epoch milliseconds.
         windows: the first windows that differ, by start and key.
     """
@@ -90,8 +91,8 @@ class Comparison(Answer):
         ours, theirs = (show_millis(watermark) for watermark in self.watermarks)
         yield (
             f"{self.branch} ({said(self.settings)}) differs from {self.pipeline} in {total} of {total + self.equal} "
-            f"windows since it began: {self.changed} changed, {self.added} only in the branch, {self.missing} only in "
-            f"{self.pipeline}; watermarks {theirs} and {ours}"
+            f"windows since it was created: {self.changed} changed, {self.added} only in the branch, {self.missing} "
+            f"only in {self.pipeline}; watermarks {theirs} and {ours}"
         )
         for table, (pipeline, branch) in self.read.items():
             if pipeline != branch:
@@ -105,7 +106,7 @@ class Comparison(Answer):
 
 
 def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Comparison:
-    """Compare a branch with its pipeline; return at most so many windows that differ, None for all.
+    """Compare a branch with its pipeline; return at most this many windows that differ, None for all.
 
     Raises:
         Refused: the results are not windows.
@@ -175,13 +176,13 @@ class _Side:
 
     @property
     def touched(self) -> pa.Table:
-        """Ids of the windows that have rows since both parted, with their starts."""
+        """Ids of the windows that have rows since the branch was created, with their starts."""
         where = (pc.field("epoch") > self.since) & (pc.field("epoch") <= self.manifest.epoch)
         rows = read_table(self.tables.warehouse, self.tables.look(results.NAME), ["window_id", "window_start"], where)
         return distinct(rows)
 
     def standing(self, touched: pa.Table) -> pa.Table:
-        """Return the newest panes of windows that stand."""
+        """Return the newest panes of current windows."""
         starts = touched["window_start"]
         first, last = (function(starts) for function in (pc.min, pc.max))
         where = pc.field("epoch") <= self.manifest.epoch
@@ -198,7 +199,7 @@ class _Side:
 
 
 def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
-    """Return the bounds of the windows of late rows since both parted, by key; empty if the rows have no key."""
+    """Return by key the bounds of the windows of late rows since the branch was created; empty if rows have no key."""
     handle = side.tables.look(late.NAME)
     key = key_columns(late.NAME, arrow_schema(handle), side.key)
     found: dict[tuple[Any, ...], list[tuple[Any, Any]]] = defaultdict(list)
@@ -216,7 +217,7 @@ def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, An
 
 @dataclass(frozen=True, slots=True)
 class _Reasons:
-    """What tells why windows differ: the late rows of both sides, how far they have read, and their watermarks."""
+    """What explains why windows differ: the late rows of both sides, how far they have read, and their watermarks."""
 
     ours: _Side
     theirs: _Side
@@ -225,7 +226,7 @@ class _Reasons:
     late_in_branch: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
 
     def number_late(self, window: tuple[Any, ...]) -> int:
-        """Return the late rows of the pipeline in a window, less those of the branch."""
+        """Return the late rows of the pipeline in a window, minus those of the branch."""
         *key, start, end = window
         name = tuple(map(text_of_value, key))
         return sum(
@@ -249,7 +250,7 @@ class _Reasons:
             for table, position in self.ours.manifest.positions.items()
         ):
             return "they have read different versions of the source"
-        return "the changed settings put its rows elsewhere, or reject others"
+        return "the changed settings put its rows into other windows, or reject other rows"
 
 
 def _meet(window: tuple[Any, Any], other: tuple[Any, Any]) -> bool:

@@ -19,7 +19,7 @@ from tidegate.windowing.time import Millis, show_duration, show_millis
 
 @dataclass(frozen=True, slots=True)
 class Promoted(Answer):
-    """A branch whose results and state are the pipeline's.
+    """A branch whose results and state have become the pipeline's.
 
     Args:
         pipeline: name of the pipeline.
@@ -27,7 +27,7 @@ class Promoted(Answer):
         epoch: epoch of the promotion.
         timeline: its timeline.
         parent: the epoch that the pipeline and the branch share.
-        watermark: watermark of the pipeline now, int64 epoch milliseconds.
+        watermark: current watermark of the pipeline, int64 epoch milliseconds.
     """
 
     pipeline: str
@@ -40,14 +40,14 @@ class Promoted(Answer):
     def shown(self) -> Iterator[Shown]:
         yield (
             f"{self.branch} is promoted by epoch {self.epoch} of {self.pipeline}, on timeline {self.timeline}; "
-            f"watermark {show_millis(self.watermark)}. Readers of changes get the windows that differ as corrections"
+            f"watermark {show_millis(self.watermark)}. Readers of changes get the differing windows as corrections"
         )
         name = self.branch.partition("@")[2]
         yield f"the branch stays until `tidegate branch {self.pipeline} {name} --delete`"
 
 
 def promote(config: Config, pipeline: str, branch: str) -> Promoted:
-    """Make the results and the state of a branch the pipeline's; see `promote` of the ledger for the errors.
+    """Make the results and the state of a branch the pipeline's; errors as for `promote` of the ledger.
 
     Raises:
         Refused: the code of the pipeline does not have the branch's settings.

@@ -373,7 +373,7 @@ def _with_rows(panes: pa.Table, events: list[Event], told: History) -> tuple[Tra
     for row, start, end in reversed([*zip(panes.to_pylist(), starts, ends, strict=True)]):
         rows: tuple[int, ...] | None = None
         if begins is not None and row["epoch"] <= begins:
-            # The newest row of a window says whether it stands.
+            # The newest row of a window says whether it is retracted.
             newest = known.pop((start, end), None)
             rows = newest if row["op"] == "+" else None
         elif row["op"] == "+" and row["timing"] != "early" and (left := emitted.get((start, end))):

@@ -219,5 +219,5 @@ def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, 
 
 
 def _standing(tables: PipelineTables, manifest: Manifest, share: float, seed: int) -> int:
-    """Return the number of standing windows of sampled keys."""
+    """Return the number of current windows of sampled keys."""
     return len(_drawn(tables, manifest, share, seed, 0)[0])

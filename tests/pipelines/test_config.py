@@ -103,15 +103,15 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         ),
         (
             ENTRY + "stream_schedule = '*/15 25 * * *'",
-            "pipelines.hours.stream_schedule: '25' is no hour",
+            "pipelines.hours.stream_schedule: '25' is not a valid hour",
         ),
         (
             ENTRY + "full_check_schedule = '0 4 32 * *'",
-            "pipelines.hours.full_check_schedule: '32' is no day",
+            "pipelines.hours.full_check_schedule: '32' is not a valid day",
         ),
         (
             ENTRY + "reopen_schedule = '0 4 * foo *'",
-            "pipelines.hours.reopen_schedule: 'foo' is no month",
+            "pipelines.hours.reopen_schedule: 'foo' is not a valid month",
         ),
         (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: unknown key; did you mean schedule?"),
         (

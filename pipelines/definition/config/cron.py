@@ -53,7 +53,7 @@ def check_cron(value: str) -> str:
             if match is None or any(
                 part not in words and not (part.isdecimal() and low <= int(part) <= high) for part in parts
             ):
-                raise ValueError(f"{item!r} is no {name}, {low} to {high}: {_NO_CRON}")
+                raise ValueError(f"{item!r} is not a valid {name}, {low} to {high}: {_NO_CRON}")
     return value
 
 

@@ -1,8 +1,8 @@
-"""Branches: the tables of a pipeline under the name of a branch, made beside a running driver, and removed.
+"""Branches: the tables of a pipeline under the name of a branch, created while a driver may be running, and removed.
 
 A branch lists the data files of the pipeline's tables as its own: each gets a second name in the branch's folder where
-the file system can do that, and is copied within an object store. So no cleanup of either removes a file that the
-other needs. The logs are copied with the branch's name, as a rename does it. The note in the folder comes last.
+the file system can do that, and is copied within an object store. So no cleanup of one removes a file that the other
+needs. The logs are copied with the branch's name, as for a rename. The note in the folder is written last.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def make_branch(
     now: Millis,
     check_lease: Callable[[], None] = lambda: None,
 ) -> BranchNote:
-    """Make a branch, and return its note. The caller holds the lease of the branch; the pipeline may be running.
+    """Create a branch, and return its note. The caller holds the lease of the branch; the pipeline may be running.
 
     Args:
         tables: the pipeline's tables.
-        branch: those of the branch; what an interrupted call left of them is removed first.
-        target: the snapshot to begin from: `latest`, an epoch, or `savepoint:NAME`.
+        branch: those of the branch; remains of an interrupted call are removed first.
+        target: the snapshot to start from: `latest`, an epoch, or `savepoint:NAME`.
         settings: the changed settings, milliseconds.
         now: int64 epoch milliseconds.
         check_lease: raises LeaseHeld if another command has the lease of the branch.
@@ -76,13 +76,13 @@ def _copy(tables: PipelineTables, branch: PipelineTables, check_lease: Callable[
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
     raise TidegateError(
-        f"cleanups of {tables.pipeline} removed files while they were listed, {_TRIES} times: no branch was made. Run "
-        "the command again"
+        f"cleanups of {tables.pipeline} removed files while they were listed, {_TRIES} times: no branch was created. "
+        "Run the command again"
     )
 
 
 def remove_branch(branch: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> None:
-    """Remove a branch but for its lease, which the caller holds; an interrupted call is repeated."""
+    """Remove a branch except its lease, which the caller holds; an interrupted call can be repeated."""
     remove_note(branch.warehouse, branch.pipeline)
     remove_tables(branch, check_lease)
 

@@ -1,10 +1,10 @@
 """Promotion: the results and the state of a branch become the pipeline's, in one epoch on a new timeline.
 
-It is like a restore to the epoch that both share, and one epoch with all that the branch did since: the rows that the
-pipeline published after that epoch leave its tables, and those of the branch come, with the number of the new epoch.
-Readers of changes see what differs as corrections, as after any restore. The commit is the fence, and recovery
-publishes the rest after a crash, as for every epoch. A later restore to an epoch that the pipeline left brings its rows
-back.
+It is like a restore to the epoch that both share, followed by one epoch with everything that the branch did since: rows
+that the pipeline published after that epoch are removed from its tables, and those of the branch are added, with the
+number of the new epoch. Readers of changes see the differences as corrections, as after any restore. The commit is the
+fence, and recovery publishes the rest after a crash, as for every epoch. A later restore to one of the pipeline's own
+epochs brings its rows back.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def promote(
 ) -> Manifest:
     """Make the results and the state of a branch the pipeline's; return the manifest. The caller holds both leases.
 
-    If the newest epoch of the pipeline is this promotion already, nothing changes.
+    If the newest epoch of the pipeline already is this promotion, nothing changes.
 
     Args:
         tables: the pipeline's tables.
@@ -61,14 +61,14 @@ def promote(
         check_leases: raises LeaseHeld if another driver has one of the leases.
 
     Raises:
-        Refused: the branch has read less than the pipeline, an epoch of either can't be taken over or left, or another
-            driver committed meanwhile.
+        Refused: the branch has read less than the pipeline, an epoch of the branch can't be taken over, one of the
+            pipeline can't be undone, or another driver committed in the meantime.
     """
-    # Nothing reads a column of a file that its table does not have.
+    # Columns of a file that its table does not have are never read.
     required(tables, recover(tables))
     theirs = required(branch, recover(branch))
     if theirs.manifest.run_id == note.run_id:
-        raise Refused(f"{branch.pipeline} has no epoch of its own yet: run it before you promote it")
+        raise Refused(f"{branch.pipeline} has not run an epoch yet: run it before you promote it")
     if state.has_deltas(arrow_schema(theirs.handle)) and not state.has_deltas(arrow_schema(tables.look(state.NAME))):
         raise Refused(
             f"{branch.pipeline} has state of version {state.VERSION}, and {tables.pipeline} an older one: run "
@@ -101,7 +101,7 @@ def promote(
 
 
 def _run_of(then: Manifest) -> str:
-    """Return the run id of the promotion of a snapshot: it tells a second call that the first one is done."""
+    """Return the run id of the promotion of a snapshot, by which a second call finds that the first one succeeded."""
     return hashlib.sha256(f"promote {then.run_id}".encode()).hexdigest()[:32]
 
 
@@ -110,21 +110,21 @@ def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: Branch
     shared = fork_of(head.manifest.line, note.line)
     if str(head.handle.metadata().id) != note.table_id or not shared:
         raise Refused(
-            f"{tables.pipeline} has no epoch in common with {then.pipeline} any more: its tables were made anew, or a "
-            "snapshot from elsewhere was restored. Make another branch"
+            f"{tables.pipeline} has no epoch in common with {then.pipeline} any more: its tables were created again, "
+            "or a snapshot from elsewhere was restored. Create another branch"
         )
     return shared
 
 
 def _told(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote) -> list[dict[str, Any]]:
-    """Return the rows of the branch's table `epochs` after the shared epoch, without that of its own beginning."""
+    """Return the rows of the branch's table `epochs` after the shared epoch, without the branch's first row."""
     rows = read_table(branch.warehouse, branch.look(epochs.NAME), where=pc.field("epoch") > shared).to_pylist()
     on_line = {row["epoch"]: row for row in rows if is_on(then.line, row["epoch"])}
     numbers = {number for first, last in then.line for number in range(max(first, shared + 1), last + 1)}
     if lacking := sorted(numbers - on_line.keys()):
         raise Refused(
-            f"table epochs of {then.pipeline} no longer has epoch {lacking[0]}, so what it counted can't be taken "
-            "over: make another branch"
+            f"table epochs of {then.pipeline} no longer has epoch {lacking[0]}, so its counters can't be taken over: "
+            "create another branch"
         )
     begins = note.begun if note.begun != note.epoch else 0
     return [row for number, row in sorted(on_line.items()) if number != begins]
@@ -133,25 +133,26 @@ def _told(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote)
 def _check_epochs(
     tables: PipelineTables, branch: PipelineTables, ours: Manifest, shared: int, told: list[dict[str, Any]]
 ) -> None:
-    """Refuse epochs that did more than to read the source."""
+    """Refuse epochs that did more than read the source."""
     for row in told:
         if row["kind"] not in _OF_BRANCH:
             raise Refused(
                 f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
-                "its source as a stream can be promoted. Make another branch, run it as a stream, and promote that one"
+                "its source as a stream can be promoted. Create another branch, run it as a stream, and promote that "
+                "one"
             )
     where = pc.field("epoch") > shared
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "kind"], where).to_pylist()
     for row in rows:
         if is_on(ours.line, row["epoch"]) and row["kind"] not in _OF_PIPELINE:
             raise Refused(
-                f"epoch {row['epoch']} of {tables.pipeline} is of kind {row['kind']!r}, and {branch.pipeline} began "
-                "before it: make another branch, which has it"
+                f"epoch {row['epoch']} of {tables.pipeline} is of kind {row['kind']!r}, and {branch.pipeline} was "
+                "created before it: create another branch, which includes it"
             )
 
 
 def _check_read(tables: PipelineTables, branch: PipelineTables, ours: Manifest, then: Manifest) -> None:
-    """Refuse a branch that has not read what the pipeline has: its windows would lose these rows for a time."""
+    """Refuse a branch that has not read as far as the pipeline: its windows would lack these rows for a time."""
     for table, position in ours.positions.items():
         read = then.position_in(table)
         if (read.version, read.files) < (position.version, position.files):
@@ -195,7 +196,7 @@ def _manifest(
 
 
 def _counted(shard: Shard, told: list[dict[str, Any]]) -> Shard:
-    """Return a shard with what the epochs counted in the ranges that begin in it."""
+    """Return a shard with what the epochs counted in the ranges that start in it."""
     ranges = [each for row in told for each in row["shards"] or () if shard.first <= each["first"] <= shard.last]
     names = [name for name in OF_SHARDS if name != _OPEN_WINDOWS]
     counted = {name: sum(each.get(name) or 0 for each in ranges) for name in names}
@@ -205,7 +206,7 @@ def _counted(shard: Shard, told: list[dict[str, Any]]) -> Shard:
 def _brought(
     tables: PipelineTables, branch: PipelineTables, table: str, shared: int, epoch: int, timeline: int
 ) -> Iterator[DataFile]:
-    """Write the rows of a table of the branch after the shared epoch for the pipeline's table; yield the files."""
+    """Write the branch's rows after the shared epoch into files for the pipeline's table; yield the files."""
     schema, handle = arrow_schema(tables.look(table)), branch.look(table)
     where = (pc.field("epoch") > shared) & ~pc.field("stale")
     for file in active_files(handle):

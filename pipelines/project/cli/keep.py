@@ -191,6 +191,7 @@ def state_of() -> None:
 def upgrade(screen: Screen, pipeline: str) -> None:
     """Let the next epochs of PIPELINE write state of version 2, in which they write only the rows that change.
 
-    It pays for an epoch of few events over millions of open windows. An older tidegate refuses the pipeline afterwards.
+    This makes epochs faster that have few events while millions of windows are open. Older versions of tidegate
+    refuse the pipeline afterwards.
     """
     screen.show_answer(screen.project().state_upgrade(pipeline))

@@ -41,7 +41,7 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
         value = reader(text.strip() if not _is_text(kind) else text)
         return value if isinstance(value, pa.Scalar) else pa.scalar(value, kind)
     except (ValueError, OverflowError, DecimalException, pa.ArrowException) as error:
-        raise ValueError(f"{text!r} is no {kind}") from error
+        raise ValueError(f"{text!r} is not a valid {kind}") from error
 
 
 def is_partition_type(kind: pa.DataType) -> bool:

@@ -174,7 +174,9 @@ def _settled(texts: pa.Array, fits: pa.Array, fails: bool, kind: pa.DataType) ->
     if fits.true_count == len(fits):
         return texts
     if fails:
-        raise RowFailure(f"the value {texts.filter(pc.invert(fits))[0].as_py()!r} is no {name_of(kind).upper()}")
+        raise RowFailure(
+            f"the value {texts.filter(pc.invert(fits))[0].as_py()!r} is not a valid {name_of(kind).upper()}"
+        )
     return pc.if_else(fits, texts, pa.scalar(None, pa.string()))
 
 

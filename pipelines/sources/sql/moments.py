@@ -219,7 +219,7 @@ def _one_by_one(text: str, read: Callable[[str], int], kind: pa.DataType, fails:
     except NoMoment as error:
         if fails:
             name = "DATE" if pa.types.is_date(kind) else "TIMESTAMP"
-            raise RowFailure(f"the value {text!r} is no {name}") from error
+            raise RowFailure(f"the value {text!r} is not a valid {name}") from error
         return None
 
 

@@ -138,7 +138,7 @@ def moment_of(text: str, kind: pa.DataType) -> Constant:
     try:
         number = moments.read_date(text) if pa.types.is_date(kind) else moments.read_moment(text)
     except ValueError as error:
-        raise Unproven(f"{text!r} is no {name_of(kind)}") from error
+        raise Unproven(f"{text!r} is not a valid {name_of(kind)}") from error
     return Constant(number, kind)
 
 

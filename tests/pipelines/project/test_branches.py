@@ -186,7 +186,7 @@ def test_a_branch_of_a_branch_and_a_branch_that_is_not_there_are_refused(project
     with pytest.raises(UsageError, match="no complete branch 'wide'; its branches: none"):
         project.stream("hours@wide")
     project.branch("hours", "wide", settings=WIDE)
-    with pytest.raises(UsageError, match="a branch has no branches"):
+    with pytest.raises(UsageError, match="a branch can't have branches"):
         project.branch("hours@wide", "wider", settings=WIDE)
     with pytest.raises(UsageError, match="branch hours@wide exists"):
         project.branch("hours", "wide", settings=WIDE)
@@ -341,7 +341,7 @@ def test_sessions_of_another_gap_are_other_windows(lake: Lake) -> None:
     comparison = project.compare("sessions", "short")
     assert [(each.before or each.after)["total"] for each in comparison.windows] == [1, 3, 2]  # type: ignore[index]
     assert {each.why for each in comparison.windows} == {
-        "the changed settings put its rows elsewhere, or reject others"
+        "the changed settings put its rows into other windows, or reject other rows"
     }
 
 
@@ -362,7 +362,7 @@ def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFi
     compared = json.loads(json.dumps(project.compare("hours", "wide").to_dict()))
     assert compared == shell.data("compare", "hours", "wide")
     code, told = shell.tidegate("promote", "hours", "wide")
-    assert (code, "has no epoch of its own yet" in told or "the code of pipeline" in told) == (3, True)
+    assert (code, "has not run an epoch yet" in told or "the code of pipeline" in told) == (3, True)
     assert "hours@wide" in project.branch("hours")._repr_html_()
     assert shell.data("branch", "hours", "wide", "--delete") == {"pipeline": "hours", "deleted": "hours@wide"}
 
@@ -419,7 +419,7 @@ def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Pr
     more(lake)
     project.stream("hours")
     project = project_of(lake, allowed_lateness=2 * HOUR)
-    with pytest.raises(Refused, match="hours@wide has no epoch of its own yet"):
+    with pytest.raises(Refused, match="hours@wide has not run an epoch yet"):
         project.promote("hours", "wide")
     project.stream("hours@wide")
     lake.append(("bob", at("13:30"), 1))
@@ -473,7 +473,7 @@ def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake:
     lake.append(("ann", at("01:00"), 64))
     project.stream("hours@wide")
     project.late_reopen("hours@wide")
-    with pytest.raises(Refused, match=r"epoch 4 of hours@wide is of kind 'reopen'.*Make another branch"):
+    with pytest.raises(Refused, match=r"epoch 4 of hours@wide is of kind 'reopen'.*Create another branch"):
         project.promote("hours", "wide")
 
 

@@ -175,11 +175,11 @@ def test_a_fraction_of_a_second_may_have_any_number_of_digits(fraction: str, mic
 
 
 def test_text_that_is_no_time_is_an_error_without_try() -> None:
-    with pytest.raises(RowFailure, match="'x' is no TIMESTAMP"):
+    with pytest.raises(RowFailure, match="'x' is not a valid TIMESTAMP"):
         text("to_timestamp(s)", "x")
     with pytest.raises(RowFailure, match="zone 'Europe/Berlin', which only Spark reads"):
         text("try_to_timestamp(s)", "2024-01-01 10:00:00 Europe/Berlin")
-    with pytest.raises(RowFailure, match=r"'1\.5' is no INT"):
+    with pytest.raises(RowFailure, match=r"'1\.5' is not a valid INT"):
         text("cast(s as int)", "1.5")
 
 
