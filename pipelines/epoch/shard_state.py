@@ -148,7 +148,7 @@ class WholeState:
 
 
 class TouchedState:
-    """The state rows of those keys of a shard that an epoch may change, and what it needs to know of the others.
+    """The state rows of those keys of a shard that an epoch may change, and what it needs to know about the others.
 
     Args:
         job: job of the epoch's tasks.
@@ -237,7 +237,7 @@ class TouchedState:
 
     @cached_property
     def _replaced(self) -> Int64s:
-        """Hashes of the keys whose rows in the base don't hold after the epoch."""
+        """Hashes of the keys whose rows in the base are no longer valid after the epoch."""
         return np.union1d(self._in_delta, self._touched)
 
     def _gone(self, rows: pa.Table, names: list[str]) -> pa.Table:

@@ -117,7 +117,7 @@ class Driver:
         return head
 
     def measure(self, head: Snapshot | None = None) -> None:
-        """Give metrics the files of table windows and of the newest snapshot, which is read if the caller lacks it."""
+        """Pass the files of table windows and of the newest snapshot to metrics; the snapshot is read if not given."""
         if not self.metrics.is_on:
             return
         # Only metrics need this read, so a failing store must not end the run here.

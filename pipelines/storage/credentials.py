@@ -135,7 +135,7 @@ def _alone(options: dict[str, str]) -> dict[str, str]:
 
 
 def further(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the storage options that are neither part of the credentials nor of the store's location."""
+    """Return the storage options that are part of neither the credentials nor the store's location."""
     return {name: value for name, value in options.items() if _usual(name) not in (*_KEYS, *_PLACES)}
 
 

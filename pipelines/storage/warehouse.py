@@ -60,7 +60,7 @@ def _check_in_folder(path: str, name: str) -> None:
 
 
 def _has_second_name(original: str, copy: str) -> bool:
-    """Give a file a second name; return False if its file system can't do that."""
+    """Create a hard link to a file; return False if its file system can't do that."""
     try:
         os.link(original, copy)
     except FileNotFoundError:

@@ -225,7 +225,7 @@ def _double(text: str, fails: bool) -> float | None:
     if re.match(r"[+-]?0[xX]", text):
         raise RowFailure(f"the value {text!r} is a hexadecimal number, which only Spark reads")
     if fails:
-        raise RowFailure(f"the value {text!r} is no DOUBLE")
+        raise RowFailure(f"the value {text!r} is not a valid DOUBLE")
     return None
 
 
