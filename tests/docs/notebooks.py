@@ -19,9 +19,9 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def executed(notebook: dict[str, Any]) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-    """Run all code cells in one scope; the scope, and the outputs of each cell as a notebook keeps them."""
-    scope: dict[str, Any] = {"__name__": "__main__"}
+def executed(notebook: dict[str, Any], **given: Any) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
+    """Run all code cells in one scope with what is given; the scope, and the outputs as a notebook keeps them."""
+    scope: dict[str, Any] = {"__name__": "__main__", **given}
     return scope, [_outputs(cell, scope, number) for number, cell in enumerate(code_cells(notebook), start=1)]
 
 

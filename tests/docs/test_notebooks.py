@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,36 @@ def test_the_cells_of_a_notebook_give_what_it_was_saved_with(path: Path) -> None
     _, outputs = executed(notebook)
     assert [cell["outputs"] for cell in code_cells(notebook)] == outputs
     assert sum(map(len, outputs)) >= 5, "a notebook that shows nothing explains nothing"
+
+
+IN_SPARK = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from tests.docs.notebooks import code_cells, executed
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+notebook = json.loads(Path(sys.argv[1]).read_text())
+cells = code_cells(notebook)
+for cell in cells:
+    cell["source"] = ["".join(cell["source"]).replace('engine="local"', "spark=spark")]
+assert any("spark=spark" in cell["source"][0] for cell in cells)
+for cell, shown in zip(cells, executed(notebook, spark=spark)[1], strict=True):
+    assert cell["outputs"] == shown, (cell["source"], cell["outputs"], shown)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_notebook_of_project_gives_the_same_in_a_session_of_spark() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_SPARK, str(GUIDE / "a-project.ipynb")],
+        env={**os.environ, "PYTHONPATH": str(GUIDE.parents[1]), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
