@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidegate.pipelines.definition.branches import branch_pipeline
+from tidegate.pipelines.definition.branch_settings import branch_pipeline
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.imports import similar
 from tidegate.pipelines.definition.names import branch_of, pipeline_of

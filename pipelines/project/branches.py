@@ -6,14 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.pipelines.definition.branches import (
-    BranchNote,
-    branches_of,
-    check_setting,
-    no_branch,
-    read_note,
-    with_settings,
-)
+from tidegate.pipelines.definition.branch_settings import check_setting, with_settings
+from tidegate.pipelines.definition.branches import BranchNote, branches_of, no_branch, read_note
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import branch_of, check_name, pipeline_of
@@ -122,13 +116,17 @@ def branch_create(config: Config, pipeline: str, name: str, settings: Mapping[st
             "--delete`"
         )
     find_snapshot(tables, of)
+    failed: Exception | None = None
     with Lease(branch, "branch", system_clock) as lease:
         try:
             make_branch(tables, branch, of, changed, system_clock(), lease.check)
-        except Exception:
+        except Exception as error:
             lease.check()
             remove_branch(branch, lease.check)
-            raise
+            failed = error
+    if failed is not None:
+        remove_folder(branch)
+        raise failed
     return _described(branch)
 
 

@@ -106,14 +106,16 @@ def _run_of(then: Manifest) -> str:
 
 
 def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: BranchNote) -> int:
-    """Return the newest epoch that the pipeline and the branch share."""
-    shared = fork_of(head.manifest.line, note.line)
-    if str(head.handle.metadata().id) != note.table_id or not shared:
+    """Return the newest epoch that the pipeline and the branch share: mostly that at which the branch began.
+
+    After a restore of the branch it is an older one.
+    """
+    if str(head.handle.metadata().id) != note.table_id or fork_of(head.manifest.line, note.line) != note.epoch:
         raise Refused(
-            f"{tables.pipeline} has no epoch in common with {then.pipeline} any more: its tables were created again, "
-            "or a snapshot from elsewhere was restored. Create another branch"
+            f"{tables.pipeline} no longer goes back to epoch {note.epoch}, at which {then.pipeline} began: a restore "
+            "went further back, or its tables were created again. Create another branch"
         )
-    return shared
+    return fork_of(then.line, note.line)
 
 
 def _told(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote) -> list[dict[str, Any]]:

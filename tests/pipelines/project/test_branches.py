@@ -182,9 +182,18 @@ def test_what_does_not_fit_is_refused_by_name_and_leaves_nothing(project: Projec
     assert branches_of(PipelineTables.of(project.config, "hours").warehouse, "hours") == []
 
 
+def test_of_tables_that_are_not_whole_there_is_no_branch(project: Project, lake: Lake) -> None:
+    lost = next(Path(lake.path("hours/results")).glob("*.parquet"))
+    lost.unlink()
+    with pytest.raises(Refused, match=f"file {lost.name} of table .* is missing"):
+        project.branch("hours", "wide", settings=WIDE)
+    assert branches_of(PipelineTables.of(project.config, "hours").warehouse, "hours") == []
+
+
 def test_a_branch_of_a_branch_and_a_branch_that_is_not_there_are_refused(project: Project) -> None:
-    with pytest.raises(UsageError, match="no complete branch 'wide'; its branches: none"):
-        project.stream("hours@wide")
+    for command in (project.stream, project.results, project.runs):
+        with pytest.raises(UsageError, match="no complete branch 'wide'; its branches: none"):
+            command("hours@wide")
     project.branch("hours", "wide", settings=WIDE)
     with pytest.raises(UsageError, match="a branch can't have branches"):
         project.branch("hours@wide", "wider", settings=WIDE)
@@ -468,6 +477,21 @@ def test_a_promotion_needs_nothing_of_its_branch_afterwards(project: Project, la
     project.stream("hours")
 
 
+def test_a_branch_that_was_restored_to_before_it_began_is_promoted(project: Project, lake: Lake) -> None:
+    more(lake)
+    project.stream("hours", max_commits_per_epoch=1)
+    project.branch("hours", "wide", settings=WIDE)
+    project.restore("hours@wide", 2)
+    lake.append(("ann", at("11:10"), 1), ("bob", at("14:00"), 1))
+    for name in ("hours", "hours@wide"):
+        project.stream(name)
+    project, expected = project_of(lake, allowed_lateness=2 * HOUR), shown(project, "hours@wide")
+    assert project.promote("hours", "wide").parent == 2
+    assert shown(project, "hours") == expected
+    assert project.verify("hours", sample="all").faults == ()
+    assert broken_in(PipelineTables.of(project.config, "hours"), hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
+
+
 def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     lake.append(("ann", at("01:00"), 64))
@@ -495,11 +519,19 @@ def test_state_with_deltas_is_promoted_once_the_pipeline_has_such_a_state(projec
     assert project.verify("hours", sample="all").faults == ()
 
 
-def test_tables_that_were_made_anew_have_no_branch(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
-    shutil.rmtree(lake.path("hours"))
+@pytest.mark.parametrize("deed", ["restored", "made again"])
+def test_a_pipeline_that_no_longer_goes_back_to_the_beginning_of_a_branch_is_refused(
+    project: Project, lake: Lake, deed: str
+) -> None:
+    lake.append(("bob", at("06:00"), 1))
     project.stream("hours")
-    with pytest.raises(Refused, match="has no epoch in common with hours@wide any more"):
+    project = ready_to_promote(lake, project)
+    if deed == "restored":
+        project.restore("hours", 1)
+    else:
+        shutil.rmtree(lake.path("hours"))
+        project.stream("hours", max_commits_per_epoch=1)
+    with pytest.raises(Refused, match="hours no longer goes back to epoch 2, at which hours@wide began"):
         project.promote("hours", "wide")
 
 
