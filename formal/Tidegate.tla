@@ -9,7 +9,8 @@
 EXTENDS Source
 
 CONSTANTS Drivers,      \* the processes
-          Commands,     \* what may be started: subset of {"stream", "backfill", "restore", "reset", "forget", "vacuum"}
+          Commands,     \* what may be started: subset of {"stream", "backfill", "restore", "promote", "reset", "forget",
+                        \* "vacuum"}
           Others,       \* what other writers may do: subset of {"set back", "vacuum"}
           MaxStarts,    \* number of commands that are started
           MaxEpochs,    \* number of the last epoch
@@ -242,6 +243,26 @@ PlanRestore(d) ==
                        ELSE IF TheHead # newest THEN "a restore after state was set back" ELSE "a restore"
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
 
+(* A branch began at a retained snapshot, and has read what the head has: its rows follow from the position, as all do.*)
+(* One epoch takes them in place of those that the pipeline published since.                                           *)
+PlanPromote(d) ==
+    /\ Ready(d, "promote") /\ IsSnapshot(HeadAt(driver[d].at))
+    /\ \E target \in retained :
+         LET shared == HeadAt(target)
+             newest == HeadAt(driver[d].at)
+             epoch == newest.epoch + 1
+             Before(t) == UNION {f.rows : f \in UNION {CommittedAs(e).files[t] : e \in shared.line}}
+             quiet == Quiet(newest, "promote", epoch, newest.timeline + 1, shared.line \cup {epoch})
+             left == IF Bug = "what a promotion replaces is removed" THEN {} ELSE newest.line \ shared.line
+         IN  /\ shared.line \subseteq newest.line /\ shared.epoch < newest.epoch
+             /\ Planned(d, [quiet EXCEPT
+                    !.files = [t \in {"results", "late"} |->
+                                 FilesWith(t, epoch, (IF t = "results" THEN FiredAt(newest.position)
+                                                      ELSE LateAt(newest.position)) \ Before(t), tries + 1)],
+                    !.remove = left])
+    /\ did' = "a branch is promoted"
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+
 PlanReset(d) ==
     /\ Ready(d, "reset")
     /\ LET base == HeadAt(driver[d].at)
@@ -382,7 +403,7 @@ Finish(d) ==
            /\ Become(d, IF me.cmd \in {"stream", "backfill"} THEN again
                         ELSE IF me.cmd = "forget" THEN [me EXCEPT !.pc = "listing"]
                         ELSE Idle)
-           /\ lease' = IF me.cmd \in {"restore", "reset"} /\ lease = d THEN Nobody ELSE lease
+           /\ lease' = IF me.cmd \in {"restore", "reset", "promote"} /\ lease = d THEN Nobody ELSE lease
     /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, forgotten, erased>>
 
@@ -486,7 +507,7 @@ OtherVacuum ==
 Moves(d) ==
     \/ Recover(d) \/ LookAgain(d)
     \/ PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d)
-    \/ EndCleanly(d)
+    \/ PlanPromote(d) \/ EndCleanly(d)
     \/ Operate(d) \/ CheckFiles(d) \/ Commit(d) \/ LookWhoseEntryItIs(d)
     \/ OpenTable(d) \/ PutTable(d) \/ Finish(d)
     \/ List(d) \/ Fence(d) \/ Delete(d)

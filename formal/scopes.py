@@ -131,6 +131,14 @@ SCOPES = (
         epochs=4,
     ),
     Scope(
+        "promote",
+        (*RIVALS, "a branch is promoted"),
+        ("stream", "promote"),
+        drivers=2,
+        times="TinyTimes",
+        epochs=3,
+    ),
+    Scope(
         "state set back",
         (
             "another engine sets state back",
@@ -210,6 +218,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "rivals": {"starts": 3},
     "restore": {"times": "SmallTimes"},
     "two restores": {"starts": 4, "epochs": 4},
+    "promote": {"times": "SmallTimes"},
     "state set back": {"times": "SmallTimes"},
     "source created again": {"times": "SmallTimes"},
     "forget": {"epochs": 3},
@@ -235,6 +244,7 @@ BUGS = (
     Bug("a table is published by the handle that was checked", "NoEpochIsDoubled", "rivals"),
     Bug("all timelines share one application id", "RestoreIsOneCut", "restore"),
     Bug("epoch numbers only grow", "RestoreIsOneCut", "two restores"),
+    Bug("what a promotion replaces is removed", "NoRowIsDoubled", "promote"),
     Bug("a head behind the tables is refused", "NoRowIsLost", "state set back"),
     Bug("a position belongs to one source", "NoRowIsLost", "source created again"),
     Bug("a clean-up fences the tables", "NoNeededFileIsRemoved", "clean-up"),
