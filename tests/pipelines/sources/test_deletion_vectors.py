@@ -139,11 +139,11 @@ def in_another_format(table: HandMade, add: dict[str, Any]) -> None:
     ("spoil", "reason"),
     [
         (lambda table, add: vector_file(table).unlink(), "is missing.*Start a new pipeline with a backfill"),
-        (cut, "another size.*APPLY"),
+        (cut, "the size in its file at byte.*is not.*APPLY"),
         (flipped, "checksum is wrong"),
         (of_another_version, "version 1 can be read"),
         (with_another_count, "it has 2 rows, but the log says 3"),
-        (with_another_size, "another size"),
+        (with_another_size, "the size in its file at byte.*is not"),
         (of_another_file, "it deletes row 6 of a file with 6 rows"),
         (in_another_format, "begins with the number 0"),
     ],

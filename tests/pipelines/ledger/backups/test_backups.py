@@ -164,10 +164,12 @@ def test_a_clean_up_that_removes_files_meanwhile_leads_to_a_new_cut(
     copy = Warehouse.copy_files
     cleaned: list[Clearing] = []
 
-    def copy_while_others_clean_up(warehouse: Warehouse, files: Iterable[tuple[str, str, str, str]]) -> None:
+    def copy_while_others_clean_up(
+        warehouse: Warehouse, files: Iterable[tuple[str, str, str, str]], share: bool = False
+    ) -> None:
         if not cleaned:
             cleaned.append(vacuum(tables, Retention(1, timedelta(0)), lake.clock()))
-        copy(warehouse, files)
+        copy(warehouse, files, share)
 
     monkeypatch.setattr(Warehouse, "copy_files", copy_while_others_clean_up)
     made = back_up(lake, place)

@@ -75,7 +75,7 @@ def test_explain_says_what_the_function_is_and_keeps(quiet: Project) -> None:
         "the result depends on the order of arrival (a process function with time_sorted=False)"
     )
     steps = [step["does"] for step in told["steps"]]
-    assert any("through Quiet, with due timers" in step for step in steps)
+    assert any("Quiet" in step and "timers" in step for step in steps), steps
     assert any("state (total)" in step for step in steps)
 
 

@@ -60,8 +60,8 @@ def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Proj
     assert " gone " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
     DeltaTable(lake.path("events")).delete("value = 8")
     _, told = streaming.tidegate(*NOW)
-    corrected = next(line for line in told.splitlines() if "gone" in line)
-    assert "1 gone (1 from windows), 0 came (0 filtered), 1 retracted, 0 fired, 2 open, " in corrected
+    corrected = next(line for line in told.splitlines() if "deleted" in line)
+    assert "1 deleted (1 from windows), 0 added (0 filtered), 1 retracted, 0 fired, 2 open, " in corrected
     _, told = streaming.tidegate("runs", "sessions")
     assert " gone " in told.splitlines()[1]
     log = (streaming.folder / "work" / "logs" / "sessions.epochs.jsonl").read_text()
