@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from itertools import islice
+from typing import Any
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 NAME_RULE = "use a letter from a to z or A to Z, then up to 99 such letters, digits, _ or -"
@@ -65,15 +66,15 @@ def check_address(address: str) -> str:
     return address
 
 
-def check_pipeline_name(name: str) -> str:
-    """Return a name unchanged if it can name a pipeline or a branch, which is written `PIPELINE@BRANCH`.
+def check_pipeline_name(name: Any) -> str:
+    """Return a value unchanged if it can name a pipeline or a branch, which is written `PIPELINE@BRANCH`.
 
     Raises:
         ValueError: a part of it is not valid; see `check_name`.
     """
-    for part in name.split("@", 1):
+    for part in name.split("@", 1) if isinstance(name, str) else (name,):
         check_name(part)
-    return name
+    return str(name)
 
 
 def pipeline_of(name: str) -> str:

@@ -248,7 +248,7 @@ def way_back_to_backfill(tables: PipelineTables, head: Snapshot) -> str:
         )
     return (
         "It has no snapshot of a backfill to go back to: backfill a pipeline with another name, or recompute it from "
-        "the source's first commit with `tidegate stream {name} --restore none`"
+        f"the source's first commit with `tidegate stream {name} --restore none`"
     )
 
 

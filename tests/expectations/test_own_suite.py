@@ -58,7 +58,7 @@ BROKEN = [
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1 AS a); COPY {batch} TO \"x.csv\"; SELECT (1')",
         ("unexpected_rows_expectation", "can't be evaluated", "single SQL statement"),
     ),
-    ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1')", ("'SELECT 1' reads no windows",)),
+    ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1')", ("'SELECT 1' does not read the windows",)),
     (
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT events - {x} FROM {batch}')",
         ("write other braces twice",),

@@ -321,7 +321,7 @@ def test_a_table_whose_first_entry_is_cut_is_made_anew(by_hand: ByHand, table: s
     by_hand.tables.create(planned.plan.bound.table_schemas)
     entry = entries(by_hand, table)[0]
     entry.write_bytes(b"".join(entry.read_bytes().splitlines(keepends=True)[:kept]))
-    with pytest.raises(Refused, match=r"is cut.*`tidegate restore sessions latest` sets it aside"):
+    with pytest.raises(Refused, match=r"is truncated.*`tidegate restore sessions latest` sets it aside"):
         recover(by_hand.tables)
     assert len(set_aside_damaged(by_hand.tables)) == 1
     hours(by_hand, 8, 9)

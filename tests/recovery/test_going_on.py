@@ -148,11 +148,11 @@ def deleted_from(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (compacted_away, r"file\(s\) of version 2 are gone .*: they were compacted and vacuumed before"),
+        (compacted_away, r"file\(s\) of version 2 are missing .*: they were compacted and vacuumed before"),
         (lambda lake: shorten_log(lake.path("events")), "the log entry of version 2 no longer exists"),
         (deleted_from, r"not append-only: version 4 \(DELETE\)"),
         (put_back, r"not append-only: version 4 \(RESTORE\)"),
-        (made_anew, "was replaced: it has another id"),
+        (made_anew, "was replaced: its id .* differs"),
     ],
     ids=["vacuumed", "log cleaned up", "deleted from", "put back", "made anew"],
 )

@@ -209,7 +209,7 @@ def test_rows_and_watermarks_that_are_not_read_here_are_refused(lake: Lake) -> N
     lake.stream(LOCAL, pipeline)
     own = WatermarkStrategy.for_generator(lambda: PunctuatedWatermarks(lambda event, timestamp: timestamp))
     for other, told in (
-        (replace(pipeline, where="hash(value) is not null"), "its rows are only read without Spark here"),
+        (replace(pipeline, where="hash(value) is not null"), "its rows are read without Spark here"),
         (replace(pipeline, watermark=own), "its watermark generator sees every event"),
         (replace(pipeline, compute=KeyedProcess(KeepFirst(ROW))), "has no windows of event time"),
     ):

@@ -229,7 +229,7 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None
     outcome = verified(lake, pipeline)
     assert (outcome.windows, outcome.faults) == (0, ())
     assert outcome.unverifiable >= len(lake.latest(pipeline))
-    assert "are gone" in str(outcome.why_unverifiable)
+    assert "no longer in the source" in str(outcome.why_unverifiable)
     assert outcome.require() is outcome
     rmtree(lake.path("events"))
     without = verified(lake, pipeline)

@@ -257,7 +257,7 @@ def test_a_version_that_can_not_be_opened_any_more_is_told_with_the_way_on(tmp_p
         log(tmp_path).active("at", 1)
     assert [commit.version for commit in log(tmp_path).unread(1)] == [2, 3], "which works"
     entry(tmp_path, 2).unlink()
-    with pytest.raises(Refused, match=r"at version 1 any more .*Start a new pipeline with a backfill"):
+    with pytest.raises(Refused, match=r"no longer be read at version 1 .*Start a new pipeline with a backfill"):
         log(tmp_path).active("at", 1)
 
 
