@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,15 +166,34 @@ def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_a
     assert "PYSPARK_SUBMIT_ARGS" not in os.environ
 
 
+LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+@pytest.fixture
+def loggers_as_before() -> Iterator[None]:
+    """The handlers of the process's session, if it has one, come back: those of a test write into its folder."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, LOGGERS)]
+    before = [(logger, [*logger.handlers], logger.propagate) for logger in loggers]
+    filters = [*logging.getLogger().filters]
+    yield
+    logging.getLogger().filters[:] = filters
+    for logger, handlers, propagate in before:
+        for handler in logger.handlers:
+            handler.close()
+        logger.handlers[:], logger.propagate = handlers, propagate
+
+
+@pytest.mark.usefixtures("loggers_as_before")
 def test_a_failed_analysis_is_logged_to_the_file_and_not_to_the_screen(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from pyspark.logger import PySparkLogger
 
-    names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     for file in (tmp_path / "first.log", tmp_path / "second.log"):
         log_python_to(file)
-        for name in names:
+        for name in LOGGERS:
             PySparkLogger.getLogger(name).exception("no such function", errorClass="UNRESOLVED_ROUTINE")
         assert file.read_text().count("UNRESOLVED_ROUTINE") == 2
     assert capfd.readouterr().err == ""
