@@ -7,8 +7,7 @@ neither Spark nor SQL databases, few need statistics, and none draws charts.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
@@ -40,15 +39,9 @@ def import_lean() -> None:
     For a process that only checks: its Great Expectations will not work with Spark or a database. Code that is
     imported later, such as a suite, can import all libraries.
     """
-    with _lean():
-        import great_expectations.expectations  # noqa: F401
-
-
-@contextmanager
-def _lean() -> Iterator[None]:
     finder = _Lean()
     sys.meta_path.insert(0, finder)
     try:
-        yield
+        import great_expectations.expectations  # noqa: F401
     finally:
         sys.meta_path.remove(finder)

@@ -158,12 +158,12 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     if changed:
         # An interval of a backfill is short enough already.
         published = run.results() if job.order is not None else results.by_window(run.results())
-        prefix = "{}-" + f"{job.epoch:06d}-{marker.shard:05d}"
+        suffix = f"{job.epoch:06d}-{marker.shard:05d}"
         for table, table_rows in ((results.NAME, published), (late.NAME, run.late())):
-            if file := write_file(job.warehouse, job.paths[table], prefix.format(table), table_rows):
+            if file := write_file(job.warehouse, job.paths[table], f"{table}-{suffix}", table_rows):
                 outcome.files[table] = file
         rows = run.state()
-        written = before.write(rows, prefix.format(state.NAME))
+        written = before.write(rows, f"{state.NAME}-{suffix}")
         outcome.kept = list(written.kept)
         if written.file is not None:
             outcome.files[state.NAME] = written.file

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidegate.pipelines.definition.branch_settings import differing
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import branch_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
@@ -42,8 +43,7 @@ class Promoted(Answer):
             f"{self.branch} is promoted by epoch {self.epoch} of {self.pipeline}, on timeline {self.timeline}; "
             f"watermark {show_millis(self.watermark)}. Readers of changes get the differing windows as corrections"
         )
-        name = self.branch.partition("@")[2]
-        yield f"the branch stays until `tidegate branch {self.pipeline} {name} --delete`"
+        yield f"the branch stays until `tidegate branch {self.pipeline} {branch_of(self.branch)} --delete`"
 
 
 def promote(config: Config, pipeline: str, branch: str) -> Promoted:

@@ -6,6 +6,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiConsumer;
+import java.util.function.Supplier;
 
 import org.apache.flink.api.common.ExecutionConfig;
 import org.apache.flink.api.common.functions.OpenContext;
@@ -29,6 +31,7 @@ import org.apache.flink.streaming.api.functions.co.ProcessJoinFunction;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
 import org.apache.flink.streaming.api.functions.windowing.delta.DeltaFunction;
+import org.apache.flink.streaming.api.TimeDomain;
 import org.apache.flink.streaming.api.TimerService;
 import org.apache.flink.streaming.api.operators.KeyedProcessOperator;
 import org.apache.flink.streaming.api.operators.Output;
@@ -560,18 +563,57 @@ public final class Oracle {
     // --- process functions and joins -----------------------------------------------------------
 
     /** The parts of a context that function `acts` uses, for one input and for two. */
-    private interface Acting {
-        Long time();
+    /** What a function may do while it handles an element or a timer. */
+    private static final class Acting {
+        private final TimerService timers;
+        private final Collector<String> out;
+        private final Supplier<Long> time;
+        private final BiConsumer<OutputTag<String>, String> sides;
 
-        long watermark();
+        Acting(
+                TimerService timers,
+                Collector<String> out,
+                Supplier<Long> time,
+                BiConsumer<OutputTag<String>, String> sides) {
+            this.timers = timers;
+            this.out = out;
+            this.time = time;
+            this.sides = sides;
+        }
 
-        long clock();
+        Long time() {
+            return time.get();
+        }
 
-        void timer(boolean registers, String domain, long time);
+        long watermark() {
+            return timers.currentWatermark();
+        }
 
-        void side(String tag, String value);
+        long clock() {
+            return timers.currentProcessingTime();
+        }
 
-        void emit(JsonNode value);
+        void side(String tag, String value) {
+            sides.accept(new OutputTag<>(tag, Types.STRING), value);
+        }
+
+        void emit(JsonNode value) {
+            out.collect(shown(value));
+        }
+
+        void timer(boolean registers, String domain, long time) {
+            if (domain.equals("event")) {
+                if (registers) {
+                    timers.registerEventTimeTimer(time);
+                } else {
+                    timers.deleteEventTimeTimer(time);
+                }
+            } else if (registers) {
+                timers.registerProcessingTimeTimer(time);
+            } else {
+                timers.deleteProcessingTimeTimer(time);
+            }
+        }
     }
 
     /** Function `acts`: each element lists what is done, and each timer may set the next one. */
@@ -591,8 +633,9 @@ public final class Oracle {
     }
 
     private static void timer(
-            JsonNode function, String domain, long time, String key, ValueState<Long> seen, Acting context)
+            JsonNode function, TimeDomain of, long time, String key, ValueState<Long> seen, Acting context)
             throws Exception {
+        String domain = of == TimeDomain.EVENT_TIME ? "event" : "processing";
         context.emit(JSON.createArrayNode().add("TIMER").add(domain).add(time).add(key).add(seen.value())
                 .add(context.watermark()).add(context.clock()));
         if (function.has("again") && time + function.get("again").asLong() <= function.get("until").asLong()) {
@@ -624,29 +667,14 @@ public final class Oracle {
         @Override
         public void processElement(Tuple3<String, String, Long> row, Context context, Collector<String> out)
                 throws Exception {
-            acts(read(row.f1), context.getCurrentKey(), seen, acting(context, out));
+            Acting acting = new Acting(context.timerService(), out, context::timestamp, context::output);
+            acts(read(row.f1), context.getCurrentKey(), seen, acting);
         }
 
         @Override
         public void onTimer(long time, OnTimerContext context, Collector<String> out) throws Exception {
-            String domain = context.timeDomain().name().startsWith("EVENT") ? "event" : "processing";
-            Oracle.timer(read(function), domain, time, context.getCurrentKey(), seen, acting(context, out));
-        }
-
-        private static Acting acting(
-                KeyedProcessFunction<String, Tuple3<String, String, Long>, String>.Context context,
-                Collector<String> out) {
-            return new OnService(context.timerService(), out) {
-                @Override
-                public Long time() {
-                    return context.timestamp();
-                }
-
-                @Override
-                public void side(String tag, String value) {
-                    context.output(new OutputTag<>(tag, Types.STRING), value);
-                }
-            };
+            Acting acting = new Acting(context.timerService(), out, context::timestamp, context::output);
+            timer(read(function), context.timeDomain(), time, context.getCurrentKey(), seen, acting);
         }
     }
 
@@ -668,78 +696,21 @@ public final class Oracle {
         @Override
         public void processElement1(Tuple3<String, String, Long> row, Context context, Collector<String> out)
                 throws Exception {
-            acts(read(row.f1), context.getCurrentKey(), seen, acting(context, out));
+            Acting acting = new Acting(context.timerService(), out, context::timestamp, context::output);
+            acts(read(row.f1), context.getCurrentKey(), seen, acting);
         }
 
         @Override
         public void processElement2(Tuple3<String, String, Long> row, Context context, Collector<String> out)
                 throws Exception {
-            acts(read(row.f1), context.getCurrentKey(), seen, acting(context, out));
+            Acting acting = new Acting(context.timerService(), out, context::timestamp, context::output);
+            acts(read(row.f1), context.getCurrentKey(), seen, acting);
         }
 
         @Override
         public void onTimer(long time, OnTimerContext context, Collector<String> out) throws Exception {
-            String domain = context.timeDomain().name().startsWith("EVENT") ? "event" : "processing";
-            Oracle.timer(read(function), domain, time, context.getCurrentKey(), seen, acting(context, out));
-        }
-
-        private static Acting acting(
-                KeyedCoProcessFunction<
-                                        String, Tuple3<String, String, Long>, Tuple3<String, String, Long>, String>
-                                .Context
-                        context,
-                Collector<String> out) {
-            return new OnService(context.timerService(), out) {
-                @Override
-                public Long time() {
-                    return context.timestamp();
-                }
-
-                @Override
-                public void side(String tag, String value) {
-                    context.output(new OutputTag<>(tag, Types.STRING), value);
-                }
-            };
-        }
-    }
-
-    private abstract static class OnService implements Acting {
-        private final TimerService timers;
-        private final Collector<String> out;
-
-        OnService(TimerService timers, Collector<String> out) {
-            this.timers = timers;
-            this.out = out;
-        }
-
-        @Override
-        public long watermark() {
-            return timers.currentWatermark();
-        }
-
-        @Override
-        public long clock() {
-            return timers.currentProcessingTime();
-        }
-
-        @Override
-        public void emit(JsonNode value) {
-            out.collect(shown(value));
-        }
-
-        @Override
-        public void timer(boolean registers, String domain, long time) {
-            if (domain.equals("event")) {
-                if (registers) {
-                    timers.registerEventTimeTimer(time);
-                } else {
-                    timers.deleteEventTimeTimer(time);
-                }
-            } else if (registers) {
-                timers.registerProcessingTimeTimer(time);
-            } else {
-                timers.deleteProcessingTimeTimer(time);
-            }
+            Acting acting = new Acting(context.timerService(), out, context::timestamp, context::output);
+            timer(read(function), context.timeDomain(), time, context.getCurrentKey(), seen, acting);
         }
     }
 

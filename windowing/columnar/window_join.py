@@ -19,6 +19,7 @@ from tidegate.windowing.assigners.arrays import Assigned
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.plan import choose_operator
+from tidegate.windowing.columnar.state import Int32s
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.feed import order_of
 from tidegate.windowing.epochs.outcome import Outcome, late_table, nothing, output_table
@@ -177,18 +178,18 @@ class ColumnarWindowJoin:
 
     def _rows(self, windows: _Windows, kept: Bools, keys: KeyCodes) -> pa.Table:
         """Return the state rows of windows: a row for each side that has elements."""
-        parts = [self._rows_of_side(place, windows, kept, keys) for place in range(len(SIDES))]
+        groups = key_groups(keys.hashes, self._max_parallelism)
+        parts = [self._rows_of_side(place, windows, kept, keys, groups) for place in range(len(SIDES))]
         return pa.concat_tables(parts).sort_by("key_group")
 
-    def _rows_of_side(self, place: int, windows: _Windows, kept: Bools, keys: KeyCodes) -> pa.Table:
+    def _rows_of_side(self, place: int, windows: _Windows, kept: Bools, keys: KeyCodes, groups: Int32s) -> pa.Table:
         counts = windows.counts[place]
         owners = np.flatnonzero(kept & (counts > 0))
         counts, begins = counts[owners], windows.begins(place)[owners]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         entries = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], counts)
         elements = windows.values[place].take(pa.array(windows.places[entries]))
-        codes, groups = windows.codes[owners], key_groups(keys.hashes, self._max_parallelism)
-        ends = windows.ends[owners]
+        codes, ends = windows.codes[owners], windows.ends[owners]
         one_each = pa.array(np.arange(len(owners) + 1), pa.int32())
         columns = {
             "key_group": pa.array(groups[codes]),
@@ -203,13 +204,12 @@ class ColumnarWindowJoin:
             SIDES[place]: pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements),
             "pane": pa.repeat(0, len(owners)),
         }
-        schema = self._schema
         return pa.table(
             [
                 columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(owners), field.type)
-                for field in schema
+                for field in self._schema
             ],
-            schema=schema,
+            schema=self._schema,
         )
 
     @cached_property

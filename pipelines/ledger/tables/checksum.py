@@ -41,11 +41,6 @@ def checksum_of(rows: pa.Table | pa.RecordBatch, *, nested_as_text: bool = False
     return add_up([int(part) for part in sums])
 
 
-def has_nested(schema: pa.Schema) -> bool:
-    """Return True if versions before 0.3 computed another checksum of rows with this schema."""
-    return any(pa.types.is_nested(field.type) for field in schema)
-
-
 def hashes_of_rows(batch: pa.RecordBatch, *, nested_as_text: bool = False) -> UInt64s:
     """Return the hash of each row, over all of its columns."""
     same, columns = np.uint64(0), []

@@ -82,10 +82,14 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     described = statistics(table)
     if is_result:
         # Commands that write nothing should not wait for this import.
-        from tidegate.pipelines.ledger.tables.checksum import checksum_of, has_nested
+        from tidegate.pipelines.ledger.tables.checksum import checksum_of
 
-        described[CHECKSUM_OF_VALUES if has_nested(table.schema) else CHECKSUM] = f"{checksum_of(table):016x}"
+        described[CHECKSUM_OF_VALUES if _has_nested(table.schema) else CHECKSUM] = f"{checksum_of(table):016x}"
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))
+
+
+def _has_nested(schema: pa.Schema) -> bool:
+    return any(pa.types.is_nested(field.type) for field in schema)
 
 
 def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
@@ -95,7 +99,7 @@ def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
     megabyte, which makes writing slower and the file larger than without.
     """
     # With nested columns, every leaf would have to be named.
-    if any(pa.types.is_nested(field.type) for field in rows.schema):
+    if _has_nested(rows.schema):
         return True
     names = [name for name in rows.column_names if name != "window_id"]
     if len(rows) < 2 * _SAMPLE:

@@ -247,35 +247,36 @@ def acknowledge(
 ) -> None:
     """Record that a user acknowledged the windows that satisfy a condition, as of a manifest's epoch."""
     observed = json.dumps({"where": where, "reason": reason}, ensure_ascii=False)
+    _append_beside(tables, manifest, ACKNOWLEDGED, "acknowledge", "info", True, observed, windows, now)
+
+
+def keep_verification(tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int) -> None:
+    """Record that what was published up to a manifest's epoch was verified."""
+    now = datetime.now(UTC)
+    _append_beside(tables, manifest, VERIFIED, "verify", "critical", success, observed, windows, now)
+
+
+def _append_beside(
+    tables: PipelineTables,
+    manifest: Manifest,
+    suite: str,
+    expectation: str,
+    severity: str,
+    success: bool,
+    observed: str,
+    windows: int,
+    now: datetime,
+) -> None:
+    """Add a row that is no outcome of a check, as of a manifest's epoch."""
     row = QualityRow(
         check_id=uuid.uuid4().hex,
         checked_at=now,
         timeline=manifest.timeline,
         epoch=manifest.epoch,
-        suite=ACKNOWLEDGED,
-        expectation="acknowledge",
+        suite=suite,
+        expectation=expectation,
         about="",
-        severity="info",
-        success=True,
-        observed=observed,
-        rows=windows,
-        results_version=tables.open("results").version(),
-        state_version=tables.open("state").version(),
-    )
-    append(tables, [row])
-
-
-def keep_verification(tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int) -> None:
-    """Record that what was published up to a manifest's epoch was verified."""
-    row = QualityRow(
-        check_id=uuid.uuid4().hex,
-        checked_at=datetime.now(UTC),
-        timeline=manifest.timeline,
-        epoch=manifest.epoch,
-        suite=VERIFIED,
-        expectation="verify",
-        about="",
-        severity="critical",
+        severity=severity,
         success=success,
         observed=observed,
         rows=windows,
