@@ -100,7 +100,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
         tables.warehouse.delete_folder(path)
     rests = tables.warehouse.names(path)
     # Another command may be copying under this name: whichever creates the table first gets it.
-    files = copy_files(tables, snapshot, path, f"state-{uuid.uuid4().hex}", with_manifest=True)
+    files = copy_files(tables, snapshot, path, "state", with_manifest=True)
     try:
         check_written(tables.warehouse, path, files)
         create(
@@ -287,9 +287,10 @@ def copy_files(
     """
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
     copies = []
+    # A copy has a name of its own: with the name of the original in it, copies of copies would outgrow a file system.
     for number, file in enumerate(listed.values()):
-        copy = as_data_file(file).model_copy(update={"path": f"{prefix}-{number:05d}-{file['path']}"})
-        copies.append(copy)
+        name = f"{prefix}-{number:05d}-{uuid.uuid4().hex}.parquet"
+        copies.append(as_data_file(file).model_copy(update={"path": name}))
     names = [file["path"] for file in listed.values()]
     tables.warehouse.copy_files(
         ((snapshot.path, name, target, copy.path) for name, copy in zip(names, copies, strict=True)), share

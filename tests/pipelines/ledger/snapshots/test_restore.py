@@ -56,6 +56,19 @@ def test_what_came_after_the_snapshot_is_gone_from_every_table(by_hand: ByHand) 
     assert sorted(by_hand.rows("epochs")["epoch"].to_pylist()) == [1, 2, 5]
 
 
+def test_copies_of_copies_have_names_as_short_as_the_first(by_hand: ByHand) -> None:
+    """A savepoint of a restored savepoint, and so on: a file system has an end of 255 bytes for a name."""
+    hours(by_hand, 8, 9)
+    lengths = []
+    for number in range(8):
+        newest = find_snapshot(by_hand.tables, "latest")
+        create_savepoint(by_hand.tables, newest, f"at-{number}", NOW)
+        lengths.append(max(len(file["path"]) for file in by_hand.head().files))
+        back_to(by_hand, f"savepoint:at-{number}")
+    assert len({*lengths[1:]}) == 1
+    assert lengths[-1] < 100
+
+
 @pytest.mark.parametrize("target", ["savepoint:compacted", "3"])
 def test_a_snapshot_that_somebody_compacted_is_restored_without_its_manifest(by_hand: ByHand, target: str) -> None:
     hours(by_hand, 8, 9)
