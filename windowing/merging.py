@@ -13,24 +13,20 @@ from typing import NamedTuple
 
 from tidegate.windowing.assigners.base import MergingWindowAssigner
 from tidegate.windowing.errors import IllegalState
-from tidegate.windowing.windows import TimeWindow, Window
-
-
-class PlannedMerge(NamedTuple):
-    """A merge of windows in flight: `sources`, sorted by start and without the new window, become `result`."""
-
-    result: TimeWindow
-    sources: list[TimeWindow]
+from tidegate.windowing.windows import Merge, TimeWindow, Window
 
 
 class Addition(NamedTuple):
-    """The effect of adding a window: the window that holds it afterwards, and the necessary merges."""
+    """The effect of adding a window: the window that holds it afterwards, and the necessary merges.
+
+    The sources of a merge are windows in flight, without the new window.
+    """
 
     window: TimeWindow
-    merges: list[PlannedMerge]
+    merges: list[Merge]
 
 
-_NO_MERGES: list[PlannedMerge] = []
+_NO_MERGES: list[Merge] = []
 
 # Addition(...) takes twice as long, and most windows do not touch another one.
 _new = tuple.__new__
@@ -94,7 +90,7 @@ class MergingWindowSet:
         result = TimeWindow(min(new[0], met[0][0]), max(new[1], max(window[1] for window in met)))
         if len(met) == 1 and met[0] == result:
             return Addition(result, _NO_MERGES)
-        return Addition(result, [PlannedMerge(result, met)])
+        return Addition(result, [Merge(result, met)])
 
     def _plan_merges(self, new: TimeWindow) -> Addition:
         target, merges = new, []
@@ -103,5 +99,5 @@ class MergingWindowSet:
                 target = merge.result
             sources = sorted({source for source in merge.sources if source in self._windows})
             if sources and sources != [merge.result]:
-                merges.append(PlannedMerge(merge.result, sources))
+                merges.append(Merge(merge.result, sources))
         return Addition(target, merges)

@@ -28,8 +28,8 @@ from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, K
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators import co_process, keyed_process
 from tidegate.windowing.operators.join import join_schema
+from tidegate.windowing.operators.process import process_schema
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import Accumulation, PanePolicy
@@ -298,7 +298,7 @@ def _bind_elements(
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
-        rows = keyed_process.state_schema(compute, only.key, only.value_type)
+        rows = process_schema(compute, only.key, only.value_type)
         _check_names(
             pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
         )
@@ -316,7 +316,7 @@ def _bind_elements(
             raise IllegalArgument(f"{prefix}uses", (), "the state keeps the elements of both inputs: name a column")
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
-        rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
+        rows = process_schema(compute, key, sides[LEFT], sides[RIGHT])
     else:
         rows = join_schema(compute, key, sides[LEFT], sides[RIGHT])
     events, joined = joint_events(key, inputs), joint_rows(key, inputs)

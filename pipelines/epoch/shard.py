@@ -26,8 +26,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
 from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, choose_operator, run_in_passes
-from tidegate.windowing.epochs.row_operator import RowOperator
-from tidegate.windowing.operators.make import make_operator
+from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
 from tidegate.windowing.time import Millis
 from tidegate.windowing.window_join import WindowJoin
 

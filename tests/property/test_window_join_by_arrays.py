@@ -23,11 +23,10 @@ from tidegate.windowing import (
 )
 from tidegate.windowing.columnar import ColumnarWindowJoin
 from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.row_operator import RowOperator
+from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.join import join_schema
-from tidegate.windowing.operators.make import make_operator
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.window_join import JoinKind

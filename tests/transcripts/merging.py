@@ -17,8 +17,8 @@ from tests.transcripts.case import (
 from tests.transcripts.doubles import ScriptedMergingAssigner, window_text
 from tests.transcripts.steps import built, expect_same, walk
 from tidegate.windowing.assigners import MergingWindowAssigner
-from tidegate.windowing.merging import MergingWindowSet, PlannedMerge
-from tidegate.windowing.windows import TimeWindow, merge_time_windows
+from tidegate.windowing.merging import MergingWindowSet
+from tidegate.windowing.windows import Merge, TimeWindow, merge_time_windows
 
 _STEPS = {
     "add": {"result", "merged"},
@@ -67,7 +67,7 @@ class StateWindows:
         self.of = dict(restored)
         self.in_flight = MergingWindowSet(assigner, self.of)
 
-    def add(self, window: TimeWindow, on_merge: Callable[[PlannedMerge, list[TimeWindow]], None]) -> TimeWindow:
+    def add(self, window: TimeWindow, on_merge: Callable[[Merge, list[TimeWindow]], None]) -> TimeWindow:
         """Add a window; each merge is told with the state windows of its sources, of which the first stays."""
         addition = self.in_flight.plan(window)
         for merge in addition.merges:
@@ -124,7 +124,7 @@ class MergingCase:
             self.set = StateWindows(self.assigner, self.set.persisted())
 
     def _add(self, where: str, step: dict[str, Any]) -> None:
-        merges: list[tuple[PlannedMerge, list[TimeWindow]]] = []
+        merges: list[tuple[Merge, list[TimeWindow]]] = []
         result = self.set.add(TimeWindow(*step["add"]), lambda *merge: merges.append(merge))
         expect_equal(f"result of {where}", step["result"], window_text(result))
         if "merged" not in step:

@@ -16,7 +16,7 @@ from tests.transcripts.case import (
 from tests.transcripts.doubles import ScriptedTrigger, window_of, window_text
 from tests.transcripts.steps import built, expect_same, walk
 from tests.transcripts.timers import count, poll
-from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.cleanup import WindowCell
 from tidegate.windowing.operators.window.contexts import WindowTriggerContext
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot, TimerQueue

@@ -4,12 +4,11 @@ from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
 from tidegate.windowing.aggregates.chosen import First, Last, MaxBy, MinBy
 from tidegate.windowing.aggregates.collect import CollectList, CollectSet
 from tidegate.windowing.aggregates.count import Count, CountIf
-from tidegate.windowing.aggregates.extremes import Max, Min
+from tidegate.windowing.aggregates.extremes import AllTrue, AnyTrue, Max, Min
 from tidegate.windowing.aggregates.sketches import ApproxCountDistinct, ApproxQuantile
 from tidegate.windowing.aggregates.spread import StandardDeviation, Variance
 from tidegate.windowing.aggregates.sums import Mean, Sum
 from tidegate.windowing.aggregates.top import TopN
-from tidegate.windowing.aggregates.truth import AllTrue, AnyTrue
 from tidegate.windowing.aggregates.vectorised import Groups, VectorisedAggregate
 
 __all__ = [

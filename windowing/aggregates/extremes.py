@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import OfColumn
+from tidegate.windowing.aggregates.bound import OfColumn, column_type
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +105,31 @@ def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
         rank = np.where(valid_of(values), rank, np.iinfo(np.int64).max)
     best = groups.max(rank) if largest else groups.min(rank)
     return first_rows(rank == best[groups.ids], groups)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyTrue(OfColumn):
+    """True if `column` is true for any element; null if all values are null. Spark calls it `bool_or`."""
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return Extreme(boolean(schema, self.column, "AnyTrue.column"), pa.bool_(), largest=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AllTrue(OfColumn):
+    """True if `column` is true for every element; null if all values are null. Spark calls it `bool_and`."""
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return Extreme(boolean(schema, self.column, "AllTrue.column"), pa.bool_(), largest=False)
+
+
+def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
+    """Return the name of a column after checking that it is boolean.
+
+    Raises:
+        IllegalArgument: the column has another type.
+    """
+    kind = column_type(schema, column, aggregate)
+    if kind is not None and not pa.types.is_boolean(kind):
+        raise IllegalArgument(aggregate, column, f"it has type {name_of(kind)}; give a boolean column")
+    return column

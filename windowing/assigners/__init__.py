@@ -5,17 +5,24 @@ processing time: in a stream and in every replay, the clock of an operator shows
 elements it processes (docs/decisions/windows-and-time.md).
 """
 
+from tidegate.windowing.assigners.aligned import (
+    CumulateEventTimeWindows,
+    CumulateIngestionTimeWindows,
+    CumulateProcessingTimeWindows,
+    SlidingEventTimeWindows,
+    SlidingIngestionTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingIngestionTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowStagger,
+)
 from tidegate.windowing.assigners.base import AssignerContext, GapColumn, MergingWindowAssigner, WindowAssigner
 from tidegate.windowing.assigners.calendar import (
     Calendar,
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     CalendarUnit,
-)
-from tidegate.windowing.assigners.cumulate import (
-    CumulateEventTimeWindows,
-    CumulateIngestionTimeWindows,
-    CumulateProcessingTimeWindows,
 )
 from tidegate.windowing.assigners.globals import GlobalWindows
 from tidegate.windowing.assigners.session import (
@@ -25,17 +32,6 @@ from tidegate.windowing.assigners.session import (
     EventTimeSessionWindows,
     IngestionTimeSessionWindows,
     ProcessingTimeSessionWindows,
-)
-from tidegate.windowing.assigners.sliding import (
-    SlidingEventTimeWindows,
-    SlidingIngestionTimeWindows,
-    SlidingProcessingTimeWindows,
-)
-from tidegate.windowing.assigners.tumbling import (
-    TumblingEventTimeWindows,
-    TumblingIngestionTimeWindows,
-    TumblingProcessingTimeWindows,
-    WindowStagger,
 )
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
-from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.errors import MissingTimestamp, UnsupportedOperation
 from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import EVENT_TIME, Millis, TimeDomain
 from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
@@ -209,6 +209,21 @@ class InTimeDomain:
     def is_event_time(self) -> bool:
         """True if windows end by the watermark; False if they end by the clock."""
         return self.domain is EVENT_TIME
+
+    def time_of(self, timestamp: Millis | None, ctx: AssignerContext) -> Millis:
+        """Return the time that decides about an element's windows: its timestamp, or the clock.
+
+        Raises:
+            MissingTimestamp: the domain is event time, and the element has no timestamp.
+        """
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
+            raise MissingTimestamp
+        return time
+
+    @property
+    def needs_rows(self) -> str | None:
+        return None
 
     def get_default_trigger(self) -> Trigger:
         """Return the trigger that fires at the end of a window."""

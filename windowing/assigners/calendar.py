@@ -29,7 +29,7 @@ import numpy as np
 from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.assigners.arrays import Assigned, Assignment
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
-from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Millis, from_millis, to_millis
 from tidegate.windowing.windows import TimeWindow
 
@@ -197,14 +197,8 @@ class CalendarWindows(InTimeDomain, WindowAssigner):
         return cls(Calendar(CalendarUnit.MONTH, zone, count))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
-        if time is None:
-            raise MissingTimestamp
+        time = self.time_of(timestamp, ctx)
         return (self.calendar.window_at(time),)
-
-    @property
-    def needs_rows(self) -> None:
-        return None
 
     @property
     def array_assignment(self) -> Assignment | None:

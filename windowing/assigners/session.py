@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, MergingWindowAssigner
-from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, positive_millis
 from tidegate.windowing.windows import TimeWindow
 
@@ -36,14 +36,8 @@ class SessionWindows(InTimeDomain, MergingWindowAssigner):
         return cls(positive_millis(gap, "gap"))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
-        if time is None:
-            raise MissingTimestamp
+        time = self.time_of(timestamp, ctx)
         return (TimeWindow(time, time + self.gap),)
-
-    @property
-    def needs_rows(self) -> None:
-        return None
 
     @property
     def forms_sessions(self) -> bool:
@@ -65,9 +59,7 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
     gap_of: GapExtractor
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
-        if time is None:
-            raise MissingTimestamp
+        time = self.time_of(timestamp, ctx)
         gap = self.gap_of(element)
         if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
             raise IllegalArgument(

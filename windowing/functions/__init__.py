@@ -1,8 +1,8 @@
 """Functions: base classes for user code (aggregate, process window, keyed process, co-process), and deduplication."""
 
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
-from tidegate.windowing.functions.keep_first import KeepFirst
 from tidegate.windowing.functions.process import (
+    KeepFirst,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     OnTimerContext,

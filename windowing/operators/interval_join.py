@@ -65,12 +65,7 @@ class IntervalJoinOperator(JoinOperator):
         late_output: True emits late elements; False only counts them, as `late_dropped`.
     """
 
-    def __init__(
-        self,
-        join: IntervalJoin,
-        *,
-        late_output: bool = True,
-    ) -> None:
+    def __init__(self, join: IntervalJoin, *, late_output: bool = True) -> None:
         super().__init__(late_output=late_output)
         self._buffers: dict[str, dict[Any, JoinBuffer]] = {LEFT: {}, RIGHT: {}}
         lower, upper = join.bounds
@@ -79,18 +74,6 @@ class IntervalJoinOperator(JoinOperator):
         self._fit = row_checker(join.result_type, join.join or join)
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Process one element of the input `side`, and join it with elements of the other input.
-
-        Args:
-            key: any hashable value.
-            value: the element.
-            timestamp: int64 epoch milliseconds.
-            side: `left` or `right`.
-
-        Raises:
-            IllegalArgument: `side` names no input.
-            MissingTimestamp: the element has no timestamp.
-        """
         timestamp, side = self._came(timestamp, side)
         if timestamp < self.timers.current_watermark:
             self._late(key, value, timestamp, side)
@@ -132,7 +115,6 @@ class IntervalJoinOperator(JoinOperator):
                     )
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Restore state rows into a new operator."""
         for row in rows:
             side = checked_side(row.side)
             if not isinstance(row.window, TimeWindow) or row.contents is None:

@@ -1,18 +1,22 @@
-"""The operator of process functions without its inputs: keyed state, timers, held elements, the context of hooks."""
+"""The operators of process functions, with one input or two: keyed state, timers, held elements, context of hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol, TypeAlias
 
+import pyarrow as pa
+
+from tidegate.windowing.compute import CoProcess, KeyedProcess
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
 from tidegate.windowing.functions.process import OnTimerContext, ProcessContext
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
-from tidegate.windowing.operators.records import ElementResult, LateElement, Record, SideOutput
-from tidegate.windowing.operators.window import LATE
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.records import LATE, ElementResult, LateElement, SideOutput, WatermarkRecord
+from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputOperator, checked_side
 from tidegate.windowing.operators.window.contexts import StateStore
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
@@ -20,7 +24,6 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, TimeDomain
 from tidegate.windowing.timers import (
     VOID_NAMESPACE,
     InternalTimerService,
-    KeyContext,
     Slot,
     TimerService,
     TimersSnapshot,
@@ -106,7 +109,7 @@ class HookContext:
         return self._timers.current_processing_time
 
 
-class ProcessOperator:
+class ProcessOperator(KeyedOperator):
     """Runs the hooks of a process function, and keeps their state and timers. Subclasses add one input or two.
 
     Without sorting, each element goes to its hook immediately. If elements are sorted by time, they are held until the
@@ -128,10 +131,7 @@ class ProcessOperator:
         *,
         keyed: bool,
     ) -> None:
-        self.output: list[Record] = []
-        self._counters = Counters()
-        self.timers = InternalTimerService(KeyContext(keyed=keyed))
-        self.timers.start(self)
+        super().__init__(keyed=keyed)
         self._function = function
         self._hooks = hooks
         self._held = None if types is None else HeldElements(types)
@@ -176,16 +176,8 @@ class ProcessOperator:
                 self._run_hook(key, value, due, side)
         timers.advance_watermark(watermark)
 
-    def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Advance the clock (it never goes back), and fire due timers."""
-        self.timers.advance_processing_time(clock)
-
-    def end_commit(self) -> None:
-        """Do nothing: this operator does not wait for the end of a source commit."""
-
     @property
     def next_event_time(self) -> Millis | None:
-        """Smallest watermark at which a timer or a held element is due, or None."""
         timer = self.timers.event_time.peek()
         element = None if self._held is None else self._held.next_time()
         return timer if element is None else element if timer is None else min(timer, element)
@@ -195,12 +187,10 @@ class ProcessOperator:
         self._emit(self._hooks[side](value, self._context), key, timestamp)
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """Run the hook of a timer; the timer service calls this."""
         self._context.enter(slot[0], time, TimeDomain.EVENT_TIME)
         self._emit(self._function.on_timer(time, self._context), slot[0], time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """Run the hook of a timer; the timer service calls this."""
         self._context.enter(slot[0], time, TimeDomain.PROCESSING_TIME)
         self._emit(self._function.on_timer(time, self._context), slot[0], None)
 
@@ -212,17 +202,6 @@ class ProcessOperator:
             for value in results:
                 self.output.append(ElementResult(self._fit(value), timestamp, key))
         self._context.leave()
-
-    @property
-    def counters(self) -> Counters:
-        """Counts since the operator was created, timers included."""
-        return self._counters.count_timers(self.timers)
-
-    def take_output(self) -> list[Record]:
-        """Return the records since the last call."""
-        records = self.output[:]
-        self.output.clear()
-        return records
 
     def state_rows(self) -> Iterator[StateRow]:
         """Yield a row for each key: state that has not expired, timers, and held elements."""
@@ -244,7 +223,6 @@ class ProcessOperator:
             )
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Restore state rows into a new operator."""
         for row in rows:
             timers = TimersSnapshot(row.event_time_timers, row.processing_time_timers)
             self.timers.restore((row.key, VOID_NAMESPACE), timers)
@@ -253,23 +231,82 @@ class ProcessOperator:
             if row.contents is not None and self._held is not None:
                 self._held.restore(row.key, row.contents)
 
-    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set watermark and clock without firing; overdue timers fire at the next advance."""
-        self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
-
     def num_state_entries(self) -> int:
         """Return the number of state values and held elements."""
         cells = sum(len(cell) for cell in self._context.cells.values())
         return cells + (0 if self._held is None else len(self._held))
 
 
-def process_schema(function: ProcessFunction, key: KeySchema, types: ElementTypes | None) -> StateSchema:
+def process_schema(process: KeyedProcess | CoProcess, key: KeySchema, *inputs: pa.StructType | None) -> StateSchema:
     """Return the schema of the state rows of a process function.
 
     Args:
-        function: the function.
+        process: the computation.
         key: the key columns.
-        types: type of the elements of each input if they are sorted by time, else None.
+        inputs: Arrow type of the elements of each input, which are kept in state if they are sorted by time; those that
+            are missing or None are inferred.
     """
+    function, sides = process.function, SIDES if isinstance(process, CoProcess) else (None,)
     declared = tuple((state.name, state.arrow_type) for state in function.states())
-    return StateSchema(key, () if types is None else held_contents(types), user_state=declared, namespace=KEY)
+    held = held_contents(dict(zip_longest(sides, inputs))) if process.time_sorted else ()
+    return StateSchema(key, held, user_state=declared, namespace=KEY)
+
+
+class KeyedProcessOperator(ProcessOperator):
+    """Runs a `KeyedProcessFunction`, with the state and timers of each key. Source: Flink's `KeyedProcessOperator`.
+
+    Args:
+        process: the computation.
+        value_type: Arrow type of the elements; if given, its columns order elements with the same time.
+        keyed: False for a stream without a key, which refuses state and timers.
+    """
+
+    def __init__(
+        self,
+        process: KeyedProcess,
+        *,
+        value_type: pa.StructType | None = None,
+        keyed: bool = True,
+    ) -> None:
+        super().__init__(
+            process.function,
+            {None: process.function.process_element},
+            {None: value_type} if process.time_sorted else None,
+            keyed=keyed,
+        )
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        self._take_in(key, value, timestamp)
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        self._advance_watermark(watermark)
+        self.output.append(WatermarkRecord(self.timers.current_watermark))
+
+
+class KeyedCoProcessOperator(TwoInputOperator, ProcessOperator):
+    """Runs a `KeyedCoProcessFunction` over the inputs `left` and `right`. Source: Flink's `KeyedCoProcessOperator`.
+
+    Args:
+        process: the computation.
+        left_type: Arrow type of the left elements; if given, its columns order elements with the same time.
+        right_type: Arrow type of the right elements. At the same time, left elements come before right ones.
+        keyed: False for a stream without a key, which refuses state and timers.
+    """
+
+    def __init__(
+        self,
+        process: CoProcess,
+        *,
+        left_type: pa.StructType | None = None,
+        right_type: pa.StructType | None = None,
+        keyed: bool = True,
+    ) -> None:
+        super().__init__(
+            process.function,
+            {LEFT: process.function.process_element1, RIGHT: process.function.process_element2},
+            {LEFT: left_type, RIGHT: right_type} if process.time_sorted else None,
+            keyed=keyed,
+        )
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        self._take_in(key, value, timestamp, checked_side(side))

@@ -8,6 +8,11 @@ from tidegate.windowing.panes import Timing
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import TimeWindow, Window
 
+LATE = "late"
+MERGED_WINDOW_LATE = "merged_window_late"
+WINDOWS_PASSED = "windows_passed"
+"""Reasons of late elements."""
+
 
 class WindowResult(NamedTuple):
     """One result of a window's firing, or (op `-`) its retraction.
@@ -48,8 +53,8 @@ class ElementResult(NamedTuple):
 class LateElement(NamedTuple):
     """A late element, which no window, function or join accepted.
 
-    `window` is the first of its windows, None if it has none. `reason` says why it is late: `late`,
-    `merged_window_late` if a merge would have ended a window in the past, or `windows_passed` if all its windows
+    `window` is the first of its windows, None if it has none. `reason` says why it is late: `LATE`,
+    `MERGED_WINDOW_LATE` if a merge would have ended a window in the past, or `WINDOWS_PASSED` if all its windows
     have passed though the element itself is not late.
     """
 

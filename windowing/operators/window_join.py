@@ -44,18 +44,6 @@ class WindowJoinOperator(JoinOperator):
         self._windows: dict[tuple[Any, Window], dict[str, list[Any]]] = {}
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Process one element of the input `side`.
-
-        Args:
-            key: any hashable value.
-            value: the element.
-            timestamp: int64 epoch milliseconds.
-            side: `left` or `right`.
-
-        Raises:
-            IllegalArgument: `side` names no input.
-            MissingTimestamp: the element has no timestamp.
-        """
         timestamp, side = self._came(timestamp, side)
         watermark = self.timers.current_watermark
         windows = self._assigner.assign_windows(value, timestamp, self.timers)
@@ -89,7 +77,6 @@ class WindowJoinOperator(JoinOperator):
                 yield StateRow(key, WINDOW, window, side=side, event_time_timers=timers, contents=contents)
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Restore state rows into a new operator."""
         for row in rows:
             side = checked_side(row.side)
             if not isinstance(row.window, TimeWindow) or row.contents is None:

@@ -7,9 +7,9 @@ import pyarrow as pa
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
-from tidegate.windowing.operators import co_process, keyed_process
 from tidegate.windowing.operators.interval_join import IntervalJoinOperator
 from tidegate.windowing.operators.join import join_schema
+from tidegate.windowing.operators.process import KeyedCoProcessOperator, KeyedProcessOperator, process_schema
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.operators.window_join import WindowJoinOperator
@@ -85,8 +85,8 @@ def keyed_process_harness(
     """
     process = KeyedProcess(function, time_sorted)
     return OperatorHarness(
-        lambda: keyed_process.KeyedProcessOperator(process, keyed=keyed),
-        lambda schema: keyed_process.state_schema(process, schema),
+        lambda: KeyedProcessOperator(process, keyed=keyed),
+        lambda schema: process_schema(process, schema),
         key,
         max_parallelism,
     )
@@ -112,8 +112,8 @@ def co_process_harness(
     """
     process = CoProcess(function, time_sorted)
     return OperatorHarness(
-        lambda: co_process.KeyedCoProcessOperator(process, keyed=keyed),
-        lambda schema: co_process.state_schema(process, schema),
+        lambda: KeyedCoProcessOperator(process, keyed=keyed),
+        lambda schema: process_schema(process, schema),
         key,
         max_parallelism,
     )

@@ -4,13 +4,15 @@ from tidegate.windowing.triggers.after import AfterCount, AfterProcessingTime, A
 from tidegate.windowing.triggers.base import ArrayFiring, OnMergeContext, Trigger, TriggerContext, TriggerResult
 from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
 from tidegate.windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
-from tidegate.windowing.triggers.count import CountTrigger
-from tidegate.windowing.triggers.delta import DeltaTrigger
-from tidegate.windowing.triggers.limits import EndOfStreamTrigger, NeverTrigger
-from tidegate.windowing.triggers.purging import PurgingTrigger
+from tidegate.windowing.triggers.count import CountTrigger, DeltaTrigger
 from tidegate.windowing.triggers.terms import Term
-from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger
-from tidegate.windowing.triggers.window_end import EventTimeTrigger, ProcessingTimeTrigger
+from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger, PurgingTrigger
+from tidegate.windowing.triggers.window_end import (
+    EndOfStreamTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+)
 
 __all__ = [
     "AfterAll",

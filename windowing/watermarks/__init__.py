@@ -4,14 +4,13 @@ from tidegate.windowing.watermarks.alignment import WatermarkAlignment, Watermar
 from tidegate.windowing.watermarks.bounded import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
+    BoundedOutOfOrdernessWithIdleAdvance,
     NoWatermarks,
 )
 from tidegate.windowing.watermarks.combined import CombinedWatermark, PartialWatermark, WatermarkOutputMultiplexer
-from tidegate.windowing.watermarks.event_time import EventTime, SeenEvent, WatermarkToDataOutput
-from tidegate.windowing.watermarks.event_times import EventTimes, InputTime
+from tidegate.windowing.watermarks.event_time import EventTime, EventTimes, InputTime, SeenEvent, WatermarkToDataOutput
 from tidegate.windowing.watermarks.generator import PunctuatedWatermarks, WatermarkGenerator, WatermarkOutput
 from tidegate.windowing.watermarks.idleness import Clock, IdlenessTimer, WatermarksWithIdleness
-from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 from tidegate.windowing.watermarks.strategy import GeneratorSupplier, TimestampAssigner, WatermarkStrategy
 from tidegate.windowing.watermarks.valve import ChannelStatus, StatusWatermarkValve

@@ -13,11 +13,11 @@ from tidegate.windowing.watermarks.alignment import WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
+    BoundedOutOfOrdernessWithIdleAdvance,
     NoWatermarks,
 )
 from tidegate.windowing.watermarks.generator import WatermarkGenerator
 from tidegate.windowing.watermarks.idleness import Clock, WatermarksWithIdleness
-from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
 
 GeneratorSupplier: TypeAlias = Callable[[], WatermarkGenerator]
 """Function that makes a generator, for a stream or source partition."""

@@ -39,7 +39,7 @@ from tidegate.windowing import (
     WindowJoin,
     Windows,
 )
-from tidegate.windowing.assigners.tumbling import WindowStagger
+from tidegate.windowing.assigners.aligned import WindowStagger
 from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers import AfterCount
 from tidegate.windowing.watermarks import PunctuatedWatermarks

@@ -44,8 +44,11 @@ from tidegate.windowing.facts import facts_of
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Term, Trigger
 from tidegate.windowing.watermarks import WatermarkGenerator
-from tidegate.windowing.watermarks.bounded import AscendingTimestampsWatermarks, NoWatermarks
-from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
+from tidegate.windowing.watermarks.bounded import (
+    AscendingTimestampsWatermarks,
+    BoundedOutOfOrdernessWithIdleAdvance,
+    NoWatermarks,
+)
 
 OF_TRIGGERS = {
     "may_lose_data": True,

@@ -34,13 +34,12 @@ from tidegate.windowing.columnar.state import InFlight
 from tidegate.windowing.compute import Compute
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.epochs.arrays import ParallelArrays
-from tidegate.windowing.epochs.row_operator import RowOperator
+from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators import keyed_process
 from tidegate.windowing.operators.join import join_schema
-from tidegate.windowing.operators.make import make_operator
+from tidegate.windowing.operators.process import process_schema
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import StateSchema
@@ -93,7 +92,7 @@ def test_a_process_function_gives_outputs_with_the_clock_of_each_commit() -> Non
     process = KeyedProcess(Clocks(), time_sorted=False)
     given = elements((5, "ann", 1), (3, "bob", 2), (9, "ann", 4), commits=[0, 0, 1])
     timeline = Timeline.of_commits(BEGIN, [(4, True), (8, True)], clocks=[100, 200], clock=50)
-    outcome = run(process, keyed_process.state_schema(process, KEY), given, timeline)
+    outcome = run(process, process_schema(process, KEY), given, timeline)
     assert outcome.outputs.to_pylist() == [
         {"key_user": "bob", "timestamp": 3, "output": None, "value_clock": 100, "value_odd": None},
         {"key_user": "ann", "timestamp": 5, "output": "odd", "value_clock": None, "value_odd": {"n": 1}},
@@ -113,13 +112,13 @@ def test_a_clock_that_reaches_a_timer_fires_it_before_the_elements_of_its_commit
     process = KeyedProcess(Late(), time_sorted=False)
     given = elements((5, "ann", 2), (7, "ann", 2), commits=[0, 1])
     timeline = Timeline.of_commits(BEGIN, [(4, True), (8, True)], clocks=[100, 600], clock=50)
-    outcome = run(process, keyed_process.state_schema(process, KEY), given, timeline)
+    outcome = run(process, process_schema(process, KEY), given, timeline)
     assert outcome.outputs["value_clock"].to_pylist() == [100, -500, 600]
 
 
 def test_what_waits_and_what_is_late_comes_back_as_state_and_rows() -> None:
     process = KeyedProcess(Clocks())
-    state = keyed_process.state_schema(process, KEY, pa.struct([("n", pa.int64())]))
+    state = process_schema(process, KEY, pa.struct([("n", pa.int64())]))
     timeline = Timeline.of_commits(10, [(20, True)])
     first = run(process, state, elements((30, "ann", 2), (10, "bob", 2), (15, "ann", 4)), timeline)
     assert first.late.to_pylist() == [

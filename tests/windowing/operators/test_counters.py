@@ -24,7 +24,7 @@ from tidegate.windowing import (
 from tidegate.windowing.errors import UnboundedStateWarning
 from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.operators.interval_join import IntervalJoinOperator
-from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
+from tidegate.windowing.operators.process import KeyedProcessOperator
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.time import MAX_TIMESTAMP

@@ -9,10 +9,13 @@ from tidegate.windowing.declared import row_checker
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import WindowResult
-from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.cleanup import WindowCell
 from tidegate.windowing.operators.window.contents import Contents
-from tidegate.windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
-from tidegate.windowing.operators.window.state import WindowOperatorState
+from tidegate.windowing.operators.window.contexts import (
+    WindowFunctionContext,
+    WindowOperatorState,
+    WindowTriggerContext,
+)
 from tidegate.windowing.panes import Accumulation, EmittedPane, Timing
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import Slot

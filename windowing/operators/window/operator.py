@@ -17,25 +17,24 @@ from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.merging import Addition, MergingWindowSet
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.records import Record, WatermarkRecord
-from tidegate.windowing.operators.window.cells import WindowCell
-from tidegate.windowing.operators.window.cleanup import Cleanup
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.records import LATE, MERGED_WINDOW_LATE, WINDOWS_PASSED, LateElement, WatermarkRecord
+from tidegate.windowing.operators.window.cleanup import Cleanup, WindowCell
 from tidegate.windowing.operators.window.contents import contents_of
 from tidegate.windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
 from tidegate.windowing.operators.window.firing import Firing
-from tidegate.windowing.operators.window.skipped import LATE, MERGED_WINDOW_LATE, SkippedElements
 from tidegate.windowing.operators.window.snapshot import from_rows, to_rows
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.rows import StateRow
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing.timers import Slot
 from tidegate.windowing.triggers import TriggerResult
 from tidegate.windowing.windows import TimeWindow, Window
 
 CONTINUE = TriggerResult.CONTINUE
 
 
-class WindowOperator:
+class WindowOperator(KeyedOperator):
     """Windows of keyed elements, in event time and in processing time.
 
     Args:
@@ -55,16 +54,13 @@ class WindowOperator:
         late_output: bool = True,
         account_for_all: bool = False,
     ) -> None:
+        super().__init__()
         self.windows = windows
         self.panes = panes or PanePolicy(accumulation=windows.accumulation)
-        self.output: list[Record] = []
-        self._counters = Counters()
         self.cells: dict[Slot, WindowCell] = {}
         self.merging_sets: dict[Any, MergingWindowSet] = {}
         self.global_cells: dict[Any, dict[str, Any]] = {}
         self.late_firings: dict[Slot, None] = {}
-        self.timers = InternalTimerService(KeyContext())
-        self.timers.start(self)
         self.assigner = windows.assigner
         self._assign = windows.assigner.assign_windows
         self._may_draw_stagger = True
@@ -75,13 +71,10 @@ class WindowOperator:
         self._closed_through = self.panes.closed_through
         self._trigger = windows.effective_trigger
         self.cleanup = Cleanup(self._trigger, self.timers, self._lateness, self._event_time)
-        self._account_for_all = account_for_all
+        self._late_output, self._account_for_all = late_output, account_for_all
         self._contents = contents_of(windows)
         self._add = self._contents.add
         self._context = WindowTriggerContext(self.timers, self.cleanup)
-        self._skipped = SkippedElements(
-            windows, self.panes, self._context, self._counters, self.output, late_output, account_for_all
-        )
         self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
         self._function_context = (
             None
@@ -97,21 +90,10 @@ class WindowOperator:
         self._coalesce = self.panes.coalesce_late and self._event_time
         self._discard = self.panes.accumulation is Accumulation.DISCARDING
 
-    @property
-    def next_event_time(self) -> Millis | None:
-        """Time of the next event-time timer, or None."""
-        return self.timers.event_time.peek()
-
     # --- input -------------------------------------------------------------------------------
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Process one element.
-
-        Args:
-            key: any hashable value.
-            value: the element.
-            timestamp: int64 epoch milliseconds; None if it has none.
-            side: ignored, because windows have a single input.
 
         Raises:
             MissingTimestamp: the assigner needs a timestamp.
@@ -164,17 +146,15 @@ class WindowOperator:
             if cleanup != MAX_TIMESTAMP:
                 self.cleanup.timers.add(cleanup, slot)
         if not accepted:
-            self._skipped.take(key, value, timestamp, reason, assigned[0] if assigned else None)
+            self._skip(key, value, timestamp, reason, assigned[0] if assigned else None)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Advance event time (it never goes back): fire due timers, then forward the watermark."""
         context = self._context
         context.current_watermark = max(context.current_watermark, watermark)
         self.timers.advance_watermark(watermark)
         self.output.append(WatermarkRecord(context.current_watermark))
 
     def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Advance the clock (it never goes back), and fire due timers."""
         self._context.current_processing_time = max(self._context.current_processing_time, clock)
         self.timers.advance_processing_time(clock, within and self._ends_by_clock)
 
@@ -186,6 +166,33 @@ class WindowOperator:
             if cell is not None and cell.late_firing is not None:
                 purge, cell.late_firing = cell.late_firing, None
                 self._act(slot, cell, TriggerResult.of(fire=True, purge=purge), None)
+
+    def _skip(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
+        """Count an element that no window accepts, and emit it if it is late.
+
+        Args:
+            key: key of the element.
+            value: the element.
+            timestamp: int64 epoch milliseconds; None if it has none.
+            reason: reason why its windows did not accept it.
+            window: first of its windows, None if it has none.
+        """
+        watermark = self._context.current_watermark
+        late = (
+            self._event_time
+            and timestamp is not None
+            and (timestamp + self._lateness <= watermark or timestamp <= self._closed_through)
+        )
+        if window is None and not late:
+            self._counters.no_window += 1
+            return
+        self._counters.late += 1
+        if not late and reason is LATE:
+            reason = WINDOWS_PASSED
+        if self._late_output and (late or self._account_for_all):
+            self.output.append(LateElement(key, value, timestamp, reason, window, watermark))
+        elif late:
+            self._counters.late_dropped += 1
 
     # --- timers ------------------------------------------------------------------------------
 
@@ -343,7 +350,7 @@ class WindowOperator:
     @property
     def counters(self) -> Counters:
         """Counts since the operator was created, timers and open windows included."""
-        counters = self._counters.count_timers(self.timers)
+        counters = super().counters
         counters.open_windows = len(self.cells)
         return counters
 
@@ -363,24 +370,15 @@ class WindowOperator:
         if offset is not None and self._may_draw_stagger:
             self._set_assigner(self.assigner.with_stagger(offset))
 
-    def take_output(self) -> list[Record]:
-        """Return the records since the last call."""
-        records = self.output[:]
-        self.output.clear()
-        return records
-
     def state_rows(self) -> Iterator[StateRow]:
-        """Yield the operator's whole state, a row for each key and namespace."""
         return to_rows(self)
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Restore state rows into a new operator."""
         from_rows(self, rows)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set watermark and clock without firing; overdue timers fire at the next advance."""
-        self.timers.current_watermark = self._context.current_watermark = watermark
-        self.timers.current_processing_time = self._context.current_processing_time = processing_time
+        super().restore_time(watermark, processing_time)
+        self._context.current_watermark, self._context.current_processing_time = watermark, processing_time
 
     def num_state_entries(self) -> int:
         """Return the number of non-empty state cells: contents, trigger and function state, merging sets."""

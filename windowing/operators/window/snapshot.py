@@ -15,9 +15,9 @@ from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.merging import MergingWindowSet
-from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.cleanup import WindowCell
 from tidegate.windowing.operators.window.contents import contents_of
-from tidegate.windowing.operators.window.state import WindowOperatorState
+from tidegate.windowing.operators.window.contexts import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, SLICE, WINDOW, StateRow, StateSchema

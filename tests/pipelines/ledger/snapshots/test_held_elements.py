@@ -154,12 +154,12 @@ def test_a_source_may_gain_a_column_while_elements_wait(run: ByHand) -> None:
 
 
 def test_an_element_that_waits_has_null_for_a_younger_column_and_lacks_one_that_is_gone() -> None:
-    from tidegate.windowing.operators.keyed_process import KeyedProcessOperator, state_schema
+    from tidegate.windowing.operators.process import KeyedProcessOperator, process_schema
 
     process = KeyedProcess(Told())
     harness = keyed_process_harness(Told(), time_sorted=True)
     harness.make = lambda: KeyedProcessOperator(process, value_type=kind)
-    harness.schema = lambda key: state_schema(process, key, kind)
+    harness.schema = lambda key: process_schema(process, key, kind)
     kind = pa.struct([("a", pa.int64()), ("b", pa.string())])
     harness.restore(harness.snapshot())
     harness.element("ann", {"a": 1, "b": "x"}, 10)

@@ -1,4 +1,4 @@
-"""Tumbling windows: disjoint windows of a fixed size, so that each element is in exactly one window.
+"""Windows on a grid of time: tumbling (disjoint), sliding (one every `slide`), and cumulative (growing by `step`).
 
 A stagger is an offset that spreads the firings of different pipelines over time. The operator chooses it once, when the
 first element arrives, and the snapshot keeps it. So windows keep their bounds after a restore, a rescale and in a
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
-from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, millis, positive_millis, window_start
 from tidegate.windowing.windows import TimeWindow, aligned_window
 
@@ -103,9 +103,7 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
-        if time is None:
-            raise MissingTimestamp
+        time = self.time_of(timestamp, ctx)
         start = time - (time - self.offset - (self.stagger_offset or 0)) % self.size
         return (aligned_window(start, self.size),)
 
@@ -156,3 +154,137 @@ class TumblingProcessingTimeWindows(TumblingWindows):
 
 # Ingestion time equals processing time here: see the package.
 TumblingIngestionTimeWindows = TumblingProcessingTimeWindows
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows(InTimeDomain, WindowAssigner):
+    """Sliding windows of a time domain: `[n * slide + offset, n * slide + offset + size)`.
+
+    Args:
+        size: size of a window, milliseconds (`of` takes a timedelta).
+        slide: distance between the starts of two windows. If it is larger than `size`, elements in the gaps between
+            windows are in no window.
+        offset: shift of all windows, |offset| < slide.
+
+    Raises:
+        IllegalArgument: size <= 0, slide <= 0 or |offset| >= slide.
+    """
+
+    size: Millis
+    slide: Millis
+    offset: Millis = 0
+
+    def __post_init__(self) -> None:
+        slide, offset = checked_size_and_offset(self.slide, self.offset, "slide")
+        object.__setattr__(self, "size", positive_millis(self.size, "size"))
+        object.__setattr__(self, "slide", slide)
+        object.__setattr__(self, "offset", offset)
+
+    @classmethod
+    def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
+        """Create the assigner, named as in Flink."""
+        return cls(positive_millis(size, "size"), *checked_size_and_offset(slide, offset, "slide"))
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        # The latest start comes first. A slide larger than the size leaves gaps without a window.
+        time = self.time_of(timestamp, ctx)
+        size, slide = self.size, self.slide
+        last = time - (time - self.offset) % slide
+        return [aligned_window(start, size) for start in range(last, time - size, -slide)]
+
+    @property
+    def array_assignment(self) -> Assignment | None:
+        return self.window_grid.assign if self.domain is EVENT_TIME else None
+
+    @property
+    def window_grid(self) -> WindowGrid:
+        return WindowGrid(self.size, self.slide, self.offset)
+
+
+class SlidingEventTimeWindows(SlidingWindows):
+    """Sliding windows of event time. Source: Flink's `SlidingEventTimeWindows`."""
+
+    __slots__ = ()
+
+    domain = EVENT_TIME
+
+
+class SlidingProcessingTimeWindows(SlidingWindows):
+    """Sliding windows of processing time. Source: Flink's `SlidingProcessingTimeWindows`."""
+
+    __slots__ = ()
+
+    domain = PROCESSING_TIME
+
+
+# Ingestion time equals processing time here: see the package.
+SlidingIngestionTimeWindows = SlidingProcessingTimeWindows
+
+
+@dataclass(frozen=True, slots=True)
+class CumulateWindows(InTimeDomain, WindowAssigner):
+    """Cumulative windows of a time domain: `[n * max_size + offset, n * max_size + offset + k * step)`, k = 1, 2, ...
+
+    The longest window lasts `max_size`. An element is in each window that ends after it: the day so far, hour by hour.
+
+    Args:
+        max_size: size of the longest window, milliseconds (`of` takes a timedelta).
+        step: distance between the ends of two windows; `max_size` is a multiple of it.
+        offset: shift of all windows, |offset| < max_size.
+
+    Raises:
+        IllegalArgument: max_size <= 0, step <= 0, max_size is not a multiple of step, or |offset| >= max_size.
+    """
+
+    max_size: Millis
+    step: Millis
+    offset: Millis = 0
+
+    def __post_init__(self) -> None:
+        max_size, offset = checked_size_and_offset(self.max_size, self.offset, "max_size")
+        step = positive_millis(self.step, "step")
+        if max_size % step:
+            raise IllegalArgument("step", self.step, f"give a step that divides the max_size ({max_size} ms)")
+        object.__setattr__(self, "max_size", max_size)
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "offset", offset)
+
+    @classmethod
+    def of(cls, max_size: Duration, step: Duration, offset: Duration = 0) -> Self:
+        """Create the assigner; lengths are timedeltas or milliseconds."""
+        max_millis, shift = checked_size_and_offset(max_size, offset, "max_size")
+        return cls(max_millis, positive_millis(step, "step"), shift)
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        # The latest end comes first.
+        time = self.time_of(timestamp, ctx)
+        start = time - (time - self.offset) % self.max_size
+        return [TimeWindow(start, end) for end in range(start + self.max_size, time, -self.step)]
+
+    @property
+    def array_assignment(self) -> Assignment | None:
+        return self.window_grid.assign if self.domain is EVENT_TIME else None
+
+    @property
+    def window_grid(self) -> WindowGrid:
+        return WindowGrid(self.max_size, self.max_size, self.offset, self.step)
+
+
+class CumulateEventTimeWindows(CumulateWindows):
+    """Cumulative windows of event time. Source: Flink's window table-valued function `CUMULATE`."""
+
+    __slots__ = ()
+
+    domain = EVENT_TIME
+
+
+class CumulateProcessingTimeWindows(CumulateWindows):
+    """Cumulative windows of processing time. Source: Flink's window table-valued function `CUMULATE`."""
+
+    __slots__ = ()
+
+    domain = PROCESSING_TIME
+
+
+# Ingestion time equals processing time here: see the package.
+CumulateIngestionTimeWindows = CumulateProcessingTimeWindows
