@@ -7,7 +7,7 @@ takes the state in and gives it out again as rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
 from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.records import LateElement, Record, WatermarkRecord, WindowResult
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import state_schema
@@ -193,7 +194,7 @@ def columnar_harness(
     """
     policy = panes or PanePolicy(accumulation=windows.accumulation)
     return OperatorHarness(
-        lambda: ColumnarByElement(windows, key, values, policy, late_output),
+        lambda: cast("KeyedOperator", ColumnarByElement(windows, key, values, policy, late_output)),
         lambda schema: state_schema(windows, schema, None, policy),
         key,
     )
