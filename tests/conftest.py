@@ -77,9 +77,23 @@ MEMORY_NEEDED = 8 * 1024**3
 
 
 def pytest_configure() -> None:
-    """Give tests folders in memory if there is room. `--basetemp` and PYTEST_DEBUG_TEMPROOT name others."""
+    """Give tests folders in memory if there is room. `--basetemp` and PYTEST_DEBUG_TEMPROOT name others.
+
+    Each worker has a core at most, so one thread of deltalake; two take a tenth more of the processor.
+    """
+    os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Don't even import what a run without slow tests leaves out: Great Expectations alone takes seconds."""
+    without_slow = "slow" in config.getoption("markexpr").partition("not (")[2]
+    return True if without_slow and _is_slow(collection_path) else None
+
+
+def _is_slow(path: Path) -> bool:
+    return bool((SLOW | SLOW_FILES) & {*path.relative_to(Path(__file__).parent).parts})
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,7 +130,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("spark"))
     elif item.path.parent == STORE:
         item.add_marker(pytest.mark.xdist_group("store"))
-    if (SLOW | SLOW_FILES) & set(item.path.relative_to(Path(__file__).parent).parts):
+    if _is_slow(item.path):
         item.add_marker(pytest.mark.slow)
 
 
