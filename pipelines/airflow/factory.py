@@ -223,7 +223,9 @@ class PipelineDags:
             self._quality("params.epoch")
             if sample := self.entry.verify_sample:
                 # Separate from the check: a run whose check fails must fail, whatever the last task of a chain says.
-                self._tidegate("verify", ["verify", self.name, "--new", "--sample", f"{sample}"])
+                budget = self.entry.verify_budget
+                scope = ["--budget", f"{budget}"] if budget else ["--new"]
+                self._tidegate("verify", ["verify", self.name, *scope, "--sample", f"{sample}"])
         return dag
 
     def full_check(self) -> DAG:

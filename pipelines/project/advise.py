@@ -217,15 +217,16 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
     arrivals = Arrivals.open(config, value, from_version)
     lateness = Lateness(arrivals)
     present, zero = lateness.present, replace(lateness.present, bound=0)
-    # Arrays of all rows are held one at a time, and none while the figures are counted.
-    by_lateness = [] if asked else _drawn_from(np.sort(_distances(lateness, present)[0]))
-    distances, partitions = _distances(lateness, zero)
+    # None of these arrays of all rows is held while the figures are counted.
+    asked_of = [zero] if asked else [zero, present]
+    (distances, *others), partitions = _distances(lateness, asked_of)
+    by_lateness = [value for each in others for value in _least(each, _DRAWN)]
+    del others
     # A row is late under a bound only if its distance without one is at least the bound, so these bounds are exact.
     distances -= min(present.lateness or 0, _FOR_EVER)
     names = arrivals.partitions
-    of_partitions = [_bounds(np.sort(distances[partitions == number])) for number in range(len(names))]
-    distances.sort()
-    bounds, by_bound = _bounds(distances), _drawn_from(distances)
+    of_partitions = [_bounds(distances[partitions == number]) for number in range(len(names))]
+    bounds, by_bound = _bounds(distances), _least(distances, _DRAWN)
     del distances, partitions
     tried = list(_asked(asked, present)) if asked else _drawn(lateness, by_bound, by_lateness)
     bound = value.watermark.out_of_orderness
@@ -300,16 +301,11 @@ def _asked(asked: Asked, present: Setting) -> Iterator[tuple[str, Setting]]:
         yield next(iter(given)), replace(present, **dict(zip(given, values, strict=True)))
 
 
-def _distances(lateness: Lateness, setting: Setting) -> tuple[Int64s, npt.NDArray[np.int32]]:
-    """Return the distances and source partitions of all rows; nothing if rows can't be late."""
-    if setting.lateness is None:
-        return np.empty(0, np.int64), np.empty(0, np.int32)
-    return lateness.distances(setting)
-
-
-def _drawn_from(ordered: Int64s) -> list[Millis]:
-    """Return the settings under which `_DRAWN` shares of the rows are on time; see `_least`."""
-    return [_least(ordered, share) for share in _DRAWN]
+def _distances(lateness: Lateness, settings: Sequence[Setting]) -> tuple[list[Int64s], npt.NDArray[np.int32]]:
+    """Return the distances of all rows by setting, and their source partitions; nothing if rows can't be late."""
+    if settings[0].lateness is None:
+        return [np.empty(0, np.int64) for _ in settings], np.empty(0, np.int32)
+    return lateness.distances(settings)
 
 
 def _drawn(lateness: Lateness, by_bound: Sequence[Millis], by_lateness: Sequence[Millis]) -> list[tuple[str, Setting]]:
@@ -329,16 +325,19 @@ def _drawn(lateness: Lateness, by_bound: Sequence[Millis], by_lateness: Sequence
     ]
 
 
-def _bounds(ordered: Int64s) -> dict[str, Millis]:
-    return {share: _least(ordered, float(share) / 100) for share in _SHARES} if len(ordered) else {}
+def _bounds(distances: Int64s) -> dict[str, Millis]:
+    least = _least(distances, [float(share) / 100 for share in _SHARES])
+    return dict(zip(_SHARES, least, strict=True)) if len(distances) else {}
 
 
-def _least(ordered: Int64s, share: float) -> Millis:
-    """Return the smallest setting, from 0 on, under which a share of the rows is on time.
+def _least(distances: Int64s, shares: Sequence[float]) -> list[Millis]:
+    """Return for each share the smallest setting, from 0 on, under which that share of the rows is on time.
 
     Args:
-        ordered: distances, ascending; a row is late under a setting that is not above its distance.
-        share: 0 to 1.
+        distances: a row is late under a setting that is not above its distance. Their order is changed.
+        shares: 0 to 1.
     """
-    may_be_late = floor(len(ordered) * (1 - share) + 1e-9)
-    return max(0, int(ordered[len(ordered) - 1 - may_be_late]) + 1) if may_be_late < len(ordered) else 0
+    places = [len(distances) - 1 - floor(len(distances) * (1 - share) + 1e-9) for share in shares]
+    if inside := sorted({place for place in places if place >= 0}):
+        distances.partition(inside)
+    return [max(0, int(distances[place]) + 1) if place >= 0 else 0 for place in places]

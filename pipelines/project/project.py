@@ -469,7 +469,13 @@ class Project:
         return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to)
 
     def verify(
-        self, pipeline: str, *, sample: float | str = "1%", seed: int | None = None, new: bool = False
+        self,
+        pipeline: str,
+        *,
+        sample: float | str = "1%",
+        seed: int | None = None,
+        new: bool = False,
+        budget: float | str | None = None,
     ) -> Verified:
         """Recompute windows from the source, and compare them with what is published.
 
@@ -480,11 +486,16 @@ class Project:
             sample: share of the keys to sample: a number above 0 up to 1, a text such as `1%`, or `all`.
             seed: seed of the sample; None for the newest epoch, so each epoch has another sample.
             new: True verifies only what was published since the newest such verification that found no difference.
+            budget: verifies one of the newest epochs, and only if the last such verification took at most this share
+                of the time of the epochs since, such as `2%`.
         """
         from tidegate.pipelines.project.given import share_of
         from tidegate.pipelines.project.verify import verify
 
-        return verify(self._config, pipeline, share_of(sample, "--sample"), seed, new)
+        if new and budget is not None:
+            raise UsageError("--new verifies all new epochs, and --budget one of them: give one of the two")
+        allowed = None if budget is None else share_of(budget, "--budget")
+        return verify(self._config, pipeline, share_of(sample, "--sample"), seed, new, allowed)
 
     def explain(self, pipeline: str) -> Explained:
         """Check a pipeline, and return how it runs: the operator, why it was chosen, and the steps of an epoch.

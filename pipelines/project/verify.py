@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,12 @@ from tidegate.windowing.timestamps import epoch_millis
 
 _MOST_SHOWN = 20
 
+_MOST_EPOCHS = 200
+"""Number of newest epochs of which one is sampled."""
+
+_READS = frozenset({"stream", "clock"})
+"""Kinds of epochs that leave the rows of earlier epochs as they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verified(Answer):
@@ -55,6 +62,8 @@ class Verified(Answer):
         unverifiable: number of windows of sampled keys that can't be recomputed.
         why_unverifiable: the reasons; None if there are none.
         after: only what later epochs published was verified; None for everything.
+        due_in: if the budget does not allow a verification yet, the seconds of epochs after which it does, and nothing
+            was verified; None if it was.
         late_rows: number of late rows that were checked.
         epochs: number of epochs that were checked.
         manifests: number of retained manifests that were checked.
@@ -74,6 +83,7 @@ class Verified(Answer):
     manifests: int
     faults: tuple[Fault, ...]
     after: int | None = None
+    due_in: float | None = None
 
     @property
     def success(self) -> bool:
@@ -96,6 +106,9 @@ class Verified(Answer):
         return {**Answer.to_dict(self), "success": self.success}
 
     def shown(self) -> Iterator[Shown]:
+        if self.due_in is not None:
+            yield f"{self.pipeline}: nothing verified yet: due after {self.due_in:.1f} more seconds of epochs"
+            return
         since = "" if self.after is None else f" since epoch {self.after}"
         yield (
             f"{self.pipeline}, epoch {self.epoch}{since}: {self.windows} windows of {self.keys} sampled keys "
@@ -128,8 +141,10 @@ class Verified(Answer):
             )
 
 
-def verify(config: Config, pipeline: str, share: float, seed: int | None, new: bool) -> Verified:
-    """Verify the tables of a pipeline as of its newest epoch.
+def verify(
+    config: Config, pipeline: str, share: float, seed: int | None, new: bool, budget: float | None = None
+) -> Verified:
+    """Verify the tables of a pipeline as of its newest epoch, or of a sampled epoch.
 
     Args:
         config: the project.
@@ -138,12 +153,22 @@ def verify(config: Config, pipeline: str, share: float, seed: int | None, new: b
         seed: seed of the sample; the same seed samples the same keys. None for the number of the newest epoch.
         new: True verifies only what was published since the newest such verification that found no difference, and
             notes in table `quality` that it was one.
+        budget: verifies only what one of the newest epochs published, and only if the processor time of the last such
+            verification is at most this share of the time of the epochs since. None verifies all epochs.
     """
+    began = process_time()
     tables = PipelineTables.of(config, pipeline)
-    snapshot = require_snapshot(tables)
-    manifest = snapshot.manifest
+    snapshot = newest = require_snapshot(tables)
+    manifest = newest.manifest
     seed = manifest.epoch if seed is None else seed
-    since = _since(tables, manifest) if new else None
+    if budget is not None:
+        last = quality.last_sampled(tables)
+        if (due_in := _due_in(tables, manifest, budget, last)) > 0:
+            return Verified(pipeline, manifest.epoch, share, seed, 0, 0, 0, None, 0, 0, 0, (), due_in=due_in)
+        snapshot, since = _sampled_epoch(tables, newest, 0 if last is None else last[0], seed)
+        manifest = snapshot.manifest
+    else:
+        since = _since(tables, manifest) if new else None
     after = 0 if since is None else since.epoch
     now = results.current(manifest.epoch)
     told = read_table(tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale"))
@@ -175,9 +200,54 @@ def verify(config: Config, pipeline: str, share: float, seed: int | None, new: b
         (*faults, *found.faults),
         None if since is None else since.epoch,
     )
-    if new:
-        quality.keep_verification(tables, manifest, outcome.success, str(next(outcome.shown())), outcome.windows)
+    if new or budget is not None:
+        seconds = None if budget is None else process_time() - began
+        told = str(next(outcome.shown()))
+        quality.keep_verification(tables, newest.manifest, outcome.success, told, outcome.windows, seconds)
     return outcome
+
+
+def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tuple[int, float] | None) -> float:
+    """Return how many seconds of epochs are missing until the last verification took a share of them; 0 if none are.
+
+    Args:
+        tables: the tables of the pipeline.
+        manifest: the newest manifest.
+        budget: the share.
+        last: the epoch as of which the last verification ran, and its processor time, seconds; None if there was none.
+    """
+    if last is None:
+        return 0.0
+    epoch, seconds = last
+    where = ~pc.field("stale") & (pc.field("epoch") > epoch)
+    rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "phases"], where).to_pylist()
+    passed = [max([0.0, *dict(row["phases"]).values()]) for row in rows if is_on(manifest.line, row["epoch"])]
+    return max(0.0, seconds / budget - float(sum(passed)))
+
+
+def _sampled_epoch(tables: PipelineTables, newest: Snapshot, after: int, seed: int) -> tuple[Snapshot, Manifest | None]:
+    """Return the snapshot of one of the newest epochs after an epoch, and the manifest of the one before it.
+
+    Only the newest epochs without one that changed rows of earlier epochs are sampled. Each is as likely as the others.
+    """
+    line, kind = newest.manifest.line, newest.manifest.kind
+    of_epoch: dict[int, int] = {}
+    for entry in list_snapshots(tables, _MOST_EPOCHS):
+        if entry.epoch in of_epoch or not is_on(line, entry.epoch):
+            continue
+        of_epoch[entry.epoch] = entry.version
+        if len(of_epoch) > 1 and (entry.epoch <= after or kind not in _READS):
+            break
+        kind = entry.manifest["kind"]
+    if len(of_epoch) < 2:
+        return newest, None
+    numbers = [*of_epoch]
+    drawn = int(np.random.default_rng(seed).integers(len(numbers) - 1))
+    snapshot = read_snapshot(tables, of_epoch[numbers[drawn]])
+    if snapshot is None:
+        drawn, snapshot = 0, newest
+    before = read_snapshot(tables, of_epoch[numbers[drawn + 1]])
+    return snapshot, None if before is None else before.manifest
 
 
 def _since(tables: PipelineTables, manifest: Manifest) -> Manifest | None:
@@ -205,7 +275,7 @@ def _windows(
         ends_later = (pc.field("window_end") >= from_millis(lower)) | pc.field("window_end").is_null()
         where &= (pc.field("epoch") > since.epoch) | (pc.field(late.REOPENED) > since.epoch) | ends_later
     late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=where)
-    told = history(config, manifest.pipeline, since, lower)
+    told = history(config, manifest.pipeline, since, lower, manifest)
     return faults_of_windows(told, snapshot, {results.NAME: windows, late.NAME: late_rows}, draw)
 
 

@@ -142,7 +142,7 @@ def test_windows_are_verified_beside_their_check(dags: dict[str, DAG], tmp_path:
     (tmp_path / "other").mkdir()
     sampled = project_dags(write_project(tmp_path / "other", verify_sample="0.05"))
     verify = sampled["sessions__quality"].get_task("verify")
-    arguments = ["verify", "sessions", "--new", "--sample", "0.05"]
+    arguments = ["verify", "sessions", "--budget", "0.02", "--sample", "0.05"]
     assert (verify.arguments, verify.outlets, verify.upstream_task_ids) == (arguments, [], set())
     assert verify.downstream_task_ids == set(), "a run fails if the check or the verification fails"
 

@@ -192,6 +192,8 @@ class PipelineEntry(BaseModel):
     """Cron expression of the DAG that checks every window and reads every file; None makes no such DAG."""
     verify_sample: float = Field(default=0, ge=0, le=1)
     """Share of the keys whose windows task `verify` of the quality DAG computes again; 0 makes no such task."""
+    verify_budget: float = Field(default=0.02, ge=0, le=1)
+    """Share of the epochs' time that this task takes for one of them now and then; 0 verifies all epochs."""
     maintenance_schedule: Cron | None = None
     """Cron expression of the DAG that optimizes and vacuums the tables; None makes no such DAG."""
     maintenance_savepoints: int = Field(default=0, ge=0)

@@ -269,8 +269,9 @@ def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
 
 
 def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
-    """Return the key columns of a table with their types."""
-    return KeySchema(key, tuple(schema.field(name).type for name in key))
+    """Return the key columns of a table with the types of their values, also of those that are dictionaries."""
+    kinds = (schema.field(name).type for name in key)
+    return KeySchema(key, tuple(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds))
 
 
 def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], int], kind: pa.DataType) -> pa.Array:

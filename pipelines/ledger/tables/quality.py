@@ -55,6 +55,9 @@ ACKNOWLEDGED = "acknowledged"
 VERIFIED = "verified"
 """Value of `suite` in a row that is no outcome of a check either: `tidegate verify --new` ran as of this epoch."""
 
+_SAMPLED = "sampled epoch"
+"""Value of `about` in such a row if only one epoch was verified."""
+
 _BESIDE_CHECKS = [ACKNOWLEDGED, VERIFIED]
 
 SCHEMA = pa.schema(
@@ -250,10 +253,24 @@ def acknowledge(
     _append_beside(tables, manifest, ACKNOWLEDGED, "acknowledge", "info", True, observed, windows, now)
 
 
-def keep_verification(tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int) -> None:
-    """Record that what was published up to a manifest's epoch was verified."""
+def keep_verification(
+    tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int, seconds: float | None = None
+) -> None:
+    """Record that what was published up to a manifest's epoch was verified.
+
+    Args:
+        tables: the tables of the pipeline.
+        manifest: the manifest.
+        success: True if there was no difference.
+        observed: the outcome in words.
+        windows: number of windows that were recomputed.
+        seconds: processor time if only one sampled epoch was verified; None if all were.
+    """
     now = datetime.now(UTC)
-    _append_beside(tables, manifest, VERIFIED, "verify", "critical", success, observed, windows, now)
+    about = "" if seconds is None else _SAMPLED
+    _append_beside(
+        tables, manifest, VERIFIED, "verify", "critical", success, observed, windows, now, about=about, number=seconds
+    )
 
 
 def _append_beside(
@@ -266,6 +283,8 @@ def _append_beside(
     observed: str,
     windows: int,
     now: datetime,
+    about: str = "",
+    number: float | None = None,
 ) -> None:
     """Add a row that is no outcome of a check, as of a manifest's epoch."""
     row = QualityRow(
@@ -275,10 +294,11 @@ def _append_beside(
         epoch=manifest.epoch,
         suite=suite,
         expectation=expectation,
-        about="",
+        about=about,
         severity=severity,
         success=success,
         observed=observed,
+        observed_number=number,
         rows=windows,
         results_version=tables.open("results").version(),
         state_version=tables.open("state").version(),
@@ -287,9 +307,18 @@ def _append_beside(
 
 
 def verified_epochs(tables: PipelineTables) -> set[int]:
-    """Return the epochs as of which a verification found no difference."""
+    """Return the epochs as of which a verification of all epochs found no difference."""
     rows = read(tables, suites=[VERIFIED])
-    return set(rows.filter(rows["success"])["epoch"].to_pylist())
+    whole = pc.and_(rows["success"], pc.not_equal(rows["about"], _SAMPLED))
+    return set(rows.filter(whole)["epoch"].to_pylist())
+
+
+def last_sampled(tables: PipelineTables) -> tuple[int, float] | None:
+    """Return of the newest verification of a sampled epoch the newest epoch at that time, and the seconds it took."""
+    rows = read(tables, suites=[VERIFIED])
+    rows = rows.filter(pc.equal(rows["about"], _SAMPLED))
+    found = rows.select(["checked_at", "epoch", "observed_number"]).sort_by("checked_at").to_pylist()
+    return (found[-1]["epoch"], found[-1]["observed_number"]) if found else None
 
 
 def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:

@@ -1,13 +1,16 @@
 """The rows of a pipeline's sources as they arrived, by source commit, and the watermarks that a setting gives them.
 
 Nothing is run: rows are read as an epoch reads them, and event time advances through the code that plans a stream's
-epochs. Only times, keys and commits are kept; if there are many rows, one share of the keys at a time.
+epochs. Only times, keys and commits are kept; those of many rows are on disk, and one share of the keys is in memory at
+a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +36,7 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 Int64s = npt.NDArray[np.int64]
 
 ROWS_AT_ONCE = 5_000_000
-"""Rows that are held at a time, about 1.2 GB with the sorts; of more rows, the keys are taken in shares."""
+"""Rows that are in memory at a time, about 1 GB with the sorts; more rows are divided into shares of the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class Watermarks:
     after: Int64s
     holding: dict[str, int]
     behind: dict[str, Millis]
+
+    def equals(self, other: Watermarks) -> bool:
+        """Return True if the watermarks of all commits are equal."""
+        return np.array_equal(self.before, other.before) and np.array_equal(self.after, other.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,47 @@ class Arrived:
     def __len__(self) -> int:
         return len(self.times)
 
+    @property
+    def columns(self) -> list[Int64s]:
+        """The fields, in order."""
+        return [getattr(self, name) for name in self.__slots__]
+
+
+class Divided:
+    """Rows on disk, divided into shares of the keys: files in a temporary folder, which is removed with this value.
+
+    Args:
+        pieces: the rows.
+        shares: number of shares.
+        work: folder in which the temporary folder is created; None for that of the system.
+    """
+
+    def __init__(self, pieces: Iterator[Arrived], shares: int, work: Path | None) -> None:
+        if work is not None:
+            work.mkdir(parents=True, exist_ok=True)
+        self._folder = TemporaryDirectory(prefix="rows-", dir=work)
+        self._blocks: list[list[tuple[int, ...]]] = [[] for _ in range(shares)]
+        for piece in pieces:
+            numbers = piece.keys % shares
+            for share, blocks in enumerate(self._blocks):
+                rows = np.flatnonzero(numbers == share)
+                columns = [column[rows] if len(column) else column for column in piece.columns]
+                with self._path(share).open("ab") as file:
+                    np.concatenate(columns).tofile(file)
+                blocks.append(tuple(map(len, columns)))
+
+    def rows(self, share: int) -> Arrived:
+        """Return the rows of a share."""
+        lengths = self._blocks[share]
+        bounds = np.cumsum([length for block in lengths for length in block])[:-1]
+        parts = np.split(np.fromfile(self._path(share), np.int64), bounds) if lengths else []
+        width = len(Arrived.__slots__)
+        columns = (parts[number::width] or [np.empty(0, np.int64)] for number in range(width))
+        return Arrived(*map(np.concatenate, columns))
+
+    def _path(self, share: int) -> Path:
+        return Path(self._folder.name, f"{share}.rows")
+
 
 class Arrivals:
     """All rows that a stream would read from the beginning of the sources.
@@ -86,10 +134,11 @@ class Arrivals:
         source: the opened inputs.
         reads: the commits, in the order in which they are read.
         changed: number of versions that changed rows; they are left out.
+        work: folder for shares of the rows; None for the system's temporary folder.
     """
 
-    def __init__(self, source: OpenInput, reads: list[ReadCommit], changed: int) -> None:
-        self.source, self.changed = source, changed
+    def __init__(self, source: OpenInput, reads: list[ReadCommit], changed: int, work: Path | None = None) -> None:
+        self.source, self.changed, self._work = source, changed, work
         self.reads = [replace(read, step=number) for number, read in enumerate(reads)]
         self.files: FileSlice = of_commits(source.files, self.reads)
         self.measures: Measures = source.measure(self.files)
@@ -134,7 +183,7 @@ class Arrivals:
             for number, commit in commits
             if not commit.changes
         ]
-        return cls(source, reads, len(commits) - len(reads))
+        return cls(source, reads, len(commits) - len(reads), config.work_folder)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -180,19 +229,17 @@ class Arrivals:
                 _observe(times, holding, behind)
         return Watermarks(np.array(before[1:], np.int64), np.array(after[1:], np.int64), holding, behind)
 
-    def rows(self, share: int = 0, shares: int = 1, with_places: bool = False) -> Arrived:
-        """Return the usable rows of all keys, or of a share of them.
-
-        Args:
-            share: number of the share.
-            shares: number of shares.
-            with_places: True to return the place of each row as well.
-        """
-        found = list(self._read(share, shares, with_places))
+    def rows(self, with_places: bool = False) -> Arrived:
+        """Return the usable rows; `with_places` adds the place of each row."""
+        found = list(self._read(with_places))
         columns = ([getattr(each, name) for each in found] for name in Arrived.__slots__)
         return Arrived(*(np.concatenate(column) if found else np.empty(0, np.int64) for column in columns))
 
-    def _read(self, share: int, shares: int, with_places: bool) -> Iterator[Arrived]:
+    def divided(self, shares: int, with_places: bool = False) -> Divided:
+        """Read the source once, and return its usable rows on disk, divided into shares of the keys."""
+        return Divided(self._read(with_places), shares, self._work)
+
+    def _read(self, with_places: bool) -> Iterator[Arrived]:
         nothing = np.empty(0, np.int64)
         tables = [table.columns for table in self.files.tables]
         names = [
@@ -207,12 +254,9 @@ class Arrivals:
             part = self.files.parts[judged.number]
             columns, wanted = tables[part.input], judged.usable(part.since, part.until)
             table = judged.table
-            keys = self._keys(table)
-            if shares > 1:
-                wanted &= keys % shares == share
             kept = np.flatnonzero(wanted)
             yield Arrived(
-                keys[kept],
+                self._keys(table)[kept],
                 judged.times[kept],
                 np.full(len(kept), part.commit),
                 self._partitions_of(part.input, columns.partitions(table))[kept],

@@ -118,19 +118,19 @@ class History:
         for judged in self._judged(files, names, gone):
             part = files.parts[judged.number]
             kept = judged.usable(part.since, part.until)
-            table = pa.table({name: plain(judged.table[name]) for name in columns.names})
             if bound.key.names:
-                kept &= wanted(table)
+                kept &= wanted(judged.table)
             if kept.any():
-                flags = pa.array(kept)
+                flags, numbers = pa.array(kept), np.flatnonzero(kept)
                 added = {
-                    STEP: pa.array(np.full(len(table), part.commit)),
-                    TIME: pa.array(judged.times),
-                    PART: pa.array(np.full(len(table), judged.number)),
-                    PLACE: pa.array(judged.places),
+                    STEP: pa.array(np.full(len(numbers), part.commit)),
+                    TIME: pa.array(judged.times[numbers]),
+                    PART: pa.array(np.full(len(numbers), judged.number)),
+                    PLACE: pa.array(judged.places[numbers]),
                 }
-                columns_of = {name: table[name] for name in table.column_names}
-                found.append(pa.table({**added, **columns_of}).filter(flags))
+                # Keys are decoded after the others are left out: decoding all of them takes longer than to read them.
+                columns_of = {name: plain(judged.table[name].filter(flags)) for name in columns.names}
+                found.append(pa.table({**added, **columns_of}))
         rows = pa.concat_tables(found) if found else None
         if rows is not None:
             by = [STEP, TIME, *(name for name in bound.used if name in rows.column_names)]
@@ -187,17 +187,22 @@ class History:
 
         The manifest of an epoch that forgot keys has their marks, and goes with its snapshot.
         """
-        forgets = [step.epoch for step in self.steps if step.kind == "forget"]
-        if self.begins is not None:
-            before = _epochs(self.tables, self.manifest, 0)
-            forgets += [row["epoch"] for row in before if row["kind"] == "forget" and row["epoch"] <= self.begins]
         unknown = False
-        for epoch in sorted(set(forgets), reverse=True):
+        for epoch in self._forgets:
             marks = self._marks.get(epoch)
             if marks is not None and any(is_forgotten(key, mark) for mark in marks):
                 return epoch
             unknown |= marks is None
         return None if unknown else 0
+
+    @cached_property
+    def _forgets(self) -> list[int]:
+        """The epochs that forgot keys, newest first."""
+        forgets = {step.epoch for step in self.steps if step.kind == "forget"}
+        if (begins := self.begins) is not None:
+            before = _epochs(self.tables, self.manifest, 0)
+            forgets |= {row["epoch"] for row in before if row["kind"] == "forget" and row["epoch"] <= begins}
+        return sorted(forgets, reverse=True)
 
     @cached_property
     def _marks(self) -> dict[int, set[str]]:
@@ -256,20 +261,27 @@ class Rows:
     gone: tuple[Bounds, ...] = ()
 
 
-def history(config: Config, pipeline: str, since: Manifest | None = None, lower: Millis = FIRST_TIME) -> History:
-    """Return the history of the newest snapshot.
+def history(
+    config: Config,
+    pipeline: str,
+    since: Manifest | None = None,
+    lower: Millis = FIRST_TIME,
+    manifest: Manifest | None = None,
+) -> History:
+    """Return the history of a snapshot.
 
     Args:
         config: the project.
         pipeline: name of the pipeline.
         since: manifest of the epoch at which it starts; None for as early as possible.
         lower: with `since`, the event time from which on the earlier rows are read.
+        manifest: manifest of the snapshot; None for the newest.
 
     Raises:
         Refused: it can't be reconstructed; the message says why.
     """
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
-    manifest = require_snapshot(tables).manifest
+    manifest = manifest or require_snapshot(tables).manifest
     windows = value.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time:
         raise Untold(f"pipeline {pipeline!r} has no windows of event time: only those have a history")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Arrived, Int64s, Watermarks
+from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Arrived, Divided, Int64s, Watermarks
 from tidegate.pipelines.observe.inspect.row_windows import Grouped, Ordered, aligned, later, sessions
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.order import begins
@@ -23,6 +24,12 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
 from tidegate.windowing.window_join import WindowJoin
+
+_COARSE, _MANY = 1_000, 1 << 16
+"""Unit to which many distinct waits of a share of the keys are rounded up, so that few values are held."""
+
+_MOST_UNITS = 1 << 24
+_SHARES = (0.5, 0.99)
 
 NEVER = -(1 << 62)
 """Distance of a row that came before the first watermark, so that it is late under no setting."""
@@ -121,34 +128,44 @@ class Lateness:
                 strategy = self.arrivals.pipeline.watermark
             if strategy is not None:
                 strategy = replace(strategy, idle_timeout=setting.idleness)
-            self._watermarks[name] = self.arrivals.watermarks(strategy)
+            found = self.arrivals.watermarks(strategy)
+            self._watermarks[name] = next((each for each in self._watermarks.values() if each.equals(found)), found)
         return self._watermarks[name]
 
     def figures(self, settings: Sequence[Setting]) -> list[Figures]:
         """Return the figures for each setting, in order."""
-        counts = [_Count(self.arrivals, self.watermarks(setting)) for setting in settings]
+        counts: dict[Millis | None, dict[tuple[int, Millis | None], _Count]] = {}
+        of_settings = []
+        for setting in settings:
+            # Settings that give the same watermarks have the same figures.
+            watermarks, of_gap = self.watermarks(setting), counts.setdefault(setting.gap, {})
+            name = id(watermarks), setting.lateness
+            of_settings.append(of_gap.setdefault(name, _Count(self.arrivals, watermarks, setting.lateness)))
+        unit = 1 if self.shares == 1 else _COARSE
         for arrived in self._arrived():
-            grouped: dict[Millis | None, Grouped] = {}
-            for setting, count in zip(settings, counts, strict=True):
-                if setting.gap not in grouped:
-                    grouped = {setting.gap: self._group(arrived, setting.gap)}
-                count.add(grouped[setting.gap], setting.lateness)
-        return [count.figures() for count in counts]
+            for gap, of_gap in counts.items():
+                grouped, waits = self._group(arrived, gap), dict[int, _Waits]()
+                ends = _counted(grouped.ends)
+                for (number, _), count in of_gap.items():
+                    if number not in waits:
+                        waits[number] = count.waits(*ends, unit)
+                    count.add(grouped, waits[number])
+        return [count.figures() for count in of_settings]
 
-    def distances(self, setting: Setting) -> tuple[Int64s, npt.NDArray[np.int32]]:
-        """Return how far the watermark is past the last window of each row, and the row's source partition.
+    def distances(self, settings: Sequence[Setting]) -> tuple[list[Int64s], npt.NDArray[np.int32]]:
+        """Return for each setting how far the watermark is past the last window of each row, and the partitions.
 
-        A row whose distance is smaller than the allowed lateness is never late.
+        A row whose distance is smaller than the allowed lateness is never late. The settings have the present gap.
         """
-        before, taken = self.watermarks(setting).before, 0
-        distances = np.empty(self.arrivals.measures.usable, np.int64)
-        partitions = np.zeros(len(distances), np.int32)
+        taken, rows = 0, self.arrivals.measures.usable
+        distances, partitions = [np.empty(rows, np.int64) for _ in settings], np.zeros(rows, np.int32)
         for arrived in self._arrived():
-            grouped = self._group(arrived, setting.gap)
-            rows = slice(taken, taken + len(arrived))
-            watermarks = before[grouped.commits]
-            distances[rows] = np.where(watermarks == MIN_TIMESTAMP, NEVER, watermarks - grouped.lasts)
-            partitions[rows] = grouped.partitions
+            grouped = self._group(arrived, self.present.gap)
+            rows_of = slice(taken, taken + len(arrived))
+            for setting, of_setting in zip(settings, distances, strict=True):
+                watermarks = self.watermarks(setting).before[grouped.commits]
+                of_setting[rows_of] = np.where(watermarks == MIN_TIMESTAMP, NEVER, watermarks - grouped.lasts)
+            partitions[rows_of] = grouped.partitions
             taken += len(arrived)
         return distances, partitions
 
@@ -164,18 +181,22 @@ class Lateness:
         return np.concatenate(parts), np.concatenate(places)
 
     def _arrived(self, with_places: bool = False) -> Iterator[Arrived]:
-        shares = self.shares
-        if shares == 1 and not with_places:
-            yield self._whole
+        if self.shares == 1:
+            yield self.arrivals.rows(with_places) if with_places else self._whole
             return
-        for share in range(shares):
+        divided = self.arrivals.divided(self.shares, with_places) if with_places else self._divided
+        for share in range(self.shares):
             # The rows of a share are freed before the next ones are read.
             self._ordered = None
-            yield self.arrivals.rows(share, shares, with_places)
+            yield divided.rows(share)
 
     @cached_property
     def _whole(self) -> Arrived:
         return self.arrivals.rows()
+
+    @cached_property
+    def _divided(self) -> Divided:
+        return self.arrivals.divided(self.shares)
 
     def _group(self, arrived: Arrived, gap: Millis | None) -> Grouped:
         """Return rows with their windows. Those of all rows with the present gap are kept."""
@@ -227,19 +248,33 @@ def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
     return assigner
 
 
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """How long windows wait: milliseconds, and the number of windows with each value.
+
+    Args:
+        by_event_time: how far event time is past the end of a window when it fires.
+        by_clock: time from the commit that reaches its end to the commit that fires it.
+    """
+
+    by_event_time: tuple[Int64s, Int64s]
+    by_clock: tuple[Int64s, Int64s]
+
+
 class _Count:
     """The figures of one setting, summed over shares of the keys."""
 
-    def __init__(self, arrivals: Arrivals, watermarks: Watermarks) -> None:
-        self._arrivals, self._watermarks = arrivals, watermarks
+    def __init__(self, arrivals: Arrivals, watermarks: Watermarks, lateness: Millis | None) -> None:
+        self._arrivals, self._watermarks, self._lateness = arrivals, watermarks, lateness
+        self._largest, self._clock = arrivals.largest, arrivals.clock
         self._late = np.zeros(len(arrivals.partitions), np.int64)
         self._changes = np.zeros(len(arrivals.reads) + 1, np.int64)
         self._wrong = self._windows = 0
-        self._ends: list[tuple[Int64s, Int64s]] = []
+        self._waits: list[_Waits] = []
 
-    def add(self, grouped: Grouped, lateness: Millis | None) -> None:
-        """Add the rows of a share."""
-        before, after = self._watermarks.before, self._watermarks.after
+    def add(self, grouped: Grouped, waits: _Waits) -> None:
+        """Add the rows of a share, and how long its windows wait."""
+        before, after, lateness = self._watermarks.before, self._watermarks.after, self._lateness
         late, wrong = grouped.late(lateness, self._watermarks)
         if len(self._late):
             self._late += np.bincount(grouped.partitions[late], minlength=len(self._late))
@@ -252,50 +287,66 @@ class _Count:
         self._changes += np.bincount(grouped.first[opened], minlength=len(self._changes))
         closed = np.searchsorted(after, cleanups[opened])
         self._changes -= np.bincount(np.maximum(closed, grouped.first[opened]), minlength=len(self._changes))
-        self._ends.append(_counted(grouped.ends))
+        self._waits.append(waits)
+
+    def waits(self, ends: Int64s, numbers: Int64s, unit: Millis) -> _Waits:
+        """Return how long windows wait that end at these times.
+
+        Args:
+            ends: the distinct ends of windows, ascending.
+            numbers: number of windows with each end.
+            unit: unit to which many waits are rounded up.
+        """
+        fires = np.searchsorted(self._watermarks.after, ends - 1)
+        fired = int(np.searchsorted(fires, len(self._clock)))
+        ends, numbers, fires = ends[:fired], numbers[:fired], fires[:fired]
+        reached = np.minimum(np.searchsorted(self._largest, ends - 1), fires)
+        by_event_time, by_clock = self._largest[fires] - (ends - 1), self._clock[fires] - self._clock[reached]
+        return _Waits(*(_rounded(waits, numbers, unit) for waits in (by_event_time, by_clock)))
 
     def figures(self) -> Figures:
         """Return the figures."""
         open_after = np.cumsum(self._changes)[:-1]
-        by_event, by_clock = self._waits
         return Figures(
             dict(zip(self._arrivals.partitions, self._late.tolist(), strict=True)),
             self._windows,
             self._wrong,
             int(open_after.max(initial=0)),
             int(open_after[-1]) if len(open_after) else 0,
-            by_event,
-            by_clock,
-        )
-
-    @cached_property
-    def _waits(self) -> tuple[dict[float, Millis | None], dict[float, Millis | None]]:
-        """Return how long windows wait, by event time and by the clock."""
-        nothing: dict[float, Millis | None] = {0.5: None, 0.99: None}
-        if not self._ends:
-            return nothing, nothing
-        ends, numbers = (np.concatenate(column) for column in zip(*self._ends, strict=True))
-        largest, clock = self._arrivals.largest, self._arrivals.clock
-        fires = np.searchsorted(self._watermarks.after, ends - 1)
-        fired = fires < len(clock)
-        if not fired.any():
-            return nothing, nothing
-        ends, numbers, fires = ends[fired], numbers[fired], fires[fired]
-        reached = np.minimum(np.searchsorted(largest, ends - 1), fires)
-        return tuple(  # type: ignore[return-value]
-            {share: _quantile(waits, numbers, share) for share in nothing}
-            for waits in (largest[fires] - (ends - 1), clock[fires] - clock[reached])
+            _quantiles([waits.by_event_time for waits in self._waits]),
+            _quantiles([waits.by_clock for waits in self._waits]),
         )
 
 
 def _counted(ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the distinct values of sorted numbers, and how often each occurs."""
-    bounds = np.flatnonzero(begins(ends))
-    return ends[bounds], np.diff(np.append(bounds, len(ends)))
+    """Return the distinct values, ascending, and how often each occurs."""
+    ordered = np.sort(ends)
+    bounds = np.flatnonzero(begins(ordered))
+    return ordered[bounds], np.diff(np.append(bounds, len(ordered)))
 
 
-def _quantile(values: Int64s, numbers: Int64s, share: float) -> Millis:
-    """Return the smallest value that is at least as large as a share of all values, each counted `numbers` times."""
+def _rounded(values: Int64s, numbers: Int64s, unit: Millis) -> tuple[Int64s, Int64s]:
+    """Return values, rounded up to a unit if there are many, and how often each occurs."""
+    if unit == 1 or len(values) < _MANY:
+        return values, numbers
+    units = -(-values // unit)
+    if units.max() >= _MOST_UNITS:
+        units, numbers = _counted(np.repeat(units, numbers))
+        return units * unit, numbers
+    counted = np.bincount(units, weights=numbers).astype(np.int64)
+    occurring = np.flatnonzero(counted)
+    return occurring * unit, counted[occurring]
+
+
+def _quantiles(waits: Sequence[tuple[Int64s, Int64s]]) -> dict[float, Millis | None]:
+    """Return the median and the 99th percentile of values that each occur a number of times; None without values."""
+    if not any(len(values) for values, _ in waits):
+        return dict.fromkeys(_SHARES)
+    values, numbers = (np.concatenate(column) for column in zip(*waits, strict=True))
+    if (total := int(numbers.sum())) <= 2 * len(values):
+        places = [max(0, ceil(share * total) - 1) for share in _SHARES]
+        placed = np.partition(values if total == len(values) else np.repeat(values, numbers), places)
+        return {share: int(placed[place]) for share, place in zip(_SHARES, places, strict=True)}
     order = np.argsort(values, kind="stable")
     sums = np.cumsum(numbers[order])
-    return int(values[order[np.searchsorted(sums, share * sums[-1])]])
+    return {share: int(values[order[np.searchsorted(sums, share * total)]]) for share in _SHARES}

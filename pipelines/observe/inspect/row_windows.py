@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,7 @@ class Grouped:
         partitions: source partition of each row.
         lasts: last millisecond of the last window of each row.
         order: for each row, its number in the given order.
-        ends: end of each window, ascending.
+        ends: end of each window.
         first: commit that opened each window, unless it was late.
         last: last commit with a row of the window.
         clusters: the sessions; None if windows don't merge.
@@ -89,9 +91,21 @@ class Clusters:
         at_once = (self.first == self.last)[with_late] & self.one_gap
         of_rows = self._rows_of(with_late[at_once])
         late[of_rows] = alone[of_rows]
-        for number in (with_late[~at_once] if self.one_gap else doubtful).tolist():
-            wrong += self._live(slice(self.starts[number], self.starts[number + 1]), lateness, before, late)
+        for rows, parts in self._each(with_late[~at_once] if self.one_gap else doubtful, before):
+            wrong += self._live(rows, parts, lateness, late)
         return late, wrong
+
+    def _each(self, sessions: Int64s, before: Int64s) -> Iterator[tuple[list[int], list[tuple[Millis, ...]]]]:
+        """Yield the rows of each session commit by commit: their numbers; their times, ends and watermarks."""
+        rows = self._rows_of(sessions)
+        sizes = self.starts[sessions + 1] - self.starts[sessions]
+        numbers = np.repeat(np.arange(len(sessions)), sizes)
+        rows = rows[np.lexsort((self.ends[rows], self.times[rows], self.commits[rows], numbers))]
+        watermarks = before[self.commits[rows]]
+        parts = zip(self.times[rows].tolist(), self.ends[rows].tolist(), watermarks.tolist(), strict=True)
+        of_rows = iter(rows.tolist())
+        for size in sizes.tolist():
+            yield list(islice(of_rows, size)), list(islice(parts, size))
 
     def _rows_of(self, sessions: Int64s) -> Int64s:
         """Return the numbers of the rows of some sessions, ascending."""
@@ -126,22 +140,19 @@ class Clusters:
             open_rows = open_rows[commits[follower] > fires[open_rows]]
         return int(np.count_nonzero(wrong))
 
-    def _live(self, rows: slice, lateness: Millis, before: Int64s, late: Bools) -> bool:
-        """Take in the rows of a session commit by commit, and flag the late ones.
+    def _live(self, rows: Sequence[int], parts: Sequence[tuple[Millis, ...]], lateness: Millis, late: Bools) -> bool:
+        """Take in the rows of a session, given as by `_each`, and flag the late ones.
 
         Return True if the gaps of rows differ and the session was wrong.
         """
-        times, ends, commits = (part[rows].tolist() for part in (self.times, self.ends, self.commits))
-        order = sorted(range(len(times)), key=lambda row: (commits[row], times[row], ends[row]))
         sessions: list[tuple[Millis, Millis]] = []
         fired = False
-        for row in order:
-            watermark, start, end = int(before[commits[row]]), times[row], ends[row]
+        for row, (start, end, watermark) in zip(rows, parts, strict=True):
             fired = fired or any(last - 1 <= watermark for _, last in sessions)
             sessions = [session for session in sessions if session[1] - 1 + lateness > watermark]
             met = [session for session in sessions if session[0] <= end and start <= session[1]]
             if not met and end - 1 + lateness <= watermark:
-                late[rows.start + row] = fired = True
+                late[row] = fired = True
                 continue
             cover = min([start, *(first for first, _ in met)]), max([end, *(last for _, last in met)])
             fired = fired or cover[1] - 1 <= watermark
@@ -161,10 +172,8 @@ def aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> Groupe
     bounds = np.flatnonzero(first)
     commits = arrived.commits[assigned.rows[order]]
     opened, closed = _extremes(commits, bounds)
-    ends = assigned.ends[order[bounds]]
-    by_end = np.argsort(ends, kind="stable")
-    every = np.arange(len(arrived))
-    return Grouped(arrived.commits, arrived.partitions, lasts, every, ends[by_end], opened[by_end], closed[by_end])
+    ends, every = assigned.ends[order[bounds]], np.arange(len(arrived))
+    return Grouped(arrived.commits, arrived.partitions, lasts, every, ends, opened, closed)
 
 
 @dataclass(frozen=True)
@@ -208,17 +217,7 @@ def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
     starts = np.append(bounds, len(times))
     (opened, closed), (soonest, whole) = _extremes(commits, bounds), _extremes(ends, bounds)
     clusters = Clusters(times, ends, commits, starts, opened, closed, soonest, one_gap)
-    by_end = np.argsort(whole, kind="stable")
-    return Grouped(
-        commits,
-        rows.partitions,
-        ends - 1,
-        rows.order,
-        whole[by_end],
-        opened[by_end],
-        closed[by_end],
-        clusters,
-    )
+    return Grouped(commits, rows.partitions, ends - 1, rows.order, whole, opened, closed, clusters)
 
 
 def _extremes(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:

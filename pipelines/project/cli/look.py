@@ -196,15 +196,16 @@ def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | Non
 @click.option("--sample", default="1%", show_default=True, help="Share of the keys to sample, or `all`.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the sample; default: the epoch.")
 @click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
+@click.option("--budget", help="Only one new epoch, if it takes at most this share of the epochs' time, such as 2%.")
 @with_screen
-def verify(screen: Screen, pipeline: str, sample: str, seed: int | None, new: bool) -> None:
+def verify(screen: Screen, pipeline: str, sample: str, seed: int | None, new: bool, budget: str | None) -> None:
     """Recompute windows of PIPELINE from its source, and compare them with what is published.
 
     All windows of the sampled keys are recomputed by a plain implementation of the rules, without the operators. The
     state and the late rows of these keys are compared too; all late rows, epochs and retained manifests are checked
     against each other. If something differs, the command ends with exit code 5.
     """
-    answer = screen.project().verify(pipeline, sample=sample, seed=seed, new=new)
+    answer = screen.project().verify(pipeline, sample=sample, seed=seed, new=new, budget=budget)
     screen.show_answer(answer)
     answer.require()
 

@@ -303,6 +303,31 @@ def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
         assert "value" in {fault.kind for fault in wrong.faults}, "it is not noted as verified"
 
 
+def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_have_taken_long_enough(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    epochs = lake.snapshot(pipeline).manifest.epoch
+    change(lake, pipeline, "results", flip_a_result)
+    (wrong,) = {row["epoch"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] == 600}
+    found = {}
+    for seed in range(5):
+        outcome = verified(lake, pipeline, budget=1, seed=seed)
+        assert outcome.after is not None
+        found[outcome.epoch] = not outcome.success
+        assert outcome.after < outcome.epoch <= epochs
+        # It took longer than no epoch at all.
+        waiting = verified(lake, pipeline, budget=1)
+        assert (waiting.windows, waiting.success) == (0, True)
+        assert waiting.due_in
+        assert waiting.due_in > 0
+        rmtree(lake.path("hours/quality"))
+    assert len(found) > 1
+    assert {epoch for epoch, is_wrong in found.items() if is_wrong} == {wrong}
+    assert "due after" in str(next(waiting.shown()))
+    with pytest.raises(UsageError, match="--new verifies all new epochs, and --budget one of them"):
+        verified(lake, pipeline, budget=1, new=True)
+
+
 def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
