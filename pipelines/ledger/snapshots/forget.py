@@ -113,6 +113,11 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
     rows[state.NAME] = rest.gone
+    forget_examples(tables, shown)
+    keep_newest_only(tables)
+    # Savepoints come last: from here on, no file that holds the key can be copied. A command that copied one before and
+    # was killed left its copy behind.
+    remove_rests(tables)
     for entry in list_savepoints(tables):
         try:
             snapshot = read_savepoint(tables, entry.name)
@@ -126,8 +131,6 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             remove_rests(tables)
             continue
         rows[f"savepoint {entry.name}"] = rest.gone
-    forget_examples(tables, shown)
-    keep_newest_only(tables)
     # Whoever makes a branch has its folder before it reads the tables, so a branch that is made meanwhile is seen here.
     check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}. From {tables.pipeline} it is erased")
     return Forgotten(manifest.epoch, rows)

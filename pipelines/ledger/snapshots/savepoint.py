@@ -148,8 +148,8 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
     """Delete a copy that may hold a key that was forgotten during the copy.
 
-    `forget` commits its epoch and then lists savepoints. It cleans a copy that was complete before that. A later copy
-    sees the epoch of `forget` here, or its own snapshot is gone.
+    `forget` commits its epoch, removes all older snapshots, and then cleans all copies, also incomplete ones. A later
+    copy sees the epoch of `forget` here, or its own snapshot is gone.
     """
     if copied.path != tables.path(state.NAME):
         return

@@ -22,7 +22,7 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.keys import hash_of, key_hashes, key_of_texts, key_schema
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
 from tidegate.pipelines.storage.warehouse import arrow_schema
 
@@ -159,6 +159,32 @@ def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
             create_savepoint(by_hand.tables, by_hand.head(), "slow", 3)
     assert b"zoe" not in bytes_on_disk(by_hand)
     assert create_savepoint(by_hand.tables, by_hand.head(), "slow", 3).manifest.kind == "forget"
+
+
+@pytest.mark.parametrize("killed_before", ["check_written", "_check_nothing_forgotten"])
+def test_a_savepoint_that_was_killed_while_a_key_is_forgotten_leaves_nothing_of_it(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, killed_before: str
+) -> None:
+    """Its files were copied after the forgetting had looked for copies the first time, and before older snapshots went.
+
+    Without its table the copy is incomplete; with it, nothing looks any more whether a key was forgotten.
+    """
+    lived_in(by_hand)
+    holds_it, cleaned = by_hand.head(), step.keep_newest_only
+
+    def killed(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    def copy_and_clean(tables: PipelineTables) -> None:
+        with monkeypatch.context() as planted:
+            planted.setattr(savepoints, killed_before, killed)
+            with pytest.raises(KeyboardInterrupt):
+                create_savepoint(tables, holds_it, "slow", 3)
+        cleaned(tables)
+
+    monkeypatch.setattr(step, "keep_newest_only", copy_and_clean)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
 
 
 def test_older_snapshots_go_because_they_hold_it(by_hand: ByHand) -> None:
