@@ -19,7 +19,7 @@ PlanClock(d) ==
        IN  /\ IsSnapshot(base)
            /\ Planned(d, Reading(base, "clock", {}, base.watermark, base.pending, base.position, 0, IsLate))
     /\ did' = ""
-    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased>>
+    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
 EpochAt(version) == HeadAt(version).epoch
 IsOfTheTable(d) == driver[d].m.epoch = The.epoch /\ Published[driver[d].t] = The.of

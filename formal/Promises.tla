@@ -2,7 +2,6 @@
 (* What the README promises, as invariants of the protocol; and a record of the dangerous states that TLC reached.    *)
 EXTENDS Tidegate, TLC
 
-RowsIn(files) == UNION {f.rows : f \in files}
 AreAllPublished == \A t \in Names : NewestEpoch(t) = TheHead.epoch
 Kept == RowsIn(tables["results"].files) \cup RowsIn(tables["late"].files) \cup OpenOf(TheHead)
 
@@ -12,18 +11,28 @@ NoRowIsLost == IsSnapshot(TheHead) /\ AreAllPublished =>
 
 (* "Exactly once": no row is in two places. *)
 NoRowIsDoubled ==
-    LET files == tables["results"].files \cup tables["late"].files \cup (IF AreAllPublished THEN StateFiles(TheHead) ELSE {})
-    IN  \A f, g \in files : f # g => f.rows \cap g.rows = {}
+    LET results == RowsIn(tables["results"].files)
+        late == RowsIn(tables["late"].files)
+        open == IF AreAllPublished THEN OpenOf(TheHead) ELSE {}
+    IN  /\ \A t \in {"results", "late"} : \A f, g \in tables[t].files : f # g /\ f.of = g.of => f.rows \cap g.rows = {}
+        \* Tables are published one after the other, so a reopened row is for a moment in both.
+        /\ NewestEpoch("results") = NewestEpoch("late") => results \cap late = {}
+        /\ open \cap (results \cup late) = {}
 
 (* "Events in", per epoch: table epochs has one row for each. *)
 NoEpochIsDoubled == \A f, g \in tables["epochs"].files : f.epoch = g.epoch => f = g
 
 (* "One semantics": results, late rows and state are a function of the position, whatever was killed and cut.         *)
+(* A late row that was reopened is a result, and table late marks it.                                                 *)
+Marked == IF "reopen" \notin Commands THEN {}
+          ELSE UNION {f.rows : f \in UNION {{g \in CommittedAs(e).files["late"] : g.of = "marked"} : e \in TheHead.line}}
 ResultsFollowFromThePosition ==
     (IsSnapshot(TheHead) /\ AreAllPublished /\ "backfill" \notin Commands) =>
-        /\ RowsIn(tables["results"].files) \cup erased = FiredAt(TheHead.position) \cup erased
-        /\ RowsIn(tables["late"].files) \cup erased = LateAt(TheHead.position) \cup erased
-        /\ TheHead.open \cup erased = OpenAt(TheHead.position) \cup erased
+        LET late == LateAt(TheHead.position)
+            reopened == late \cap Marked
+        IN  /\ RowsIn(tables["results"].files) \cup erased = FiredAt(TheHead.position) \cup reopened \cup erased
+            /\ RowsIn(tables["late"].files) \cup erased = (late \ reopened) \cup erased
+            /\ TheHead.open \cup erased = OpenAt(TheHead.position) \cup erased
 
 WatermarkFollowsFromThePosition ==
     (IsSnapshot(TheHead) /\ "backfill" \notin Commands) => TheHead.watermark = WatermarkAt(TheHead.position)
@@ -52,6 +61,7 @@ RestoreIsOneCut ==
 NoNeededFileIsRemoved ==
     /\ \A t \in Names : tables[t].files \subseteq folder
     /\ \A v \in retained : StateFiles(HeadAt(v)) \subseteq folder
+    /\ \A s \in saved : s.files \subseteq folder
     /\ \A t \in {"results", "late"} :
          IsSnapshot(TheHead) /\ NewestEpoch(t) < TheHead.epoch => TheHead.files[t] \cup TheHead.back[t] \subseteq folder
 
@@ -61,7 +71,11 @@ NoTableIsAhead == "set back" \notin Others => \A t \in Names : NewestEpoch(t) <=
 (* After `forget` said that it is done, the key is in no snapshot and no table, and the files that held it are gone.  *)
 ForgottenKeysAreInNoFile ==
     LET files == UNION {tables[t].files : t \in Names} \cup UNION {StateFiles(HeadAt(v)) : v \in retained}
-    IN  \A f \in files \cup (forgotten.listed \cap folder) : f.rows \cap forgotten.rows = {}
+    IN  \A f \in files \cup (forgotten.listed \cap folder) \cup CopiesIn(folder) : f.rows \cap forgotten.rows = {}
+
+(* After `prune` has removed the late rows of an epoch, no restore brings them, or older ones, back.                  *)
+PrunedRowsStayAway ==
+    \A m \in Prunes : NewestEpoch("late") >= m.epoch => \A f \in tables["late"].files : f.epoch > PrunedUpTo(m)
 
 (* A rerun publishes what was committed, and ends. This is not of one state, but of what comes to be (FairSpec).       *)
 EverythingIsPublished ==
@@ -70,7 +84,7 @@ EverythingIsPublished ==
 (* ---- Dangerous states ---- *)
 
 (* What an action did is no part of a state, so states that differ in it only are one. TLC still looks at each step.  *)
-View == <<source, state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased>>
+View == <<source, state, tables, folder, retained, lease, driver, starts, tries, note, forgotten, erased, saved>>
 
 (* Drivers differ only by name. *)
 Exchanged == Permutations(Drivers)

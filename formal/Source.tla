@@ -13,6 +13,10 @@ CONSTANT Times
 (* The commit <<3, 1>> read in two halves has its watermark from the half that was read first.                        *)
 SmallTimes == << << <<3, 1>>, <<2, 4>> >>, << <<5>>, <<2>> >> >>
 TinyTimes == << << <<1>>, <<4>> >> >>
+OneTime == << << <<1>> >> >>
+ThreeTimes == << << <<1>>, <<2>>, <<4>> >> >>
+LateTimes == << << <<3>>, <<2>> >> >>
+ChangedTimes == << << <<3>>, <<2>>, <<0>>, <<4>> >> >>
 NewTimes == << << <<3>> >>, << <<5>>, <<2>> >> >>
 WideTimes == << << <<3, 1>>, <<2, 4>>, <<6>> >>, << <<5, 7>>, <<2>> >> >>
 
@@ -25,14 +29,20 @@ RowsOfCommit(generation, commit) == {<<generation, commit, file>> : file \in DOM
 AllRows == UNION {UNION {RowsOfCommit(g, c) : c \in DOMAIN Times[g]} : g \in Generations}
 Time(row) == Times[row[1]][row[2]][row[3]]
 HasForgettableKey(row) == row[3] = 1
+(* A time of 0 is no row: the commit deletes the first row of the commit before. *)
+IsDeletion(row) == Time(row) = 0
+DeletedBy(deletion) == <<deletion[1], deletion[2] - 1, 1>>
+Deletions == {row \in AllRows : IsDeletion(row)}
 LastTime == Max({Time(row) : row \in AllRows})
 
 (* A position says, by generation, how many whole commits were read, and how many files of the next one.              *)
 Unread == [g \in Generations |-> [version |-> 0, files |-> 0]]
 
+IsBefore(row, position) == \/ row[2] <= position[row[1]].version
+                           \/ row[2] = position[row[1]].version + 1 /\ row[3] <= position[row[1]].files
 RowsBefore(position) ==
-    {row \in AllRows : \/ row[2] <= position[row[1]].version
-                       \/ row[2] = position[row[1]].version + 1 /\ row[3] <= position[row[1]].files}
+    LET deletions == {row \in Deletions : IsBefore(row, position)}
+    IN  {row \in AllRows \ Deletions : IsBefore(row, position)} \ {DeletedBy(row) : row \in deletions}
 
 (* A backfill reads in event order: of the commits that it knows, the rows before its frontier.                       *)
 RowsRead(position, frontier) ==

@@ -55,6 +55,7 @@ CONSTANTS
   Commands = {{"stream", "restore", "forget", "vacuum"}}
   Others = {{}}
   MaxStarts = {drivers + 2}
+  Calm = 0
   MaxEpochs = {max(numbers) + 1}
   Stale = FALSE
   Bug = "none"

@@ -20,6 +20,7 @@ INVARIANTS = (
     "NoNeededFileIsRemoved",
     "NoTableIsAhead",
     "ForgottenKeysAreInNoFile",
+    "PrunedRowsStayAway",
 )
 
 """Promises of each state."""
@@ -36,9 +37,10 @@ class Scope:
         name: shown to people.
         reaches: the dangerous states that it must reach.
         commands: the commands that may be started.
-        others: what other writers may do.
+        others: what else may happen.
         drivers: number of processes.
         starts: number of commands that are started.
+        calm: number of the first commands in which nothing crashes or hangs.
         epochs: number of the last epoch.
         stale: True if listings may be stale.
         times: name of the definition in Source.tla that has the source's rows.
@@ -50,6 +52,7 @@ class Scope:
     others: tuple[str, ...] = ()
     drivers: int = 1
     starts: int = 2
+    calm: int = 0
     epochs: int = 3
     stale: bool = False
     times: str = "SmallTimes"
@@ -128,6 +131,7 @@ SCOPES = (
         ("a restore brings back a line that was left",),
         ("stream", "restore"),
         starts=3,
+        calm=1,
         epochs=4,
     ),
     Scope(
@@ -148,6 +152,7 @@ SCOPES = (
         ("stream", "restore"),
         ("set back",),
         starts=3,
+        calm=1,
         epochs=3,
         times="TinyTimes",
     ),
@@ -168,6 +173,7 @@ SCOPES = (
         ),
         ("stream", "forget"),
         drivers=2,
+        times="TinyTimes",
         epochs=2,
     ),
     Scope(
@@ -175,6 +181,7 @@ SCOPES = (
         ("a key is forgotten", "a crash within a clean-up"),
         ("stream", "forget"),
         starts=3,
+        calm=1,
     ),
     Scope(
         "clean-up",
@@ -187,6 +194,7 @@ SCOPES = (
         ("stream", "vacuum"),
         drivers=2,
         starts=3,
+        calm=1,
         epochs=2,
         times="TinyTimes",
     ),
@@ -207,6 +215,88 @@ SCOPES = (
         ("another engine removes files that are not committed", "a file is gone before its commit"),
         others=("vacuum",),
         epochs=2,
+    ),
+    Scope(
+        "corrections",
+        (
+            "a row that was deleted from the source is retracted",
+            "late rows are reopened",
+            "a restore",
+        ),
+        ("stream", "reopen", "restore"),
+        starts=3,
+        calm=1,
+        epochs=5,
+        times="ChangedTimes",
+    ),
+    Scope(
+        "prune",
+        ("late rows are pruned", "a restore brings back a line that was left"),
+        ("stream", "prune", "restore"),
+        starts=5,
+        calm=4,
+        epochs=6,
+        times="LateTimes",
+    ),
+    Scope(
+        "optimize",
+        (*RIVALS, "a table is compacted", "a compaction is outrun", "a restore"),
+        ("stream", "optimize", "restore"),
+        drivers=2,
+        starts=3,
+        calm=1,
+        times="TinyTimes",
+    ),
+    Scope(
+        "several snapshots",
+        (
+            "a clean-up keeps an older snapshot",
+            "a stream cleans up between two epochs",
+            "a restore that would lose rows is refused",
+        ),
+        ("stream", "restore"),
+        ("maintenance", "keeps several"),
+        starts=4,
+        calm=3,
+        times="ThreeTimes",
+        epochs=5,
+    ),
+    Scope(
+        "savepoints and forget",
+        (
+            "a savepoint is made",
+            "a key is forgotten in a savepoint",
+            "a key is forgotten while a savepoint is copied",
+            "a copy is incomplete",
+        ),
+        ("stream", "savepoint", "forget"),
+        drivers=2,
+        starts=3,
+        calm=1,
+        times="OneTime",
+        epochs=2,
+    ),
+    Scope(
+        "savepoints and clean-up",
+        ("a savepoint is made", "a savepoint is restored whose snapshot is gone"),
+        ("stream", "savepoint", "vacuum", "restore"),
+        starts=4,
+        calm=2,
+        times="TinyTimes",
+        epochs=3,
+    ),
+    Scope(
+        "deltas",
+        (
+            "a delta is written",
+            "a delta replaces another one",
+            "a clean-up keeps an older snapshot",
+            "a key is forgotten",
+        ),
+        ("stream", "vacuum", "forget"),
+        ("deltas", "keeps several"),
+        starts=3,
+        calm=2,
     ),
 )
 
@@ -250,6 +340,17 @@ BUGS = (
     Bug("a clean-up fences the tables", "NoNeededFileIsRemoved", "clean-up"),
     Bug("forget leaves only the newest snapshot", "ForgottenKeysAreInNoFile", "forget"),
     Bug("each file exists before it is committed", "NoNeededFileIsRemoved", "another engine's VACUUM"),
+    Bug("a correction retracts what it replaces", "ResultsFollowFromThePosition", "corrections"),
+    Bug("a reopened row is marked", "NoRowIsDoubled", "corrections"),
+    Bug("a restore takes back the marks of a reopening", "NoRowIsLost", "corrections"),
+    Bug("a restore brings back no pruned rows", "PrunedRowsStayAway", "prune"),
+    Bug("a compaction replaces only what it read", "RestoreIsOneCut", "optimize"),
+    Bug("a clean-up keeps the files of each kept snapshot", "NoNeededFileIsRemoved", "several snapshots"),
+    Bug("a restore that would lose rows is refused", "NoRowIsLost", "several snapshots"),
+    Bug("a savepoint has files of its own", "NoNeededFileIsRemoved", "savepoints and clean-up"),
+    Bug("forget cleans savepoints once the snapshots are gone", "ForgottenKeysAreInNoFile", "savepoints and forget"),
+    Bug("forget writes a base without the key", "ForgottenKeysAreInNoFile", "deltas"),
+    Bug("the base of a delta is part of its version", "NoNeededFileIsRemoved", "deltas"),
 )
 
 

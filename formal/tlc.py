@@ -62,6 +62,7 @@ CONSTANTS
   Commands = {_texts(scope.commands)}
   Others = {_texts(scope.others)}
   MaxStarts = {scope.starts}
+  Calm = {scope.calm}
   MaxEpochs = {scope.epochs}
   Stale = {str(scope.stale).upper()}
   Bug = "{bug}"

@@ -19,10 +19,21 @@ SCOPE = {scope.name: scope for scope in SCOPES}
 LARGE = {"two restores", "forget", "forget, killed", "clean-up", "hand-over"}
 """Scopes that `make prove` and `make test-long` exhaust; `make test` looks for their bugs alone."""
 
+RARE = {
+    "corrections",
+    "prune",
+    "optimize",
+    "several snapshots",
+    "savepoints and forget",
+    "savepoints and clean-up",
+    "deltas",
+}
+"""Scopes of commands that run less often than streams; `make prove` and `make test-long` have them, and their bugs."""
+
 
 @pytest.mark.parametrize(
     "scope",
-    [pytest.param(scope, marks=[pytest.mark.long] if scope.name in LARGE else []) for scope in SCOPES],
+    [pytest.param(scope, marks=[pytest.mark.long] if scope.name in LARGE | RARE else []) for scope in SCOPES],
     ids=lambda scope: scope.name,
 )
 def test_every_promise_holds_and_every_danger_is_met(scope: Scope) -> None:
@@ -50,7 +61,11 @@ def test_a_rerun_that_does_not_roll_forward_does_not() -> None:
     assert check(SCOPE[LIVE[0]], "recovery rolls forward", IN_TIME).broken == IN_TIME[0]
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.protection)
+@pytest.mark.parametrize(
+    "bug",
+    [pytest.param(bug, marks=[pytest.mark.long] if bug.scope in RARE else []) for bug in BUGS],
+    ids=lambda bug: bug.protection,
+)
 def test_without_a_protection_a_promise_is_broken(bug: Bug) -> None:
     assert check(SCOPE[bug.scope], bug.protection, (bug.refutes,)).broken == bug.refutes
 
