@@ -305,17 +305,24 @@ LIVE = ("kills", "forget, killed")
 
 WIDE: dict[str, dict[str, Any]] = {
     "kills": {"starts": 3, "epochs": 5, "times": "WideTimes"},
-    "rivals": {"starts": 3},
+    "rivals": {"epochs": 3},
     "restore": {"times": "SmallTimes"},
-    "two restores": {"starts": 4, "epochs": 4},
+    "two restores": {"starts": 4, "calm": 0},
     "promote": {"times": "SmallTimes"},
-    "state set back": {"times": "SmallTimes"},
+    "state set back": {"calm": 0, "times": "SmallTimes"},
     "source created again": {"times": "SmallTimes"},
-    "forget": {"epochs": 3},
-    "forget, killed": {"epochs": 4},
-    "clean-up": {"epochs": 3},
+    "forget": {"times": "SmallTimes", "epochs": 3},
+    "forget, killed": {"calm": 0, "epochs": 4},
+    "clean-up": {"calm": 0},
     "hand-over": {"epochs": 3},
     "another engine's VACUUM": {"starts": 3, "epochs": 4},
+    "corrections": {"calm": 0},
+    "prune": {"calm": 3},
+    "optimize": {"calm": 0},
+    "several snapshots": {"calm": 2},
+    "savepoints and forget": {"times": "TinyTimes", "epochs": 3},
+    "savepoints and clean-up": {"calm": 1},
+    "deltas": {"calm": 1},
 }
 """What the long form has in place of the small bounds."""
 
