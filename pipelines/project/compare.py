@@ -1,4 +1,7 @@
-"""The windows in which a branch differs from its pipeline, by how much, and why. Starts no JVM."""
+"""The windows in which a branch differs from its pipeline, by how much, and why. Starts no JVM.
+
+The rows of process functions and joins are compared as multisets: each row that only one of both has is shown.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from tidegate.pipelines.definition.branches import BranchNote
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.row_sets import distinct, surplus
 from tidegate.pipelines.epoch.correct import are_equal
-from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest, fork_of
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import require_published
@@ -32,12 +34,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DifferentWindow:
-    """A window in which a branch differs from its pipeline.
+    """A window in which a branch differs from its pipeline, or a row of a function or join that only one of both has.
 
     Args:
         key: values of the key columns.
-        window_start: first moment; None for the global window.
-        window_end: its end, not included.
+        window_start: first moment; None for the global window. The event time of a row of a function or join.
+        window_end: its end, not included; None for a row of a function or join.
         before: the result of the pipeline; None if it has no such window.
         after: the result of the branch; None if it has no such window.
         by: for each result column that is a number in both, the branch's value minus the pipeline's.
@@ -106,14 +108,12 @@ class Comparison(Answer):
 
 
 def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Comparison:
-    """Compare a branch with its pipeline; return at most this many windows that differ, None for all.
-
-    Raises:
-        Refused: the results are not windows.
-    """
+    """Compare a branch with its pipeline; return at most this many windows or rows that differ, None for all."""
     tables, other, note = found_branch(config, pipeline, branch)
     sides = [_Side.of(each, note) for each in (tables, other)]
     ours, theirs = sides
+    if not results.has_panes(ours.columns):
+        return _compared_rows(ours, theirs, note, rows)
     spans = distinct(pa.concat_tables([ours.touched, theirs.touched.cast(ours.touched.schema)]))
     standing = [side.standing(spans) for side in sides]
     by = [*ours.key, "window_start", "window_end"]
@@ -129,20 +129,56 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
     reasons = _Reasons(ours, theirs, by, _late_by_key(ours), _late_by_key(theirs))
     shown = windows if rows is None else windows[:rows]
-    return Comparison(
-        pipeline,
-        other.pipeline,
-        note.settings,
+    return _comparison(
+        reasons,
+        note,
         int(len(standing[0]) - differ[0].sum()) + close,
-        sum(window in before and window in after for window in windows),
-        sum(window not in before for window in windows),
-        sum(window not in after for window in windows),
-        {
-            table: (position.version, theirs.manifest.position_in(table).version)
-            for table, position in ours.manifest.positions.items()
-        },
-        (ours.manifest.watermark, theirs.manifest.watermark),
-        tuple(_different(window, before.get(window), after.get(window), by, reasons) for window in shown),
+        (
+            sum(window in before and window in after for window in windows),
+            sum(window not in before for window in windows),
+            sum(window not in after for window in windows),
+        ),
+        [_different(window, before.get(window), after.get(window), by, reasons) for window in shown],
+    )
+
+
+def _compared_rows(ours: _Side, theirs: _Side, note: BranchNote, rows: int | None) -> Comparison:
+    """Compare the rows that a function or a join has emitted since the branch began."""
+    emitted = [side.emitted for side in (ours, theirs)]
+    made = results.ELEMENT_RESERVED - {"event_time", "output"}
+    names = [name for name in ours.columns.names if name not in made and name in theirs.columns.names]
+    differ = surplus(emitted[0], emitted[1], names)
+    before, after = (
+        rows_of(each.filter(pa.array(one)).select(names)) for each, one in zip(emitted, differ, strict=True)
+    )
+    by, reasons = [*ours.key, "event_time", "window_end"], _Reasons(ours, theirs, [], {}, {})
+    found = [(row, None) for row in before] + [(None, row) for row in after]
+    found.sort(key=lambda each: tuple(str((each[0] or each[1] or {}).get(name)) for name in ("event_time", *names)))
+    shown = [
+        _different(tuple((was or now or {})[name] for name in [*by[:-1], by[-2]]), was, now, by, reasons)
+        for was, now in (found if rows is None else found[:rows])
+    ]
+    equal = int(len(emitted[0]) - differ[0].sum())
+    return _comparison(reasons, note, equal, (0, len(after), len(before)), shown)
+
+
+def _comparison(
+    reasons: _Reasons,
+    note: BranchNote,
+    equal: int,
+    changed_added_missing: tuple[int, int, int],
+    windows: Sequence[DifferentWindow],
+) -> Comparison:
+    ours, theirs = reasons.ours.manifest, reasons.theirs.manifest
+    return Comparison(
+        ours.pipeline,
+        theirs.pipeline,
+        note.settings,
+        equal,
+        *changed_added_missing,
+        {table: (position.version, theirs.position_in(table).version) for table, position in ours.positions.items()},
+        (ours.watermark, theirs.watermark),
+        tuple(windows),
     )
 
 
@@ -166,8 +202,6 @@ class _Side:
     def of(cls, tables: PipelineTables, note: BranchNote) -> _Side:
         manifest = require_published(tables, require_snapshot(tables)).manifest
         columns = arrow_schema(tables.look(results.NAME))
-        if not results.has_panes(columns):
-            raise Refused(f"the results of {tables.pipeline} are not windows, and only windows are compared")
         return cls(tables, manifest, fork_of(manifest.line, note.line), columns)
 
     @property
@@ -180,6 +214,12 @@ class _Side:
         where = (pc.field("epoch") > self.since) & (pc.field("epoch") <= self.manifest.epoch)
         rows = read_table(self.tables.warehouse, self.tables.look(results.NAME), ["window_id", "window_start"], where)
         return distinct(rows)
+
+    @property
+    def emitted(self) -> pa.Table:
+        """The rows since the branch was created that are not stale."""
+        where = (pc.field("epoch") > self.since) & results.current(self.manifest.epoch)
+        return read_table(self.tables.warehouse, self.tables.look(results.NAME), where=where)
 
     def standing(self, touched: pa.Table) -> pa.Table:
         """Return the newest panes of current windows."""
@@ -279,8 +319,8 @@ def _different(
     ]
     return DifferentWindow(
         {name: row[name] for name in by[:-2]},
-        row["window_start"],
-        row["window_end"],
+        row[by[-2]],
+        row.get("window_end"),
         values[0],
         values[1],
         _by(values[0] or {}, values[1] or {}),

@@ -168,11 +168,13 @@ def moment(value: datetime | str | None, like: datetime | str | None = None) -> 
 
 
 def span(row: Mapping[str, Any]) -> str:
-    """Return the window of a row as text; empty for a row that belongs to a key but to no window."""
+    """Return the window of a row as text: its start if it has no end, empty if the row belongs to a key alone."""
     start, end = row.get("window_start"), row.get("window_end")
     if row.get("namespace") == "key":
         return ""
-    return "global" if start is None else f"{moment(start)} to {moment(end, start)}"
+    if start is None:
+        return "global"
+    return moment(start) if end is None else f"{moment(start)} to {moment(end, start)}"
 
 
 def cell(value: object) -> object:

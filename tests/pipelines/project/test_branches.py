@@ -31,6 +31,7 @@ from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.project.branches import found_branch
 from tidegate.pipelines.project.project import Project
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction
 
 HOUR = timedelta(hours=1)
 WIDE = {"allowed_lateness": "2h"}
@@ -352,6 +353,43 @@ def test_sessions_of_another_gap_are_other_windows(lake: Lake) -> None:
     assert {each.why for each in comparison.windows} == {
         "the changed settings put its rows into other windows, or reject other rows"
     }
+
+
+class Echo(KeyedProcessFunction):
+    """Emits each row."""
+
+    result_type = pa.struct([("value", pa.int64())])
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield {"value": value["value"]}
+
+
+def test_rows_of_a_function_are_compared_as_multisets(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
+    project = project_of(lake, compute=KeyedProcess(Echo()))
+    project.stream("hours")
+    project.branch("hours", "wide", settings={"out_of_orderness": "3h"})
+    lake.append(("ann", at("06:00"), 8), ("ann", at("06:00"), 8), ("bob", at("08:30"), 4))
+    lake.append(("ann", at("06:30"), 16), ("bob", at("12:00"), 2))
+    for name in ("hours", "hours@wide"):
+        project.stream(name)
+    comparison = project.compare("hours", "wide")
+    assert (comparison.equal, comparison.changed, comparison.added, comparison.missing) == (4, 0, 1, 0)
+    (row,) = comparison.windows
+    assert (row.key, row.window_start, row.before, row.after) == (
+        {"user": "ann"},
+        at("06:30"),
+        None,
+        {"output": None, "value": 16},
+    )
+    # A second row like another counts by itself.
+    lake.append(("ann", at("12:30"), 1), ("ann", at("12:30"), 1), ("bob", at("14:00"), 2))
+    lake.append(("bob", at("20:00"), 1))
+    project.stream("hours@wide")
+    ahead = project.compare("hours", "wide")
+    assert any("tidegate stream hours --available-now" in str(line) for line in ahead.shown())
+    twice = [each.why for each in ahead.windows if each.window_start == at("12:30")]
+    assert twice == ["not fired yet in the pipeline, whose watermark is before its end"] * 2
 
 
 def test_only_windows_of_a_complete_branch_are_compared(project: Project) -> None:
