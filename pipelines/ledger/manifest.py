@@ -340,7 +340,11 @@ class Manifest(_Grown):
 
 def line_after(parent: Manifest | None, epoch: int) -> Line:
     """Return the lineage of an epoch that continues from a snapshot."""
-    before = () if parent is None else parent.line
+    return line_with(() if parent is None else parent.line, epoch)
+
+
+def line_with(before: Line, epoch: int) -> Line:
+    """Return a lineage with one more epoch, which joins the last range if it follows it."""
     if before and before[-1][1] == epoch - 1:
         return (*before[:-1], (before[-1][0], epoch))
     return (*before, (epoch, epoch))

@@ -21,7 +21,7 @@ from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.branches import BranchNote
 from tidegate.pipelines.definition.counters import KEPT, OF_SHARDS
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import DataFile, Line, Manifest, Publish, Shard, fork_of, is_on
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, fork_of, is_on, line_with
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
@@ -140,8 +140,9 @@ def _check_epochs(
         if row["kind"] not in _OF_BRANCH:
             raise Refused(
                 f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
-                "its source as a stream can be promoted. Create another branch, run it as a stream, and promote that "
-                "one"
+                f"its source as a stream can be promoted. Go back to before it (`tidegate restore {branch.pipeline} "
+                f"{row['parent']}`), stream the branch on and promote it. Or create another branch, and run it as a "
+                "stream"
             )
     where = pc.field("epoch") > shared
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "kind"], where).to_pylist()
@@ -183,7 +184,7 @@ def _manifest(
     # The epochs that removed rows on a user's request keep their rows in table epochs, which explain what is missing.
     erasures = erasing_epochs(tables)
     work[epochs.NAME] = Publish(remove_epochs=tuple(number for number in left if number not in erasures))
-    line: Line = (*((first, min(last, shared)) for first, last in note.line if first <= shared), (epoch, epoch))
+    line = line_with(tuple((first, min(last, shared)) for first, last in note.line if first <= shared), epoch)
     quiet = quiet_manifest(then, "promote", epoch, timeline, line, work, now)
     counted = {each.name: sum(row.get(each.name) or 0 for row in told) for each in KEPT if each.name != _OPEN_WINDOWS}
     return quiet.model_copy(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
 from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
@@ -21,7 +22,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
 from tests.pipelines.observe.reading.targets import changes, target_of
 from tests.pipelines.project.cli.project import Project as CommandLine
-from tidegate.pipelines import Pipeline
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.ledger.backups.branch import make_branch
@@ -452,6 +453,15 @@ def test_a_promotion_makes_the_results_and_the_state_of_a_branch_the_pipelines(p
     assert broken_in(PipelineTables.of(project.config, "hours"), hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
 
 
+def test_a_pipeline_that_has_not_run_since_the_branch_began_is_promoted(project: Project, lake: Lake) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+    more(lake)
+    project.stream("hours@wide")
+    project = project_of(lake, allowed_lateness=2 * HOUR)
+    assert project.promote("hours", "wide").epoch == 2
+    assert project.verify("hours", sample="all").faults == ()
+
+
 def test_a_promotion_is_refused_until_the_code_has_the_settings(project: Project, lake: Lake) -> None:
     ready = ready_to_promote(lake, project)
     before = published(ready, "hours")
@@ -535,8 +545,41 @@ def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake:
     lake.append(("ann", at("01:00"), 64))
     project.stream("hours@wide")
     project.late_reopen("hours@wide")
-    with pytest.raises(Refused, match=r"epoch 4 of hours@wide is of kind 'reopen'.*Create another branch"):
+    lake.append(("bob", at("13:00"), 1))
+    for name in ("hours", "hours@wide"):
+        project.stream(name)
+    reopened = totals(project, "hours@wide")
+    with pytest.raises(Refused, match=r"epoch 4 of hours@wide is of kind 'reopen'.*tidegate restore hours@wide 3"):
         project.promote("hours", "wide")
+    # The remedy of the message.
+    project.restore("hours@wide", 3)
+    project.stream("hours@wide")
+    project.promote("hours", "wide")
+    project.late_reopen("hours")
+    assert totals(project, "hours") == reopened
+    assert project.verify("hours", sample="all").faults == ()
+
+
+def test_a_branch_from_before_a_correction_of_changed_rows_is_refused_and_another_one_is_promoted(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
+    source = DeltaSource("events", timestamp="at", changes="correct")
+    project = project_of(lake, source=source)
+    project.stream("hours")
+    project.branch("hours", "wide", settings=WIDE)
+    DeltaTable(lake.path("events")).update(predicate="value = 2", updates={"value": "20"})
+    more(lake)
+    for name in ("hours", "hours@wide"):
+        project.stream(name)
+    project = project_of(lake, source=source, allowed_lateness=2 * HOUR)
+    with pytest.raises(Refused, match="of kind 'change'"):
+        project.promote("hours", "wide")
+    project.branch("hours", "wider", settings=WIDE)
+    lake.append(("ann", at("07:10"), 16), ("bob", at("13:00"), 4))
+    project.stream("hours@wider")
+    expected = shown(project, "hours@wider")
+    project.promote("hours", "wider")
+    assert shown(project, "hours") == expected
+    assert totals(project, "hours")["ann", 0] == 21
 
 
 def test_state_with_deltas_is_promoted_once_the_pipeline_has_such_a_state(project: Project, lake: Lake) -> None:
