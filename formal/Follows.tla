@@ -11,33 +11,38 @@ VARIABLES which, line
 Lines == Traces[which]
 The == Lines[line]
 
-(* An epoch in which only the clock moves reads nothing. The model has it only here.                                  *)
-PlanClock(d) ==
-    /\ Ready(d, "stream")
+(* An epoch in which only the clock moves reads nothing, nor does one that reopens rows: no row of a trace is late.    *)
+PlanEmpty(d) ==
+    /\ Ready(d, IF The.of = "clock" THEN "stream" ELSE The.of)
     /\ LET base == HeadAt(driver[d].at)
            IsLate(row) == FALSE
        IN  /\ IsSnapshot(base)
-           /\ Planned(d, Reading(base, "clock", {}, base.watermark, base.pending, base.position, 0, IsLate))
+           /\ Planned(d, Reading(base, The.of, {}, base.watermark, base.pending, base.position, 0, IsLate))
     /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
 EpochAt(version) == HeadAt(version).epoch
 IsOfTheTable(d) == driver[d].m.epoch = The.epoch /\ Published[driver[d].t] = The.of
 
+(* Before its clean-up `forget` recovers once more, and finds all published. *)
+RecoversAgain(d) == driver[d].pc = "listing" /\ EpochAt(Len(state)) = The.epoch /\ UNCHANGED vars
+
 Seen(d) ==
     CASE The.step = "started"   -> Start(d, The.command)
-      [] The.step = "recovered" -> Recover(d) /\ driver'[d].pc # "idle" /\ EpochAt(driver'[d].at) = The.epoch
-      [] The.step = "planned"   -> /\ IF The.of = "clock" THEN PlanClock(d)
-                                      ELSE PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d)
+      [] The.step = "recovered" -> \/ Recover(d) /\ driver'[d].pc # "idle" /\ EpochAt(driver'[d].at) = The.epoch
+                                   \/ RecoversAgain(d)
+      [] The.step = "planned"   -> /\ IF The.of \in {"clock", "reopen"} THEN PlanEmpty(d)
+                                      ELSE PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanChange(d)
                                    /\ driver'[d].m.epoch = The.epoch
       [] The.step = "operated"  -> Operate(d) /\ driver[d].m.epoch = The.epoch
       [] The.step = "committed" -> /\ Commit(d) \/ LookWhoseEntryItIs(d)
                                    /\ driver'[d].pc = "publishing" /\ driver'[d].m.epoch = The.epoch
       [] The.step = "refused"   -> LookWhoseEntryItIs(d) /\ driver'[d].pc = "idle"
       [] The.step = "published" -> PutTable(d) /\ IsOfTheTable(d) /\ tables' # tables
-      [] The.step = "has"       -> OpenTable(d) /\ IsOfTheTable(d) /\ driver'[d].opened = -1
+      [] The.step = "has"       -> (OpenTable(d) /\ IsOfTheTable(d) /\ driver'[d].opened = -1) \/ RecoversAgain(d)
       \* The code writes nothing to a table for which an epoch has nothing. The model counts the epoch there.
-      [] The.step = "passed over" -> (PutTable(d) \/ (OpenTable(d) /\ driver'[d].opened = -1)) /\ IsOfTheTable(d)
+      [] The.step = "passed over" -> \/ (PutTable(d) \/ (OpenTable(d) /\ driver'[d].opened = -1)) /\ IsOfTheTable(d)
+                                     \/ RecoversAgain(d)
       [] The.step = "fenced"    -> Fence(d) /\ driver'[d].pc = "fenced"
       [] The.step = "ended"     -> \/ driver[d].pc = "idle" /\ UNCHANGED vars
                                    \/ EndCleanly(d) \/ LeaseIsLost(d) \/ Crash(d)

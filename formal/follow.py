@@ -18,7 +18,7 @@ Trace = Sequence[str]
 UNSEEN = ("rejects", "windows")
 """Tables that the model leaves out."""
 
-COMMANDS = {"stream --available-now": "stream", "test": "stream"}
+COMMANDS = {"stream --available-now": "stream", "test": "stream", "late reopen": "reopen"}
 """Names of commands in a lease that the model calls otherwise."""
 
 
@@ -27,7 +27,7 @@ def follow(traces: Sequence[Trace], commits: Sequence[int]) -> list[str]:
 
     Args:
         traces: the traces.
-        commits: numbers of files of the source's commits.
+        commits: numbers of files of the source's commits; 0 for one that deletes or changes rows.
 
     Raises:
         RuntimeError: TLC did not come to an end.
@@ -37,7 +37,7 @@ def follow(traces: Sequence[Trace], commits: Sequence[int]) -> list[str]:
     numbers = [int(line["epoch"]) for lines in known for line in lines]
     # No row is late, and each has a time of its own: the model knows which rows an epoch reads, not what they are.
     times = ", ".join(
-        "<<" + ", ".join(str(number + 1) for _ in range(files)) + ">>" for number, files in enumerate(commits)
+        "<<" + (", ".join(str(number + 1) for _ in range(files)) or "0") + ">>" for number, files in enumerate(commits)
     )
     text = f"""\
 ---- MODULE Traced ----
@@ -52,7 +52,7 @@ CONSTANTS
   Times <- TheTimes
   Traces <- TheTraces
   Drivers = {{{", ".join(f'"d{number}"' for number in range(drivers + 1))}}}
-  Commands = {{"stream", "restore", "forget", "vacuum"}}
+  Commands = {{"stream", "restore", "forget", "vacuum", "reopen"}}
   Others = {{}}
   MaxStarts = {drivers + 2}
   Calm = 0

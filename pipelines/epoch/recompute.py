@@ -27,6 +27,7 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.files import write_file
 from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
 from tidegate.pipelines.ledger.tables.late_rows import write_departed
@@ -69,10 +70,13 @@ def recompute(
     margin: Millis = 0
     while True:
         plan = plan_recompute(tables, bound, head, asked, rows, now, margin)
+        if not margin:
+            log_step("planned", plan.epoch.epoch, plan.epoch.kind)
         tell("planned")
         outcomes = rows.correct(plan) if len(plan.wanted) else []
         beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
         if not beyond:
+            log_step("operated", plan.epoch.epoch)
             tell("operated")
             return plan, outcomes
         margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from formal.follow import Trace, follow
 from tests.interleavings.drivers import drawn, program
 from tests.interleavings.turns import PAST_A_LEASE, Turns
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, run, source_of
+from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import recovery
+from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.step_log import FILE
-from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.run.corrections import reopen
+from tidegate.pipelines.run.driver import Driver, drive
 
 COMMITS = (2, 2, 1)
 """Files of the commits of the source."""
@@ -120,6 +128,54 @@ def test_a_trace_with_a_wrong_step_is_refused(traced: Traced) -> None:
     accepted, *refused = follow([good, *wrong.values()], COMMITS)
     assert accepted == ""
     assert [at for at, told in zip(wrong, refused, strict=True) if "is no step of the protocol" not in told] == []
+
+
+def corrected_and_reopened(lake: Lake) -> None:
+    """Stream, correct what a deletion changed, and reopen late rows."""
+    correcting = replace(PIPELINE, source=DeltaSource("events", timestamp="at", changes="correct"))
+    run(LOCAL, lake, pipeline=correcting)
+    DeltaTable(lake.path("events")).delete("user = 'user1'")
+    run(LOCAL, lake, pipeline=correcting)
+    with drive(lake.config, correcting, "late reopen", engine=LOCAL, clock=lake.clock) as driver:
+        assert reopen(driver, Selection())[1] > 0
+
+
+def forgotten(lake: Lake) -> None:
+    run(LOCAL, lake)
+    tables = lake.tables(PIPELINE)
+    with Lease(tables, "forget", lake.clock):
+        assert forget(tables, PIPELINE, ("user1",), lake.clock()).epoch is not None
+    run(LOCAL, lake)
+
+
+def cleaned_up(lake: Lake) -> None:
+    run(LOCAL, lake)
+    tables = lake.tables(PIPELINE)
+    with Lease(tables, "vacuum", lake.clock):
+        assert vacuum(tables, Retention(1, timedelta(0)), lake.clock()).snapshots
+    run(LOCAL, lake)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("act", "commits", "needs"),
+    [
+        (corrected_and_reopened, (*COMMITS, 0), {"of": "change"}),
+        (corrected_and_reopened, (*COMMITS, 0), {"of": "reopen"}),
+        (forgotten, COMMITS, {"step": "committed"}),
+        (cleaned_up, COMMITS, {"step": "recovered"}),
+    ],
+    ids=["change", "reopen", "forget", "vacuum"],
+)
+def test_other_commands_follow_the_protocol_and_not_without_a_step(
+    traced: Traced, act: Callable[[Lake], None], commits: tuple[int, ...], needs: dict[str, str]
+) -> None:
+    good = list(traced(act))
+    steps = [json.loads(line) for line in good]
+    began = next((at for at, line in enumerate(steps) if line["step"] in ("started forget", "started vacuum")), 0)
+    left_out = next(at for at, line in enumerate(steps) if at > began and needs.items() <= line.items())
+    accepted, refused = follow([good, [*good[:left_out], *good[left_out + 1 :]]], commits)
+    assert (accepted, "is no step of the protocol" in refused) == ("", True)
 
 
 def test_an_epoch_on_top_of_one_that_nobody_published_does_not_follow_the_protocol(
