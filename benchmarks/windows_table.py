@@ -91,7 +91,7 @@ def measure(sizes: list[int], commits: int) -> Iterator[Figure]:
                         median(ratios),
                         "x",
                         wanted,
-                        f"with {sides[0]:.3f} s, without {sides[1]:.3f} s of the processor; ratios {ratios[0]:.2f} to {ratios[-1]:.2f}",
+                        f"with {sides[0]:.3f} s, without {sides[1]:.3f} s; ratios {ratios[0]:.2f} to {ratios[-1]:.2f}",
                         size,
                         "an epoch without it",
                     )
