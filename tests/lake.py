@@ -129,8 +129,9 @@ def _commit_by_hand(log: Path, rows: pa.Table) -> int:
     if version == 0:
         table = {"id": str(uuid.uuid4()), "createdTime": now, "configuration": {}, "partitionColumns": []}
         actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+        columns = Schema.from_arrow(rows.schema).to_json()
         actions.append(
-            {"metaData": {**table, "format": {"provider": "parquet", "options": {}}, "schemaString": _SCHEMA}}
+            {"metaData": {**table, "format": {"provider": "parquet", "options": {}}, "schemaString": columns}}
         )
     actions.append({"add": {**add, "stats": json.dumps(stats)}})
     with (log / f"{version:020}.json").open("x") as entry:
@@ -138,8 +139,7 @@ def _commit_by_hand(log: Path, rows: pa.Table) -> int:
     return version
 
 
-_SCHEMA = Schema.from_arrow(EVENTS).to_json()
-_CREATED = json.dumps({"schemaString": _SCHEMA})[1:-1]
+_CREATED = json.dumps({"schemaString": Schema.from_arrow(EVENTS).to_json()})[1:-1]
 """What the log of a table of events says that `append` created."""
 
 
