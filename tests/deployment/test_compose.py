@@ -189,6 +189,7 @@ def test_the_store_keeps_a_condition_for_writers_at_the_same_moment() -> None:
     assert (int(version[1]), int(version[2])) >= (1, 8)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("missing", SECRETS)
 def test_without_a_secret_nothing_starts(missing: str, compose: list[str], tmp_path: Path) -> None:
     done = configured(compose, tmp_path, {name: value for name, value in SECRETS.items() if name != missing})

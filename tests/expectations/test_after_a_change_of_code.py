@@ -80,7 +80,7 @@ def lived(folder: Path, kind: Callable[[random.Random], object], seed: int, chec
     return hand
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_of_before_a_change_break_nothing(kind: str, seed: int, tmp_path: Path) -> None:

@@ -161,6 +161,7 @@ def test_an_interval_run_again_names_the_days_whose_windows_differ(tmp_path: Pat
     readers.assert_up_to_date()
 
 
+@pytest.mark.long
 def test_days_that_became_stale_are_told_of_when_they_are_run_again(tmp_path: Path) -> None:
     by_hand = backfilled(tmp_path)
     readers = Readers(by_hand, "day")
@@ -175,6 +176,7 @@ def test_days_that_became_stale_are_told_of_when_they_are_run_again(tmp_path: Pa
     readers.assert_up_to_date()
 
 
+@pytest.mark.long
 def test_if_the_files_that_went_are_gone_every_partition_counts(tmp_path: Path) -> None:
     by_hand = backfilled(tmp_path)
     readers = Readers(by_hand, "day")

@@ -63,6 +63,7 @@ def test_an_old_file_that_is_gone_is_found_by_the_next_check(tmp_path: Path) -> 
     assert FILES in broken_by_rules(check(hand, everything=True))
 
 
+@pytest.mark.long
 def test_an_old_file_that_was_cut_is_found_by_the_next_check(tmp_path: Path) -> None:
     hand = lived(tmp_path)
     path = oldest(hand)

@@ -89,6 +89,7 @@ def test_table_quality_has_all_about_a_failure_in_columns(failed: tuple[Pipeline
     assert len(set(zip([row.suite for row in failed[1]], ids, strict=True))) == len(ids)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("condition", "shown"),
     [
@@ -193,6 +194,7 @@ def test_a_table_of_an_older_version_is_read_and_continued(tmp_path: Path) -> No
     json.dumps(quality.newest(tables).to_pylist(), default=str)
 
 
+@pytest.mark.long
 def test_a_check_during_which_a_key_is_forgotten_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It read the rows of the key before, and would note them afterwards."""
     tables = project(hour_lake(), tmp_path)

@@ -74,6 +74,7 @@ MEAN = "gxe.ExpectColumnMeanToBeBetween(column='events', max_value=0.5)"
 ROWS = "gxe.ExpectColumnValuesToBeBetween(column='events', max_value=3{})"
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("suite", "hold"),
     [

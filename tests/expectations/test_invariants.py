@@ -55,6 +55,7 @@ def broken(
     return found
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", LAKES)
 def test_good_tables_break_nothing(name: str, tmp_path: Path) -> None:
     assert broken(LAKES[name](), tmp_path) == set()

@@ -47,6 +47,7 @@ def arrivals(request: pytest.FixtureRequest, tmp_path: Path) -> Arrivals:
     return made
 
 
+@pytest.mark.first(1)
 def test_nothing_is_missing_or_too_many(arrivals: Arrivals) -> None:
     ledger = pin(arrivals.by_hand.tables, arrivals.by_hand.pipeline).ledger
     assert "elements in windows" in set(ledger["what"])
@@ -66,6 +67,7 @@ def test_a_session_that_is_cut_by_a_selection_is_taken_in_as_a_whole(arrivals: A
     assert reopened == (set() if arrivals.by_hand.pipeline.name == "hours" else {20, 45})
 
 
+@pytest.mark.first(1)
 def test_a_correction_that_somebody_deleted_is_missed_and_rows_that_were_pruned_are_not(arrivals: Arrivals) -> None:
     arrivals.reopen()
     prune(arrivals.by_hand.tables, NOW + 1, NOW)
@@ -128,6 +130,7 @@ def test_what_windows_took_is_shown_or_open_or_was_never_emitted(lateness: str, 
     assert sum(by_hand.rows("epochs")["never_emitted"].to_pylist()) > 0
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [in_hundreds(timedelta(0)), hourly_pipeline()], ids=["lossy", "default"])
 def test_elements_that_are_said_to_be_lost_and_are_not_are_found(pipeline: Pipeline, tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, pipeline)
@@ -184,7 +187,7 @@ def test_a_restore_leaves_counts_that_add_up(by_hand: ByHand) -> None:
     assert len(broken(by_hand)) == 0
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("targets", [("1",), ("2",), ("1", "2"), ("2", "1", "3")], ids="-".join)
 def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targets: tuple[str, ...]) -> None:
     """Late rows of the second epoch went; whatever line the head is on, they are not missed."""
@@ -199,7 +202,7 @@ def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targe
     assert set(broken(by_hand)["what"]) == {"late"}, "rows of after the prune are missed"
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_rows_that_were_pruned_on_a_line_that_was_left_are_not_missed(by_hand: ByHand, keep_stale: bool) -> None:
     by_hand.epoch(("ann", at("13:00"), 1), watermark=at("13:00"))

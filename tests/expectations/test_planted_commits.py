@@ -106,7 +106,7 @@ PLANTED: list[tuple[Callable[[ByHand], None], set[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("plant", "also"), PLANTED)
 def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
     plant: Callable[[ByHand], None], also: set[tuple[str, str]], tmp_path: Path
@@ -143,6 +143,7 @@ def test_after_a_restore_that_was_told_state_that_was_set_back_is_no_error_any_m
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
 
 
+@pytest.mark.long
 def test_a_restore_of_a_snapshot_that_lacked_rows_does_not_make_them_right(tmp_path: Path) -> None:
     by_hand = three_epochs(tmp_path)
     by_hand.tables.open(state.NAME).delete("key_group >= 0")
@@ -203,6 +204,7 @@ def as_earlier_versions_recorded(by_hand: ByHand) -> None:
         entry.write_text(text.replace(CHECKSUM_OF_VALUES, CHECKSUM))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["plain", "nested", "nested, of an earlier version"])
 def test_a_file_that_was_changed_in_its_place_is_found_by_its_checksum(tmp_path: Path, kind: str) -> None:
     top = {} if kind == "plain" else {"best": TopN(2, by="value", also=["at"])}
@@ -233,6 +235,7 @@ def test_a_file_that_is_gone_is_told_and_not_an_error_of_the_check(tmp_path: Pat
     assert set(found.loc[found["fault"] == "unknown", "file"]) <= {file["path"] for file in active_files(table)}
 
 
+@pytest.mark.long
 def test_in_parts_as_much_is_found_as_in_one(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=timedelta(hours=1)))
     users = [f"user {number}" for number in range(30)]

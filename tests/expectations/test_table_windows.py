@@ -64,6 +64,7 @@ def unreadable(handle: DeltaTable) -> None:
         file.write_bytes(b"PAR1")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("harm", "fault"), [(deleted, "missing"), (doubled, "stands not"), (unreadable, "unreadable")])
 def test_a_table_that_somebody_changed_fails(lake: Lake, harm: Callable[[DeltaTable], None], fault: str) -> None:
     outcome, message = checked(lake, everything=True)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.recovery
 FAILED: tuple[str, ...] = ()
 """Schedules that ever failed, with their commands: `stream, vacuum: ~abba`."""
 
-DRAWN = 3
+DRAWN = 1
 
 LONG = 400
 """Drawn pairs of the long form, and as many triples by half."""

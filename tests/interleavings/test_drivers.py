@@ -53,7 +53,7 @@ def test_schedules_that_ever_failed(drivers: Drivers, pytestconfig: pytest.Confi
     assert faults(drivers, [*FAILED, *([given] if given and ":" not in given else [])]) == {}
 
 
-@pytest.mark.first(5)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("seed", range(DRAWN))
 def test_drivers_in_an_order_that_is_drawn_lose_and_double_nothing(drivers: Drivers, seed: int) -> None:
     assert faults(drivers, [drawn(seed, "abc" if seed % 4 == 0 else "ab")]) == {}

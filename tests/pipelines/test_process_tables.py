@@ -55,6 +55,7 @@ def test_results_are_rows_with_the_time_of_what_put_them_out(lake: ByHand) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("parallelism", [1, 3, 5])
 def test_a_restore_at_any_parallelism_goes_on_as_if_nothing_had_been(
     lake: ByHand, tmp_path: Path, parallelism: int

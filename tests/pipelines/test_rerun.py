@@ -126,6 +126,7 @@ def test_of_an_interval_whose_snapshot_is_gone_nothing_tells_whether_it_changed(
         ran(lake, 1)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_everything_run_again_from_the_first_interval_as_the_message_says(
     lake: Lake, expected: list[Any], number: int
@@ -150,6 +151,7 @@ def test_everything_run_again_from_the_first_interval_as_the_message_says(
     assert not any(lake.rows(PIPELINE, "results")["stale"].to_pylist())
 
 
+@pytest.mark.long
 def test_a_savepoint_that_the_message_names_is_a_way_too(lake: Lake, expected: list[Any]) -> None:
     tables = lake.tables(PIPELINE)
     create_savepoint(tables, find_snapshot(tables, "1"), "first", lake.clock())
@@ -228,6 +230,7 @@ def moved_files(lake: Lake, version: int, by: timedelta) -> None:
     entry.write_text("\n".join(map(json.dumps, actions)) + "\n")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("changes", ["refuse", "correct"])
 @pytest.mark.parametrize("has_bounds", [True, False])
 def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(

@@ -117,7 +117,7 @@ print(len(read_table(warehouse, warehouse.open(sys.argv[2]))))
 """
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.long)])
 def test_a_short_process_that_reads_a_table_ends_with_0_every_time(tmp_path: Path, times: int) -> None:
     """Read through deltalake's own reader, more than half of such processes end with SIGABRT after success."""
     path = str(tmp_path / "t")

@@ -159,11 +159,17 @@ def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
     available(lake, pipeline)
 
 
+QUICK = ("hours, commits may be cut", "two inputs")
+"""Pipelines of every run; tests/recovery/test_equality.py has sessions, and tests/property clocks."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "seed"),
     [
-        pytest.param(pipeline, seed, id=f"{name}, {seed}", marks=pytest.mark.long if seed > 0 else ())
+        pytest.param(
+            pipeline, seed, id=f"{name}, {seed}", marks=() if seed == 0 and name in QUICK else pytest.mark.long
+        )
         for name, pipeline in PIPELINES.items()
         for seed in range(12)
     ],

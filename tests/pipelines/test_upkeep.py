@@ -39,6 +39,7 @@ def files(by_hand: ByHand) -> int:
     return sum(len(list(Path(by_hand.tables.path(table)).glob("*.parquet"))) for table in ALL)
 
 
+@pytest.mark.long
 def test_the_tables_of_a_long_stream_have_no_more_files_than_those_of_a_short_one(by_hand: ByHand) -> None:
     counts = []
     for number in range(1, 22, 3):
@@ -65,6 +66,7 @@ def test_it_is_done_when_its_epochs_have_gone_by_and_not_before(by_hand: ByHand)
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [3, 2]
 
 
+@pytest.mark.long
 def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by_hand: ByHand) -> None:
     """Looking through the whole log is not worth a snapshot or two."""
     twenty = Upkeep(Retention(20, timedelta(0)), epochs=1)
@@ -82,6 +84,7 @@ def test_of_snapshots_that_are_young_enough_the_newest_of_an_hour_stays(by_hand:
     assert len(kept) <= 2
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("trouble", "told"),
     [

@@ -41,6 +41,7 @@ def full_join(left: list[Row], right: list[Row]) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_epochs_and_a_backfill_give_the_join_of_all_rows(tmp_path: Path, parallelism: int) -> None:
     lake = Lake(tmp_path)

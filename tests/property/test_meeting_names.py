@@ -70,6 +70,7 @@ def test_names_meet_in_no_table(kind: str, key: str, name: str, others: list[str
     check_no_two_meet(kind, key, name, others)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", sorted(COMPUTES))
 def test_every_name_of_ours_is_refused_or_kept_apart(kind: str) -> None:
     for name in POOL:

@@ -90,6 +90,7 @@ def agree(life: Callable[[Path, Names, str, str], Made], names: Names, kind: str
         assert actual == expected
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("shape", ["hours", "function"])
 def test_names_that_were_taken_for_ours_are_not(shape: str) -> None:
     agree(short_life, TELLING[shape], "boolean" if shape == "hours" else "string", shape)

@@ -66,6 +66,7 @@ def live(steps: list[str]) -> None:
         assert lake.snapshot(pipeline).manifest.positions["events"].version == DeltaTable(table).version()
 
 
+@pytest.mark.long
 @settings(max_examples=10)
 @example(["alter", "alter", "run", "clean"])
 @given(STEPS)

@@ -234,6 +234,7 @@ EQUAL_ROWS_OF_BOTH_INPUTS = [
 """The left row of time 0 is late, and its equal on the right is not."""
 
 
+@pytest.mark.first(1)
 @FUNCTIONS
 @FEWER
 @given(arrivals=ARRIVALS, slices=st.integers(1, 4))
@@ -252,6 +253,7 @@ def test_a_stream_however_it_is_cut_and_rescaled_gives_what_a_backfill_gives(
     assert counted["late"] == len(stream.late())
 
 
+@pytest.mark.first(1)
 @FUNCTIONS
 @FEWER
 @given(arrivals=ARRIVALS)

@@ -271,7 +271,7 @@ def check_lives(twins: list[Key], shape: str, steps: list[Step]) -> None:
         assert of_twins == of_plain
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [HOURS, SESSIONS])
 def test_a_forgotten_key_leaves_no_digest_in_a_savepoint(tmp_path: Path, shape: str) -> None:
     life = Life(tmp_path, [*TWINS[0], CLOCK_KEY], shape)
@@ -314,7 +314,7 @@ def test_commands_name_a_key_with_a_null(tmp_path: Path, capsys: pytest.CaptureF
     assert ("x", None) not in kept
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [HOURS, SESSIONS])
 def test_windows_of_a_key_with_one_id_harm_no_other_key_and_no_check(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch

@@ -158,8 +158,8 @@ REOPENED = ("sessions with lateness", "sliding", "SQL", "corrected", "corrected 
 """Pipelines whose late rows are reopened at the end."""
 CORRECTED = ("corrected", "corrected sessions")
 """Pipelines whose source changes at the end."""
-FEW = ("sliding", "a process function", "a join", "an own generator", "corrected sessions")
-"""Pipelines of every run on Spark; the others run there in the long form."""
+FEW = {"in place": ("sliding", "a process function", "a join"), "exchanged": ("sliding", "corrected sessions")}
+"""Pipelines of every run on Spark, by the way of events; the others run there in the long form."""
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", PIPELINES_OF_ENGINES)
 def test_processes_of_this_machine_write_what_one_process_writes(
     source: Lake,
@@ -263,7 +263,13 @@ def test_processes_of_this_machine_write_what_one_process_writes(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in PIPELINES_OF_ENGINES]
+    ("way", "name"),
+    [
+        pytest.param(way, name, marks=() if name in few else pytest.mark.long)
+        for way, few in FEW.items()
+        for name in PIPELINES_OF_ENGINES
+    ],
+    indirect=["way"],
 )
 def test_spark_and_this_machine_go_on_from_each_other(
     source: Lake,

@@ -132,6 +132,7 @@ def file_for_folder(lake: Lake, table: str) -> Callable[[], Callable[[], None]]:
     return happen
 
 
+@pytest.mark.first(1)
 @AT_SOME_STEPS
 def test_files_that_can_not_grow_stop_the_job_and_harm_nothing(
     runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -180,6 +181,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 # Files that can't grow stop it at each step in every run.
+@pytest.mark.first(1)
 @AT_SOME_STEPS
 def test_a_full_disk_stops_the_job_and_harms_nothing(
     runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

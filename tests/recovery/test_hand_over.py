@@ -93,7 +93,7 @@ def test_a_partition_that_stays_silent_after_it_is_not_waited_for_longer_than_th
     assert lake.snapshot(pipeline).manifest.partitions["bob"].idle
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_while_it_takes_over_changes_nothing(lake: Lake, tmp_path: Path, step: str) -> None:
     backfilled(lake, PATIENT)

@@ -109,6 +109,7 @@ LONG = pytest.mark.long
 KILLED_AFTER = ("planned", "operated", "committed", "published late")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", [pytest.param(step, marks=LONG if step in KILLED_AFTER else ()) for step in STEPS])
 def test_a_crash_after_any_step_changes_nothing(lake: Lake, by_table: dict[str, list[str]], step: str) -> None:
     crash_after(LOCAL, lake, step, epoch=4, pipeline=LISTED)
@@ -116,7 +117,7 @@ def test_a_crash_after_any_step_changes_nothing(lake: Lake, by_table: dict[str, 
     assert_as_by_table(lake, by_table)
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["published windows", *KILLED_AFTER])
 def test_a_process_killed_by_a_signal_loses_and_doubles_nothing(
     lake: Lake, by_table: dict[str, list[str]], step: str
@@ -132,6 +133,7 @@ def test_a_process_killed_by_a_signal_loses_and_doubles_nothing(
     check_windows(lake.tables(LISTED))
 
 
+@pytest.mark.long
 def test_a_stream_restored_from_any_snapshot_has_the_same_windows(lake: Lake, by_table: dict[str, list[str]]) -> None:
     run(LOCAL, lake, pipeline=LISTED)
     expected = rows_of(lake, LISTED)

@@ -208,7 +208,7 @@ def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> l
     return [f"{hang.where}: {fault}" for fault in found]
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(DRAWN))
 def test_a_rename_that_hangs_over_itself_and_a_stream_loses_nothing(
     made: Hung, kept: Hung, operations: int, tmp_path: Path, seed: int

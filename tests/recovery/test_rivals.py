@@ -95,7 +95,7 @@ def is_quick(where: str, act: Act, step: str) -> bool:
     return step == COMMITTED or step in STOPS.get((where, act), ())
 
 
-@pytest.mark.first(8)
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("where", "act", "step"),
     [

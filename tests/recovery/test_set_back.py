@@ -78,6 +78,7 @@ def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: By
     assert broken(by_hand) == set()
 
 
+@pytest.mark.long
 def test_an_older_snapshot_can_be_restored_as_well(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9)
     before = contents(by_hand)
@@ -112,6 +113,7 @@ def test_a_table_that_was_set_back_to_before_a_compaction_of_ours_passes_the_che
     assert broken(by_hand) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("by_us", [True, False])
 def test_a_restore_that_only_undoes_a_compaction_is_no_fault(by_hand: ByHand, by_us: bool) -> None:
     hours(by_hand, 8, 9, 10, 11)
@@ -140,6 +142,7 @@ def test_a_compaction_on_top_does_not_hide_it(by_hand: ByHand) -> None:
     assert broken(by_hand) == set()
 
 
+@pytest.mark.long
 def test_any_number_of_commits_on_top_does_not_hide_it(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
     before = contents(by_hand)
@@ -178,7 +181,7 @@ BETWEEN: dict[str, Callable[[ByHand], object]] = {
 }
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("ends", [False, True], ids=["", "killed before the restore"])
 @pytest.mark.parametrize("between", BETWEEN)
 def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_is_whole_before_it_is(

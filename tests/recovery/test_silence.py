@@ -118,6 +118,7 @@ def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
     assert not any(known.idle for known in lake.snapshot(pipeline).manifest.partitions.values())
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "watermark",
     [

@@ -69,7 +69,7 @@ def test_of_two_that_start_at_once_one_works_and_the_other_ends_with_the_lease_e
     assert differences(outcome(lake), outcome(undisturbed)) == {}
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("step", [PLANNED, OPERATED])
 def test_of_two_that_know_of_no_lease_the_second_is_stopped_by_the_commit_and_publishes_nothing(
     lake: Lake, undisturbed: Lake, step: str
@@ -114,7 +114,7 @@ def test_one_that_hung_while_another_restored_and_is_at_work_finds_its_lease_gon
     assert differences(rows_of(lake), rows_of(undisturbed)) == {}
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", [OPERATED, COMMITTED, RESULTS, LATE, REJECTS])
 def test_one_that_hung_is_kept_out_by_epochs_that_only_grow_even_without_a_lease(
     lake: Lake, undisturbed: Lake, step: str, monkeypatch: pytest.MonkeyPatch

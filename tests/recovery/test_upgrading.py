@@ -179,6 +179,7 @@ def contents_of_files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
+@pytest.mark.long
 @LONG_FOR_HOURS
 def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline) -> None:
     assert lake.reopen(LOCAL, pipeline) is not None
@@ -190,6 +191,7 @@ def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pip
     assert_good(lake, fresh, pipeline)
 
 
+@pytest.mark.long
 @LONG_FOR_HOURS
 def test_it_is_cleaned_up_and_a_key_is_forgotten(lake: Lake, pipeline: Pipeline) -> None:
     tables = lake.tables(pipeline)

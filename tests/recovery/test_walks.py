@@ -52,7 +52,8 @@ class CheckedWalk(Walk):
             assert not broken, f"rules that don't hold: {broken}"
 
 
-@pytest.mark.parametrize("seed", [107, pytest.param(108, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [107, 108])
 def test_after_each_step_of_a_walk_the_rules_of_quality_hold(tmp_path: Path, seed: int) -> None:
     """Such draws found a restore that a refusal named, after which a check failed for ever."""
     CheckedWalk(tmp_path / "walk", seed).run(steps=8)
@@ -87,6 +88,7 @@ class SetBackWalk(CheckedWalk):
         return [*super()._steps(), *[self._published_set_back] * 6, *[self._compact] * 2]
 
 
+@pytest.mark.long
 def test_a_walk_goes_on_after_published_tables_were_set_back(tmp_path: Path) -> None:
     SetBackWalk(tmp_path / "walk", SEED).run(steps=8)
 

@@ -64,6 +64,7 @@ def test_every_command_gives_on_s3_what_it_gives_on_disk(
     assert not list(store.folder.glob("warehouse*")), "nothing is written beside the bucket"
 
 
+@pytest.mark.long
 def test_a_source_in_a_bucket_fills_a_warehouse_on_disk(server: S3Server, bucket: str, tmp_path: Path) -> None:
     disk = source_of(tmp_path / "disk", commits=2)
     upload(server, Path(disk.path("events")), bucket, f"{ODD}/events")

@@ -32,6 +32,7 @@ def backfilled(lake: Lake, pipeline: Pipeline, start: str, end: str) -> str:
     return run.state
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
 def test_a_run_of_any_interval_corrects_the_earlier_ones(lake: Lake, pipeline: Pipeline) -> None:
     for start in range(10, 15):
@@ -88,6 +89,7 @@ def test_files_of_versions_in_between_may_be_gone(lake: Lake) -> None:
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", ["stream", "backfill"])
 def test_files_that_were_compacted_and_vacuumed_since_the_last_run_are_not_missed(lake: Lake, kind: str) -> None:
     def run() -> None:

@@ -123,6 +123,7 @@ def came_again(lake: Lake) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.long
 def test_a_session_that_vanished_comes_again_by_late_rows_with_newer_panes(lake: Lake) -> None:
     pipeline = came_again(lake)
     of_bob = [pane[1:] for pane in panes(lake, pipeline, 0) if pane[0] == "bob"]
@@ -184,11 +185,14 @@ def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
+QUICK = {(STEPS.index("operated"), 1), (STEPS.index("committed"), 0)}
+"""The last step before the commit, with one pipeline, and the commit, with the other, are in every run."""
+
+
 @pytest.mark.parametrize(
     ("pipeline", "step"),
     [
-        # Each step once, with one pipeline and the other by turns.
-        pytest.param(pipeline, step, id=f"{pipeline.name}-{step}", marks=() if at % 2 == by else pytest.mark.long)
+        pytest.param(pipeline, step, id=f"{pipeline.name}-{step}", marks=() if (at, by) in QUICK else pytest.mark.long)
         for at, step in enumerate(STEPS)
         for by, pipeline in enumerate((SESSIONS, HOURS))
     ],
@@ -307,6 +311,7 @@ def test_a_source_that_spark_reads_is_not_corrected(lake: Lake) -> None:
         available(lake, hourly_pipeline(source=replace(CORRECTING, reader="spark")))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
 def test_a_key_whose_name_begins_with_a_dot_is_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline

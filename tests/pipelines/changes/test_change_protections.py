@@ -57,7 +57,7 @@ def bytes_of(lake: Lake, pipeline: Pipeline) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
 def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_stream_goes_on(
     lake: Lake, pipeline: Pipeline
@@ -79,7 +79,7 @@ def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_st
     assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
 def test_a_key_that_is_forgotten_before_its_deletion_is_read_does_not_come_back(lake: Lake, pipeline: Pipeline) -> None:
     available(lake, pipeline)
@@ -169,6 +169,7 @@ def totals(lake: Lake) -> dict[str, int]:
     return {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", ["planned", "operated", "committed"])
 def test_a_driver_that_hangs_in_a_correction_loses_it_to_the_one_that_goes_on(correcting: Lake, step: str) -> None:
     with pytest.raises(LeaseHeld):
@@ -214,6 +215,7 @@ def test_a_correction_that_is_published_twice_is_noticed(correcting: Lake, monke
 # --- rows that are read --------------------------------------------------------------------------
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
 def test_a_correction_reads_the_published_panes_near_the_rows_that_changed(
     lake: Lake, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch

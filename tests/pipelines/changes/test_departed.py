@@ -155,7 +155,7 @@ def test_rejected_rows_for_times_after_the_end_of_a_backfill_come_and_leave_too(
     assert broken(lake, HOURS) == set()
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_after_any_step_of_their_leaving_does_no_harm(lake: Lake, step: str) -> None:
     with_late_rows(lake, HOURS)
@@ -174,7 +174,7 @@ def back_to(lake: Lake, epoch: int, keep_stale: bool = False) -> None:
     restore(tables, find_snapshot(tables, str(epoch)), lake.clock(), keep_stale)
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_a_restore_brings_them_back_and_a_restore_on_again_takes_them_away(lake: Lake, keep_stale: bool) -> None:
     before = newest(with_late_rows(lake, HOURS), HOURS)
@@ -199,6 +199,7 @@ def test_a_restore_brings_them_back_and_a_restore_on_again_takes_them_away(lake:
     assert broken(lake, HOURS) == set()
 
 
+@pytest.mark.long
 def test_a_row_that_comes_back_is_marked_only_if_the_restored_line_reopened_it(lake: Lake) -> None:
     before = newest(with_late_rows(lake, HOURS), HOURS)
     with lake.driver(LOCAL, HOURS) as driver:

@@ -68,6 +68,7 @@ def totals(lake: Lake, pipeline: Pipeline) -> dict[str, int]:
     }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [DAYS, OVERLAPPING], ids=["days", "overlapping"])
 def test_a_window_across_the_start_of_the_first_interval_is_corrected_without_older_rows(
     lake: Lake, pipeline: Pipeline
@@ -130,6 +131,7 @@ def test_an_interval_behind_a_correction_is_not_run_again_whatever_the_setting_i
     assert {f"{row['window_start']:%H:%M}" for row in lake.latest(hours).to_pylist()} == {"11:00"}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "assigner",
     [TumblingEventTimeWindows.of(HOUR), EventTimeSessionWindows.with_gap(HOUR / 2)],

@@ -87,6 +87,7 @@ def way_on(message: str) -> tuple[datetime, datetime]:
 LONG = pytest.mark.long
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("pipeline", "kind"),
     [
@@ -145,6 +146,7 @@ def test_an_interval_behind_the_first_changed_row_is_refused_again(lake: Lake) -
         run(lake, HOURS, at("00:00", 3), at("00:00", 4), again=True)
 
 
+@pytest.mark.long
 def test_without_statistics_everything_is_to_be_run_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     run(lake, HOURS, at("00:00", 1), at("00:00", 4))
     overwrite(lake, 2, 7, 8, 9)

@@ -175,6 +175,7 @@ def test_a_session_cut_by_a_shorter_gap_stays_open_where_its_last_part_is(tmp_pa
     assert arrivals.final() == arrivals.in_event_order()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("kind", "minutes"), each_once(("tumbling", "sliding", "sessions"), ((0, 120), (30, 200), (120, 0), (90, 30)))
 )
@@ -252,6 +253,7 @@ def forget_what_was_closed(by_hand: ByHand) -> None:
     publish(by_hand.tables, manifest)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("kind", "before", "older"), each_once(KINDS, (0, 30), (False, True)), indirect=["kind"])
 def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
     tmp_path: Path, kind: str, before: int, older: bool

@@ -59,6 +59,7 @@ def shown(lake: Lake, pipeline: Pipeline) -> Counter[Decimal]:
     return found
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_late_rows_of_one_key_are_reopened_without_those_of_its_neighbours(
     lake: Lake, pipeline: Pipeline, name: str
@@ -75,6 +76,7 @@ def test_late_rows_of_one_key_are_reopened_without_those_of_its_neighbours(
     assert shown(lake, pipeline) == dict.fromkeys(accounts, 2)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_one_key_is_forgotten_and_its_neighbours_stay(lake: Lake, pipeline: Pipeline, name: str) -> None:
     kind, accounts = KINDS[name]

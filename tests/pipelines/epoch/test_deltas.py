@@ -116,6 +116,7 @@ def step(lake: Lake, pipeline: Pipeline, *rows: tuple[str, str]) -> None:
         Stream(driver, lambda manifest: None).run_available()
 
 
+@pytest.mark.long
 def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
     pipeline = session_pipeline(timedelta(hours=3), parallelism=1)
     lakes = Lake(tmp_path / "plain"), Lake(tmp_path / "deltas")

@@ -129,8 +129,9 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
     return ()
 
 
-@pytest.mark.parametrize("kind", ["sliding", "gaps", "sessions"])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.first(1)
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("kind", ["sessions", "sliding", "gaps"])
 def test_tasks_read_the_rows_of_the_stretches(tmp_path: Path, both: Iterator[None], kind: str, seed: int) -> None:
     drawn = Drawn.of(tmp_path, kind, seed)
     drawn.arrive(8)

@@ -96,7 +96,7 @@ def drawn_pipeline(windows: str, bound: int, lateness: int, idleness: int | None
 
 
 @settings(
-    max_examples=12,
+    max_examples=5,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
@@ -180,6 +180,7 @@ def test_a_curve_says_what_each_bound_does(lake: Lake) -> None:
     assert [point.wait for point in advice.curve] == [7_200_001, 7_200_001, 12_600_001]
 
 
+@pytest.mark.long
 def test_the_bound_for_a_share_of_the_rows_keeps_so_many_in_time(lake: Lake) -> None:
     for number in range(50):
         lake.append(("ann", at("00:00") + timedelta(minutes=10 * number), 1))
@@ -299,7 +300,7 @@ def test_a_log_that_was_cleaned_up_is_read_from_a_later_version(lake: Lake) -> N
     assert advice_of(lake, pipeline, from_version=1).rows == 3
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("example", ["duty:aircraft_duty", "hours:airport_hours"])
 def test_ten_bounds_over_the_flights(example: str, lake: Lake) -> None:
     module, name = example.split(":")

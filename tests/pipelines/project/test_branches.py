@@ -127,6 +127,7 @@ def test_where_a_file_can_have_only_one_name_it_is_copied(
     assert totals(project, "hours@wide") == {("ann", 0): 3}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("target", ["1", "savepoint:early"])
 def test_a_branch_begins_at_an_older_snapshot(project: Project, lake: Lake, target: str) -> None:
     project.savepoint_create("hours", "early")
@@ -203,6 +204,7 @@ def test_a_branch_of_a_branch_and_a_branch_that_is_not_there_are_refused(project
         project.branch("hours", "wide", settings=WIDE)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("deed", ["forget", "rename"])
 def test_forget_and_rename_are_refused_while_there_are_branches(project: Project, lake: Lake, deed: str) -> None:
     project.branch("hours", "wide", settings=WIDE)
@@ -512,6 +514,7 @@ def test_a_restore_brings_back_what_a_promotion_left_and_then_the_promotion(proj
     assert broken_in(tables, hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
 
 
+@pytest.mark.long
 def test_a_promotion_needs_nothing_of_its_branch_afterwards(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     project.promote("hours", "wide")
@@ -525,6 +528,7 @@ def test_a_promotion_needs_nothing_of_its_branch_afterwards(project: Project, la
     project.stream("hours")
 
 
+@pytest.mark.long
 def test_a_branch_that_was_restored_to_before_it_began_is_promoted(project: Project, lake: Lake) -> None:
     more(lake)
     project.stream("hours", max_commits_per_epoch=1)
@@ -582,6 +586,7 @@ def test_a_branch_from_before_a_correction_of_changed_rows_is_refused_and_anothe
     assert totals(project, "hours")["ann", 0] == 21
 
 
+@pytest.mark.long
 def test_state_with_deltas_is_promoted_once_the_pipeline_has_such_a_state(project: Project, lake: Lake) -> None:
     project.branch("hours", "wide", settings=WIDE)
     project.state_upgrade("hours@wide")
@@ -600,6 +605,7 @@ def test_state_with_deltas_is_promoted_once_the_pipeline_has_such_a_state(projec
     assert project.verify("hours", sample="all").faults == ()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("deed", ["restored", "made again"])
 def test_a_pipeline_that_no_longer_goes_back_to_the_beginning_of_a_branch_is_refused(
     project: Project, lake: Lake, deed: str
@@ -648,6 +654,7 @@ def copy_of(lake: Lake, folder: Path) -> Lake:
     return Lake(folder)
 
 
+@pytest.mark.long
 def test_after_a_kill_the_next_run_publishes_the_promotion(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     expected = totals(project, "hours@wide")
@@ -676,33 +683,11 @@ def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: L
     assert totals(ready, "hours")["ann", 5] == 4
 
 
-def test_of_two_promotions_at_once_one_commits_and_the_other_can_follow(project: Project, lake: Lake) -> None:
-    project.branch("hours", "other", settings=WIDE)
-    ready = ready_to_promote(lake, project)
-    lake.append(("ann", at("11:30"), 1), ("bob", at("14:00"), 1))
-    ready.stream("hours@other")
-    tables, branch, note = found_branch(ready.config, "hours", "wide")
-
-    def meanwhile() -> None:
-        ready.promote("hours", "other")
-
-    with pytest.raises(Refused, match="another driver committed to table state"):
-        promotion.promote(tables, branch, note, NOW, meanwhile)
-    assert shown(ready, "hours") == shown(ready, "hours@other")
-    with pytest.raises(Refused, match="version 2 of source events, and hours version 3"):
-        ready.promote("hours", "wide")
-    ready.stream("hours@wide")
-    ready.promote("hours", "wide")
-    assert shown(ready, "hours") == shown(ready, "hours@wide")
-    assert ready.verify("hours", sample="all").faults == ()
-
-
-@pytest.mark.parametrize("name", ["hours", "hours@wide"])
-def test_a_promotion_needs_both_leases_and_changes_nothing_without_one(project: Project, lake: Lake, name: str) -> None:
+def test_a_promotion_that_lost_its_lease_changes_nothing(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     before = published(project, "hours")
-    driven = PipelineTables.of(project.config, name)
-    with Lease(driven, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match=f"'{name}'"):
+    branch = PipelineTables.of(project.config, "hours@wide")
+    with Lease(branch, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match="hours@wide"):
         project.promote("hours", "wide")
     assert published(project, "hours") == before
 

@@ -44,6 +44,7 @@ def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
     return project_of(lake, pipeline).verify(pipeline.name, **{"sample": "all", **options})
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("windows", sorted({*EVENT_TIME} - {"early"}))
 @settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())
@@ -61,6 +62,7 @@ def test_what_a_run_publishes_verifies(
         assert outcome.windows == len(lake.latest(pipeline))
 
 
+@pytest.mark.long
 @settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(sorted({*EVENT_TIME} - {"early"})),
@@ -100,6 +102,7 @@ def lived(lake: Lake, pipeline: Pipeline) -> None:
     lake.stream(LOCAL, pipeline)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake: Lake) -> None:
     pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
@@ -206,6 +209,7 @@ def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.
     assert failure.value.exit_code == 5
 
 
+@pytest.mark.long
 def test_a_wrong_window_is_found_as_often_as_its_key_is_drawn(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
@@ -278,6 +282,7 @@ def flip_the_newest_result(rows: pa.Table) -> pa.Table:
     return set_where(rows, "total", pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 7)), 700)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
     pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))

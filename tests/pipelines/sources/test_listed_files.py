@@ -115,6 +115,7 @@ def test_a_missing_column_is_named_with_its_list(lake: Lake) -> None:
         bind_to_source(lake.config, replace(LISTED, key=("usr",)))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("command", ["explain", "why", "results", "quality", "snapshot show"])
 def test_every_command_that_looks_at_a_pipeline_works(
     lake: Lake, command: str, capsys: pytest.CaptureFixture[str]

@@ -76,6 +76,7 @@ def partitions(*names: str) -> dict[str, PartitionWatermark]:
     return {name: PartitionWatermark(watermark=5, last_commit=7) for name in names}
 
 
+@pytest.mark.long
 def test_no_byte_of_it_is_left_where_keys_are_source_partitions(by_hand: ByHand) -> None:
     by_hand.pipeline = session_pipeline(watermark_by="user")
     here = partitions("zoe", "ann")
@@ -102,6 +103,7 @@ def test_a_source_partition_is_told_by_its_value_and_its_side(by_hand: ByHand) -
     assert set(by_hand.head().manifest.partitions) == {"8", "null"}
 
 
+@pytest.mark.long
 def test_no_byte_is_left_where_somebody_compacted_the_state(by_hand: ByHand) -> None:
     """Then the manifest lies in a file with rows of keys."""
     lived_in(by_hand)
@@ -234,6 +236,7 @@ def test_a_key_that_never_existed_costs_no_snapshot_and_no_commit(by_hand: ByHan
     assert (list_snapshots(by_hand.tables), versions(by_hand)) == (snapshots, before)
 
 
+@pytest.mark.long
 def test_a_key_of_which_only_an_older_snapshot_has_a_row_is_erased(by_hand: ByHand) -> None:
     """Its window is not in the results either, as after a restore that took them back."""
     lived_in(by_hand)
@@ -308,6 +311,7 @@ def test_the_manifest_names_a_digest_of_its_own_and_never_the_key(by_hand: ByHan
     assert len(marks) == len(set(marks)) == 2, "the digest of a key that anybody may guess is never the same"
 
 
+@pytest.mark.long
 def test_a_savepoint_of_an_erasure_names_the_key_only_until_it_is_erased_again(by_hand: ByHand) -> None:
     lived_in(by_hand)
     erase(by_hand, "zoe")

@@ -57,6 +57,7 @@ def found(by_hand: ByHand) -> list[str]:
     return files_with(KEY, by_hand.folder)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("ahead", [-400, 0, 400], ids=["a clock behind", "the present", "a clock ahead"])
 def test_no_file_has_the_key_whatever_the_clock_says(by_hand: ByHand, ahead: int) -> None:
     lived_in(by_hand)
@@ -216,7 +217,7 @@ KINDS: dict[str, Callable[[ByHand], None]] = {
 }
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_from_each_kind_of_file(by_hand: ByHand, kind: str) -> None:
     lived_in(by_hand)
@@ -282,7 +283,7 @@ def steps_of_an_erasure(folder: Path) -> int:
     return done[0]
 
 
-@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.long)])
 def test_an_erasure_that_was_killed_at_any_step_is_finished_by_repeating_it(tmp_path: Path, every: int) -> None:
     steps = steps_of_an_erasure(tmp_path / "whole")
     assert steps > 40

@@ -151,7 +151,8 @@ def newest_checkpoint(by_hand: ByHand, table: str) -> Path:
     return max(Path(by_hand.tables.path(table), "_delta_log").glob("*.checkpoint.parquet"))
 
 
-@pytest.mark.parametrize("epochs", [60, pytest.param(120, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("epochs", [60, 120])
 def test_checkpoints_hold_what_is_retained_and_not_what_there_was(by_hand: ByHand, epochs: int) -> None:
     rows = []
     for number in range(1, epochs + 1):
@@ -217,6 +218,7 @@ def test_a_clean_up_that_hangs_before_its_fence_over_a_restore_is_refused(
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [1, 2]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("where", ["in the log", "before the files"])
 def test_nobody_goes_back_to_what_a_clean_up_that_hangs_gave_up(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, where: str
@@ -291,6 +293,7 @@ def test_a_clean_up_whose_lease_went_away_ends_before_it_removes_anything(by_han
     assert listed(by_hand) == [6, 5, 4, 3, 2, 1]
 
 
+@pytest.mark.long
 def test_readers_of_the_results_have_as_long_as_they_are_given(by_hand: ByHand) -> None:
     epochs(by_hand, 1, 12)
     opened = by_hand.tables.open("results", version=6)

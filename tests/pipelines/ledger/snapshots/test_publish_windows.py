@@ -89,6 +89,7 @@ def tables(lake: Lake) -> PipelineTables:
     return lake.tables(PIPELINE)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("after", ALL_STEPS)
 def test_a_kill_after_any_step_leaves_each_window_once(lake: Lake, after: str) -> None:
     killed(lake, after, epoch=4)
@@ -150,6 +151,7 @@ def bytes_of(path: str) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in Path(path).glob("*.parquet")}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("unit", ["none", "day"])
 def test_an_epoch_with_only_first_panes_copies_files_that_lie_in_one_partition(tmp_path: Path, unit: str) -> None:
     lake, pipeline = Lake(tmp_path), hourly_pipeline(parallelism=1)
@@ -190,6 +192,7 @@ def test_a_restore_takes_windows_back(lake: Lake, tables: PipelineTables, monkey
         check_windows(tables)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("protected", [True, False])
 def test_tables_put_back_from_a_copy_are_noticed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protected: bool
@@ -212,7 +215,7 @@ def test_tables_put_back_from_a_copy_are_noticed(
     commit_to(lake, 7)
     with monkeypatch.context() as older:
         # An older tidegate, which does not know the table, runs first.
-        older.setattr(step, "publish_windows", lambda *ignored, **also: False)
+        older.setattr(step, "publish_windows", lambda *ignored: False)
         stream(lake)
     stream(lake)
     if protected:
@@ -222,6 +225,7 @@ def test_tables_put_back_from_a_copy_are_noticed(
             check_windows(lake.tables(PIPELINE))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("protected", [True, False])
 def test_a_driver_that_hung_adds_nothing_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch, protected: bool) -> None:
     killed(lake, "published rejects", epoch=4)
@@ -290,6 +294,7 @@ def project(lake: Lake, wanted: WindowsTable, pipeline: Pipeline = PIPELINE) -> 
     return Project(warehouse=warehouse, work=lake.folder, pipelines=[pipeline], settings=settings, engine="local")
 
 
+@pytest.mark.long
 def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, tables: PipelineTables) -> None:
     for wanted in (WindowsTable(partition_by="month"), WindowsTable(partition_by="day", early=True)):
         commit_to(lake, 6)
@@ -442,6 +447,7 @@ def test_compaction_and_clean_up_keep_its_rows_and_drop_its_old_files(lake: Lake
     check_windows(tables)
 
 
+@pytest.mark.long
 def test_a_renamed_pipeline_has_the_table_and_its_backup_too(tables: PipelineTables) -> None:
     new = PipelineTables(tables.warehouse, "other")
     copy_tables(tables, new)

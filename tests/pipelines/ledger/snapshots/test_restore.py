@@ -69,6 +69,7 @@ def test_copies_of_copies_have_names_as_short_as_the_first(by_hand: ByHand) -> N
     assert lengths[-1] < 100
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("target", ["savepoint:compacted", "3"])
 def test_a_snapshot_that_somebody_compacted_is_restored_without_its_manifest(by_hand: ByHand, target: str) -> None:
     hours(by_hand, 8, 9)
@@ -139,6 +140,7 @@ def test_every_snapshot_of_a_run_can_be_restored_one_after_the_other(by_hand: By
         assert (open_sessions(by_hand), sessions(by_hand)) == seen[epoch]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("published", range(len(PUBLISHED)))
 def test_a_restore_that_died_before_it_was_published_is_rolled_forward(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, published: int

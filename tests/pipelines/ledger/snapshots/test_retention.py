@@ -214,6 +214,7 @@ def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
     hours(by_hand, 12)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kept", [1, 3])
 def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated(by_hand: ByHand, kept: int) -> None:
     """deltalake does not write the note once the checkpoint is there."""
@@ -353,6 +354,7 @@ PIPELINE = hourly_pipeline(
 )
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("event", [at("00:00"), at("00:00", 20_000)], ids=["long ago", "long ahead"])
 def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str], event: Any) -> None:
     module = ModuleType("module_of_the_clock")

@@ -59,7 +59,7 @@ def same(sliced: ByHand, whole: ByHand) -> None:
         assert broken_in(hand.tables, hand.pipeline) == set()
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_every_reader_of_the_state_finds_the_same_windows(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

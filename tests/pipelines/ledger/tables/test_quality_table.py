@@ -97,7 +97,7 @@ def test_who_hangs_while_it_tidies_loses_nothing_to_an_erasure_that_changes_no_r
     assert checks(by_hand) == [f"check-{number}" for number in range(1, 21)]
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kept", [1, 2, 3, 12])
 def test_a_cut_entry_of_a_tidying_is_set_aside_and_no_outcome_is_there_twice(by_hand: ByHand, kept: int) -> None:
     for number in range(1, 21):
@@ -143,7 +143,7 @@ def test_the_newest_check_is_read_from_one_file(by_hand: ByHand, monkeypatch: py
     assert len(quality.newest(by_hand.tables, epoch=5)) == 0
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("days", [-400, 400])
 def test_a_check_whose_clock_was_wrong_is_as_new_as_its_commit(by_hand: ByHand, days: int) -> None:
     for number in range(1, 31):

@@ -217,6 +217,7 @@ def test_a_query_follows_corrections_restores_and_returns(visits: ByHand) -> Non
     assert query.total() == final_of(visits)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("before", "after"), [({}, {"view": "latest"}), ({"where": "user = 'bob'"}, {})])
 def test_a_query_does_not_go_on_with_other_rows(visits: ByHand, before: dict[str, str], after: dict[str, str]) -> None:
     query_of(visits, **before).run()
@@ -259,6 +260,7 @@ def test_a_batch_is_the_same_when_it_is_read_again_after_a_restore(visits: ByHan
     assert query.total() == final_of(visits)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("view", ["all", "late", "epochs"])
 def test_a_stream_of_rows_as_they_came_follows_epochs_and_refuses_a_restore(visits: ByHand, view: str) -> None:
     query = query_of(visits, view=view)
@@ -272,6 +274,7 @@ def test_a_stream_of_rows_as_they_came_follows_epochs_and_refuses_a_restore(visi
         query.run()
 
 
+@pytest.mark.long
 def test_rows_that_are_not_kept_can_not_be_taken_back(visits: ByHand) -> None:
     query = query_of(visits)
     before = visits.head()
@@ -303,6 +306,7 @@ def test_a_key_that_was_forgotten_has_to_be_erased_downstream(visits: ByHand) ->
         on.run()
 
 
+@pytest.mark.long
 def test_a_query_that_stood_still_until_nobody_knows_what_was_forgotten_is_refused(visits: ByHand) -> None:
     query = query_of(visits)
     query.run()

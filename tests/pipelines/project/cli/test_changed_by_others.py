@@ -125,7 +125,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("steps", CHANGES.values(), ids=CHANGES)
 def test_the_command_that_a_refusal_names_brings_every_row_back(
     project: Project, steps: list[Step], warned: Callable[[], str]

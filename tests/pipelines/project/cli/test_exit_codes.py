@@ -294,6 +294,7 @@ def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path:
     assert crashed.returncode < 0, "the crash is real"
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("library", "command", "subject", "extra"),
     [

@@ -115,6 +115,7 @@ def test_what_a_command_before_the_first_run_names_is_the_first_run(project: Pro
     assert totals(project)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("next_command", [NOW, ("backfill", "sessions", "--end-of-input")], ids=["stream", "end"])
 def test_stale_intervals_run_again_by_the_command_that_the_refusal_names(
     project: Project, lake: Lake, next_command: tuple[str, ...]

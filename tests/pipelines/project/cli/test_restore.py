@@ -79,6 +79,7 @@ def back_by_hand(project: Project, table: str) -> None:
     handle.restore(handle.version() - 2)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("table", "damage"), [("results", back_by_hand), ("state", back_by_hand), ("state", cut_at_a_line)]
 )
