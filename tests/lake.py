@@ -106,8 +106,7 @@ def _is_plain(log: Path) -> bool:
     if entries != expected or (not entries and log.parent.exists()):
         return False
     return not entries or (
-        json.dumps({"schemaString": _schema()})[1:-1] in entries[0].read_text()
-        and not any("metaData" in entry.read_text() for entry in entries[1:])
+        _CREATED in entries[0].read_text() and not any("metaData" in entry.read_text() for entry in entries[1:])
     )
 
 
@@ -130,8 +129,9 @@ def _commit_by_hand(log: Path, rows: pa.Table) -> int:
     if version == 0:
         table = {"id": str(uuid.uuid4()), "createdTime": now, "configuration": {}, "partitionColumns": []}
         actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+        columns = Schema.from_arrow(rows.schema).to_json()
         actions.append(
-            {"metaData": {**table, "format": {"provider": "parquet", "options": {}}, "schemaString": _schema()}}
+            {"metaData": {**table, "format": {"provider": "parquet", "options": {}}, "schemaString": columns}}
         )
     actions.append({"add": {**add, "stats": json.dumps(stats)}})
     with (log / f"{version:020}.json").open("x") as entry:
@@ -139,8 +139,8 @@ def _commit_by_hand(log: Path, rows: pa.Table) -> int:
     return version
 
 
-def _schema() -> str:
-    return Schema.from_arrow(EVENTS).to_json()
+_CREATED = json.dumps({"schemaString": Schema.from_arrow(EVENTS).to_json()})[1:-1]
+"""What the log of a table of events says that `append` created."""
 
 
 def _in_statistics(value: object) -> object:

@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.binding import bind_all
@@ -40,6 +41,8 @@ from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
 from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.plan import cut_shards
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, steps_of
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.ledger.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.project.harness_rows import (
@@ -56,13 +59,13 @@ from tidegate.pipelines.project.harness_rows import (
     seen_events,
     status,
 )
-from tidegate.pipelines.sources.commits import interleaved
+from tidegate.pipelines.sources.commits import SourceCommit, interleaved
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.keys import key_group_range
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
+from tidegate.windowing.watermarks import SeenEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,31 +156,31 @@ class PipelineHarness:
 
     def run(self, parallelism: int = 1) -> None:
         """Run one epoch over the commits since the last one, on `parallelism` shards."""
-        commits, self._commits = interleaved(self._commits), [[] for _ in self._commits]
+        taken, self._commits = interleaved(self._commits), [[] for _ in self._commits]
         times = self._event_times()
-        usable: list[tuple[int, Millis, Row, Row]] = []
-        steps = []
-        for number, commit in commits:
-            input_ = self.bound.inputs[number]
-            if times.move_by_clock and not self._is_half_read:
-                steps.append(times.until(commit.time))
-            index = len(steps)
+        reads = []
+        for number, commit in taken:
+            # The rest of a commit is not its beginning.
+            reads.append(
+                ReadCommit(SourceCommit(0, commit.time, ()), (), int(self._is_half_read), commit.complete, number)
+            )
             self._is_half_read = not commit.complete
-            largest: dict[str, Millis] = {}
+        reads = list(in_steps(reads, times))
+        usable: list[tuple[int, Millis, Row, Row]] = []
+        largest: dict[int, dict[str, Millis]] = {}
+        seen: dict[int, list[SeenEvent]] = {}
+        for read, (number, commit) in zip(reads, taken, strict=True):
+            input_ = self.bound.inputs[number]
             rows = list(zip(commit.rows, self._derive[number](commit.rows), strict=True))
             judged = self._judged(number, rows, commit.time)
-            for time, row, derived in judged:
-                usable.append((index, time, *joint(self.bound, input_, row, derived)))
-            for time, derived in [
-                *((time, derived) for time, _, derived in judged),
-                *self._dropped(number, rows, commit.time),
-            ]:
-                partition = partition_of(input_, derived)
-                largest[partition] = max(largest.get(partition, time), time)
+            usable += [(read.step, time, *joint(self.bound, input_, row, derived)) for time, row, derived in judged]
             events = [(time, derived) for time, _, derived in judged]
-            seen = seen_events(input_, index, events) if input_.reads_events else ()
-            steps.append(times.step(number, largest, commit.time, commit.complete, seen))
-        self._epoch(usable, steps, None, parallelism)
+            of_commit = largest.setdefault(read.step, {})
+            for time, derived in [*events, *self._dropped(number, rows, commit.time)]:
+                partition = partition_of(input_, derived)
+                of_commit[partition] = max(of_commit.get(partition, time), time)
+            seen[read.step] = seen_events(input_, read.step, events) if input_.reads_events else []
+        self._epoch(usable, steps_of(reads, times, largest, lambda read: seen[read.step]), None, parallelism)
         self._keep(times)
 
     def pass_time(self, to: datetime | Millis, parallelism: int = 1) -> None:
@@ -321,15 +324,14 @@ class PipelineHarness:
         if not steps:
             return
         self.epochs += 1
-        groups = self.bound.pipeline.max_parallelism
-        shards = [key_group_range(shard, parallelism, groups) for shard in range(parallelism)]
-        job = self._job(steps, order, tuple(Shard(first=shard.first, last=shard.last) for shard in shards))
+        job = self._job(steps, order, cut_shards(parallelism, self.bound.pipeline.max_parallelism))
+        events = job.placing.select([events_table(self.bound, usable)], range(len(job.shards)))
         kept = []
-        for shard in job.shards:
-            mine = [event for event in usable if shard.first <= self._key_group(event[3]) <= shard.last]
-            groups_held = self._state["key_group"].to_pylist()
-            held = pa.array([shard.first <= group <= shard.last for group in groups_held], pa.bool_())
-            run = run_operator(job, events_table(self.bound, mine), self._state.filter(held))
+        for number, shard in enumerate(job.shards):
+            groups = self._state["key_group"]
+            held = pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last))
+            mine = events[number] if number in events else events_table(self.bound, [])
+            run = run_operator(job, mine, self._state.filter(held))
             self._results.append(run.results())
             self._late.append(run.late())
             kept.append(run.state().drop_columns(["manifest"]))
@@ -366,10 +368,6 @@ class PipelineHarness:
             timeline=1,
             now=steps[-1].clock,
         )
-
-    def _key_group(self, row: Row) -> int:
-        values = [row[name] for name in self.bound.key.names]
-        return self.bound.key.key_group_of(self.bound.key.key_of(values), self.bound.pipeline.max_parallelism)
 
     def _sorted(self, table: pa.Table) -> list[dict[str, Any]]:
         first = datetime(1, 1, 1, tzinfo=UTC)

@@ -29,7 +29,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.step_log import log_step
-from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
 from tidegate.pipelines.run.epoch_log import StepTimes
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
 from tidegate.pipelines.storage.warehouse import active_files
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine.base import Engine
     from tidegate.pipelines.epoch.open_input import OpenInput
     from tidegate.pipelines.epoch.plan import Basis, EpochPlan
-    from tidegate.pipelines.ledger.snapshots.publish import Handles
 
 Tell = Callable[[str], None]
 
@@ -72,7 +71,7 @@ class Driver:
     metrics: Observer = field(default_factory=Observer)
     times: StepTimes = field(default_factory=StepTimes)
     windows: WindowsTable | None = None
-    _handles: Handles | None = field(default=None, init=False, repr=False)
+    _handles: Handles = field(default_factory=Handles, init=False, repr=False)
     _made: WindowsTable | None = field(default=None, init=False, repr=False)
     _published_epoch: int = field(default=0, init=False, repr=False)
 
@@ -177,9 +176,8 @@ class Driver:
 
     def _publish(self, manifest: Manifest, is_ours: bool) -> None:
         """Publish an epoch to each table, and let metrics count it unless the run that committed it did."""
-        from tidegate.pipelines.ledger.snapshots.publish import Handles, publish_table
+        from tidegate.pipelines.ledger.snapshots.publish import publish_table
 
-        self._handles = self._handles or Handles()
         for table in PUBLISHED:
             if table == epochs.NAME:
                 # Views consider an epoch published when table epochs has it.
@@ -211,7 +209,7 @@ class Driver:
                 can_have = wanted if can else wanted.model_copy(update={"enabled": False})
                 make_windows(self.tables, tuple(manifest.schemas.key), can_have)
                 self._made = wanted
-            published = publish_windows(self.tables, manifest)
+            published = publish_windows(self.tables, manifest, handles=self._handles)
         if published:
             self.times.note(f"published {windows.NAME}")
             self.tell(f"published {windows.NAME}")

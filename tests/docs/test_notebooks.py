@@ -21,7 +21,7 @@ from tidegate.pipelines.testing import PipelineHarness
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 NOTEBOOKS = sorted(GUIDE.glob("*.ipynb"))
-SESSION = GUIDE / "a-session-window.ipynb"
+SESSION, NOTEBOOK = GUIDE / "a-session-window.ipynb", GUIDE / "a-project.ipynb"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -43,7 +43,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.docs.notebooks import code_cells, executed
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+if sys.argv[2].startswith("sc://"):
+    spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()
+else:
+    spark = SparkSession.builder.master(sys.argv[2]).config("spark.ui.enabled", "false").getOrCreate()
 notebook = json.loads(Path(sys.argv[1]).read_text())
 cells = code_cells(notebook)
 for cell in cells:
@@ -58,7 +61,7 @@ for cell, shown in zip(cells, executed(notebook, spark=spark)[1], strict=True):
 @pytest.mark.spark
 def test_the_notebook_of_project_gives_the_same_in_a_session_of_spark() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IN_SPARK, str(GUIDE / "a-project.ipynb")],
+        [sys.executable, "-c", IN_SPARK, str(NOTEBOOK), "local[2]"],
         env={**os.environ, "PYTHONPATH": str(GUIDE.parents[1]), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,

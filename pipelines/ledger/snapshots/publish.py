@@ -8,7 +8,6 @@ published. Recovery runs the same code: it publishes what the newest manifest li
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -28,42 +27,12 @@ from tidegate.pipelines.ledger.tables.commits import commit as commit_to
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns, key_hashes
 from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
-from tidegate.pipelines.ledger.tables.newest import is_moved
-from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.timestamps import timestamps_of
 
 _ATTEMPTS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Handles:
-    """The handles of published tables after this process committed to them.
-
-    Opening a table takes longer than reading the entry of that commit. A table to which others committed is reopened.
-    """
-
-    _kept: dict[str, DeltaTable] = field(default_factory=dict)
-    _shared: dict[str, DeltaTable | None] = field(default_factory=dict)
-
-    def open(self, tables: PipelineTables, table: str) -> DeltaTable:
-        """Return a table at its newest version, as `PipelineTables.open` does."""
-        handle = self._kept.pop(table, None)
-        if handle is not None and is_moved(handle):
-            return handle
-        if table not in self._shared:
-            # Most runs publish one epoch, and have read the tables before.
-            self._shared[table] = handle = tables.look(table)
-            return handle
-        return tables.open(table)
-
-    def keep(self, table: str, handle: DeltaTable) -> None:
-        """Keep a handle that has moved to a commit of this process, unless other readers may hold it."""
-        if handle is self._shared.get(table):
-            self._shared[table] = None
-        else:
-            self._kept[table] = handle
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:

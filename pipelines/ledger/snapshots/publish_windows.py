@@ -32,7 +32,7 @@ from tidegate.pipelines.ledger.tables.files import (
     remove_action,
     write_file,
 )
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import Handles, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 
@@ -105,13 +105,16 @@ def _create(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted, 
     tables.create_windows(schema, wanted.partition_by, wanted.early, replace=replace)
 
 
-def publish_windows(tables: PipelineTables, manifest: Manifest, again: bool = False) -> bool:
+def publish_windows(
+    tables: PipelineTables, manifest: Manifest, again: bool = False, handles: Handles | None = None
+) -> bool:
     """Bring the table to the newest version of `results`; return False if it is already there, or does not exist.
 
     Args:
         tables: the pipeline's tables.
         manifest: manifest of the newest snapshot.
         again: True to select all windows again.
+        handles: the handles with which the other tables were published; None opens the tables.
 
     Raises:
         Refused: the table can't be opened, or its commits keep failing.
@@ -119,9 +122,9 @@ def publish_windows(tables: PipelineTables, manifest: Manifest, again: bool = Fa
     path = tables.path(windows.NAME)
     if not tables.warehouse.exists(path):
         return False
-    key = tuple(manifest.schemas.key)
+    key, handles = tuple(manifest.schemas.key), handles or Handles()
     for _ in range(_ATTEMPTS):
-        handle, source = _opened(tables), tables.look(results.NAME)
+        handle, source = _opened(tables, handles), handles.open(tables, results.NAME)
         since = None if again else shown(tables, handle)
         added = None if since is None else _added(tables, since, source)
         if added is not None and not added and since is not None and since.results == source.version():
@@ -133,6 +136,7 @@ def publish_windows(tables: PipelineTables, manifest: Manifest, again: bool = Fa
             step.commit(added, manifest)
         except Outrun:
             continue
+        handles.keep(windows.NAME, handle)
         return True
     raise Refused(
         f"epoch {manifest.epoch} can't be published to {path}: other commits to that table keep getting in between. "
@@ -193,9 +197,9 @@ def _id_of(info: dict[str, Any]) -> str | None:
     return noted.get("id") if isinstance(noted, dict) else None
 
 
-def _opened(tables: PipelineTables) -> DeltaTable:
+def _opened(tables: PipelineTables, handles: Handles | None = None) -> DeltaTable:
     try:
-        return tables.look(windows.NAME)
+        return (handles or Handles()).open(tables, windows.NAME)
     except Refused as error:
         raise Refused(
             f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error}. `tidegate windows build "
@@ -231,7 +235,8 @@ class _Step:
     def widen(self) -> bool:
         """Add the columns that `results` has gained since; return True if there were any."""
         wanted = windows.schema(arrow_schema(self.source), self.key, _unit(self.handle))
-        return self.tables.widen({windows.NAME: wanted})
+        known = list(arrow_schema(self.handle))
+        return any(column not in known for column in wanted) and self.tables.widen({windows.NAME: wanted})
 
     def commit(self, added: Sequence[str] | None, manifest: Manifest) -> None:
         """Add the windows of these files of `results`, and remove what they replace; None selects all windows again."""

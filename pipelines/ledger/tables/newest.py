@@ -122,16 +122,16 @@ def _identity(path: str) -> _Identity | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def is_moved(handle: DeltaTable) -> bool:
-    """Move a handle over the entries since its version; return True if there was one, committed by this process.
+def is_moved(handle: DeltaTable, by: int = 1) -> bool:
+    """Move a handle over the entries since its version; return True if there were so many, committed by this process.
 
     Our commits don't retry, so the entry after the version of their handle is theirs. If there are more, others have
     committed, and the table has to be reopened: it may have a property that makes our commits wrong.
     """
-    ours = handle.version() + 1
+    wanted = handle.version() + by
     try:
         handle.update_incremental()
     except (DeltaError, OSError):
         # Opening the table reads it again, and reports what is wrong.
         return False
-    return handle.version() == ours
+    return handle.version() == wanted

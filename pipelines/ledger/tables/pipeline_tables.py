@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.names import branch_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.commits import commit_by
-from tidegate.pipelines.ledger.tables.newest import newest
+from tidegate.pipelines.ledger.tables.newest import is_moved, newest
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -246,23 +246,53 @@ class PipelineTables:
             if not self.warehouse.exists(self.path(table)):
                 continue
             handle = self.look(table)
-            existing = {field.name: field for field in handle.schema().fields}
+            existing = {column.name: column for column in handle.schema().fields}
             added = []
-            for field in Schema.from_arrow(schema).fields:
-                was = existing.get(field.name)
-                kind = field.type if was is None else merged_type(was.type, field.type)
+            for column in Schema.from_arrow(schema).fields:
+                was = existing.get(column.name)
+                kind = column.type if was is None else merged_type(was.type, column.type)
                 if kind is None:
                     raise Refused(
-                        f"column {field.name!r} of table {self.path(table)} has type {was and was.type}, but in the "
-                        f"code {field.type}: rename the column, or give the pipeline another name and backfill it"
+                        f"column {column.name!r} of table {self.path(table)} has type {was and was.type}, but in the "
+                        f"code {column.type}: rename the column, or give the pipeline another name and backfill it"
                     )
                 if was is None or kind != was.type:
-                    added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))
+                    added.append(Field(column.name, kind, nullable=True, metadata=column.metadata))
             if added:
                 # On top of the version whose columns were compared, or not at all.
                 self._add_columns(table, handle.version(), added)
                 widened = True
         return widened
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """The handles of published tables, which follow the commits of this process.
+
+    Opening a table takes longer than reading the entry of a commit. A table to which others committed is reopened.
+    """
+
+    _kept: dict[str, DeltaTable] = field(default_factory=dict)
+    _shared: dict[str, DeltaTable | None] = field(default_factory=dict)
+
+    def open(self, tables: PipelineTables, table: str) -> DeltaTable:
+        """Return a table at its newest version, as `PipelineTables.open` does."""
+        handle = self._kept.get(table)
+        if handle is not None and is_moved(handle, by=0):
+            return handle
+        if table not in self._shared:
+            # Most runs publish one epoch, and have read the tables before.
+            self._shared[table] = handle = tables.look(table)
+            return handle
+        self._kept[table] = handle = tables.open(table)
+        return handle
+
+    def keep(self, table: str, handle: DeltaTable) -> None:
+        """Move a handle to the commit that this process made on it, unless other readers may hold it."""
+        if handle is self._shared.get(table):
+            self._shared[table] = None
+        elif not is_moved(handle):
+            self._kept.pop(table, None)
 
 
 def merged_type(existing: DeltaType, wanted: DeltaType) -> DeltaType | None:
@@ -275,12 +305,12 @@ def merged_type(existing: DeltaType, wanted: DeltaType) -> DeltaType | None:
         return None if element is None else existing if element == existing.element_type else ArrayType(element)
     if not (isinstance(existing, StructType) and isinstance(wanted, StructType)):
         return existing if existing == wanted else None
-    fields = {field.name: field for field in existing.fields}
-    for field in wanted.fields:
-        was = fields.get(field.name)
-        kind = field.type if was is None else merged_type(was.type, field.type)
+    fields = {each.name: each for each in existing.fields}
+    for each in wanted.fields:
+        was = fields.get(each.name)
+        kind = each.type if was is None else merged_type(was.type, each.type)
         if kind is None:
             return None
         if was is None or kind != was.type:
-            fields[field.name] = Field(field.name, kind, nullable=True)
+            fields[each.name] = Field(each.name, kind, nullable=True)
     return existing if list(fields.values()) == existing.fields else StructType(list(fields.values()))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from tidegate.pipelines.definition.config import ENVIRONMENT, find_config
 from tidegate.pipelines.engine.spark.versions import ends_with_what_is_there, from_arrow, to_arrow
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.observe.reading.filters import condition
@@ -50,7 +51,8 @@ class TidegateFormat(DataSource):
     """
 
     config: str | None = None
-    """Path of tidegate.toml if no option names one; None searches it from the folder of the process."""
+    """Path of tidegate.toml if no option names one; None searches it from the folder of Spark's Python process, which
+    for Spark Connect is a folder of the server."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,9 +82,14 @@ class TidegateFormat(DataSource):
                 f"option {unknown[0]!r} is unknown to format tidegate: the options are {', '.join(OPTIONS)}"
             )
         config = self.options.get("config", self.config)
-        return Target.of(
-            self.options.get("path"), self.options.get("view", FINAL), None if config is None else Path(config)
-        )
+        try:
+            path = find_config() if config is None else Path(config)
+        except UsageError as error:
+            raise UsageError(
+                f"no tidegate.toml in {Path.cwd()} or above, where Spark runs Python: name the file in the read, "
+                f'.option("config", PATH), or set {ENVIRONMENT} where Spark, or its Connect server, starts'
+            ) from error
+        return Target.of(self.options.get("path"), self.options.get("view", FINAL), path)
 
     def _pushed(self, without: frozenset[str] = frozenset()) -> list[pc.Expression]:
         """Return the condition of option `where`, which must not name some columns."""

@@ -84,6 +84,8 @@ class World:
             elif deed == "reopen":
                 self.project.late_reopen("hours")
             elif deed == "forget":
+                for each in self.branches:
+                    self.project.branch("hours", each.partition("@")[2], delete=True)
                 self.project.forget("hours", ("eve",))
                 self.forgotten = True
             else:

@@ -683,11 +683,33 @@ def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: L
     assert totals(ready, "hours")["ann", 5] == 4
 
 
-def test_a_promotion_that_lost_its_lease_changes_nothing(project: Project, lake: Lake) -> None:
+def test_of_two_promotions_at_once_one_commits_and_the_other_can_follow(project: Project, lake: Lake) -> None:
+    project.branch("hours", "other", settings=WIDE)
+    ready = ready_to_promote(lake, project)
+    lake.append(("ann", at("11:30"), 1), ("bob", at("14:00"), 1))
+    ready.stream("hours@other")
+    tables, branch, note = found_branch(ready.config, "hours", "wide")
+
+    def meanwhile() -> None:
+        ready.promote("hours", "other")
+
+    with pytest.raises(Refused, match="another driver committed to table state"):
+        promotion.promote(tables, branch, note, NOW, meanwhile)
+    assert shown(ready, "hours") == shown(ready, "hours@other")
+    with pytest.raises(Refused, match="version 2 of source events, and hours version 3"):
+        ready.promote("hours", "wide")
+    ready.stream("hours@wide")
+    ready.promote("hours", "wide")
+    assert shown(ready, "hours") == shown(ready, "hours@wide")
+    assert ready.verify("hours", sample="all").faults == ()
+
+
+@pytest.mark.parametrize("name", ["hours", "hours@wide"])
+def test_a_promotion_needs_both_leases_and_changes_nothing_without_one(project: Project, lake: Lake, name: str) -> None:
     project = ready_to_promote(lake, project)
     before = published(project, "hours")
-    branch = PipelineTables.of(project.config, "hours@wide")
-    with Lease(branch, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match="hours@wide"):
+    driven = PipelineTables.of(project.config, name)
+    with Lease(driven, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match=f"'{name}'"):
         project.promote("hours", "wide")
     assert published(project, "hours") == before
 

@@ -12,7 +12,8 @@ from tests.lake import DAY0
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, following, read_snapshot
-from tidegate.pipelines.ledger.snapshots.publish import Handles, publish_table
+from tidegate.pipelines.ledger.snapshots.publish import publish_table
+from tidegate.pipelines.ledger.tables.pipeline_tables import Handles
 from tidegate.pipelines.storage.warehouse import active_files
 
 EPOCHS = 12

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.snapshots.publish import Handles
+from tidegate.pipelines.ledger.tables.pipeline_tables import Handles
 from tidegate.pipelines.storage.delta_log import entry_name
 
 
