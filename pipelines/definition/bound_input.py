@@ -142,7 +142,7 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
         if kind.tz is None and source.zone is None:
             raise Refused(
                 f"{field} is TIMESTAMP_NTZ, a wall-clock time: name its zone, {_kind(source)}(..., "
-                "zone='America/New_York')"
+                "zone='America/New_York'), or zone='UTC' if its times are in UTC"
             )
         if source.unit is not None:
             is_a = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"

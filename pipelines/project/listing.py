@@ -44,7 +44,7 @@ class Listed:
         watermark: event time up to which its results are complete; also None after the end of its input.
         lag_seconds: seconds by which its final windows are behind the clock; None without a watermark.
         last_check: its newest check; None if it was never checked.
-        error: why its tables can't be read; None if they can.
+        error: why its entry in tidegate.toml is refused, or its tables can't be read; None if neither.
     """
 
     pipeline: str
@@ -66,7 +66,7 @@ class Pipelines(Answer):
     pipelines: tuple[Listed, ...]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        # Only a pipeline whose tables can't be read has an error.
+        # Other pipelines than those that can't be read have no field `error`.
         rows = (as_plain(each) for each in self.pipelines)
         return [{name: row[name] for name in row if name != "error" or row[name] is not None} for row in rows]
 
@@ -77,11 +77,12 @@ class Pipelines(Answer):
 
 def list_pipelines(config: Config, now: datetime) -> Pipelines:
     """Return the pipelines of a project in their current state."""
-    return Pipelines(tuple(_listed(config, name, now) for name in sorted(config.pipelines)))
+    return Pipelines(tuple(_listed(config, name, now) for name in sorted(config.declared)))
 
 
 def _listed(config: Config, name: str, now: datetime) -> Listed:
     try:
+        config.entry(name)
         status = status_of(config, name)
         through, watermark = status.final_through, status.watermark
         return Listed(
@@ -92,7 +93,7 @@ def _listed(config: Config, name: str, now: datetime) -> Listed:
             None if status.mode is None else _last_check(PipelineTables.of(config, name)),
         )
     except TidegateError as error:
-        # A pipeline whose tables can't be read must not hide the others.
+        # A pipeline with a faulty entry, or whose tables can't be read, must not hide the others.
         return Listed(name, error=masked(str(error)))
 
 

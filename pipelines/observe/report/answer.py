@@ -1,6 +1,6 @@
 """Answers: the values that calls of a project return. Programs use their fields; people see tables.
 
-The terminal and a notebook show the same lines and tables; `to_dict` is what `--json` prints.
+The terminal, `print` and a notebook show the same lines and tables; `to_dict` is what `--json` prints.
 """
 
 from __future__ import annotations
@@ -93,6 +93,9 @@ class Answer:
         """Return the lines and tables that show the content to people."""
         yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
 
+    def __str__(self) -> str:
+        return "\n".join(map(_text, [*filter(None, [self.notice]), *self.shown()]))
+
     def _repr_html_(self) -> str:
         return "\n".join(map(_html, [*filter(None, [self.notice]), *self.shown()]))
 
@@ -131,6 +134,19 @@ def _json_value(value: object) -> object:
     if isinstance(value, set | frozenset | tuple):
         return list(value)
     return str(value)
+
+
+def _text(shown: Shown) -> str:
+    if isinstance(shown, str):
+        return plain(shown)
+    lines = [list(shown.columns), *shown.texts()] if any(shown.columns) else shown.texts()
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    sides = [">" if column in shown.right else "<" for column in shown.columns]
+    aligned = (
+        "  ".join(f"{text:{side}{width}}" for text, side, width in zip(cells, sides, widths, strict=True)).rstrip()
+        for cells in lines
+    )
+    return "\n".join([plain_cell(shown.title), *aligned])
 
 
 def _html(shown: Shown) -> str:

@@ -347,6 +347,7 @@ def test_to_dict_is_what_json_prints_and_a_notebook_shows_what_the_terminal_does
     titles = [line for shown in answer.shown() if not isinstance(shown, str) for line in [shown.title] if line]
     assert [title for title in titles if title not in told] == []
     assert page.count("<table>") == sum(not isinstance(shown, str) for shown in answer.shown())
+    assert [title for title in titles if title not in str(answer)] == [], "what print shows"
 
 
 def as_json(value: object) -> object:
@@ -360,6 +361,17 @@ def test_a_notebook_shows_the_text_of_a_key_and_does_not_run_it(lake: Lake) -> N
     page = project.results("sessions")._repr_html_()
     assert "&lt;script&gt;\\x1b[2J" in page
     assert "<script>" not in page
+
+
+def test_print_shows_the_windows_as_a_table(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("00:10"), 20))
+    project = in_code(lake)
+    project.stream("sessions", end_of_input=True)
+    title, columns, ann, bob = str(project.results("sessions", sort="user")).splitlines()
+    assert title.startswith("final windows of sessions")
+    assert columns.split()[:2] == ["user", "window"]
+    assert {ann.split()[0], bob.split()[0]} == {"ann", "bob"}
+    assert len(ann) == len(bob), "numbers are aligned to the right"
 
 
 def test_progress_goes_to_the_callers_function(lake: Lake) -> None:

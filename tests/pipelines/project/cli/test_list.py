@@ -105,6 +105,15 @@ def test_tables_that_can_not_be_read_do_not_hide_the_others(project: Project, la
     assert "can't be read" in project.tidegate("list")[1]
 
 
+def test_a_faulty_entry_is_listed_with_its_error(project: Project) -> None:
+    with (project.folder / "tidegate.toml").open("a") as file:
+        file.write('\n[pipelines.days]\nobject = "nowhere:days"\n')
+    days, hours, _ = project.data("list")
+    assert (days["pipeline"], hours) == ("days", {"pipeline": "hours", **NEVER})
+    assert "pipelines.days.start: the field is missing" in days["error"]
+    assert "pipelines.days.start" in project.tidegate("list")[1]
+
+
 def test_it_starts_no_engine(project: Project) -> None:
     code = (
         "import sys; from tidegate.pipelines.project.cli import run; code = run(['list', '--json']); "
