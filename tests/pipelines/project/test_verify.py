@@ -87,6 +87,9 @@ def test_each_epoch_verifies_after_the_one_before(
         assert [outcome.faults for outcome in outcomes] == [()] * len(outcomes)
         assert [outcome.why_unverifiable for outcome in outcomes] == [None] * len(outcomes)
         assert [outcome.after for outcome in outcomes] == [None, *range(1, len(outcomes))]
+        # A sampled epoch is verified as of its own snapshot, whatever came after it.
+        sampled = verified(lake, pipeline, budget=1, seed=len(commits))
+        assert (sampled.faults, sampled.why_unverifiable) == ((), None)
 
 
 def lived(lake: Lake, pipeline: Pipeline) -> None:
