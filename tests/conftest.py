@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A shared machine is no clock: how long one example took says nothing.
-settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("quick", deadline=None, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("quick")

@@ -30,6 +30,7 @@ def test_events_come_from_their_seed_in_the_proportions_of_the_suite() -> None:
     assert pc.mean(pc.equal(bids["auction"], 1200).cast(pa.int8())).as_py() > 0.1, "hot auctions"
 
 
+@pytest.mark.long
 def test_answers_of_tidegate_are_the_truth(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "--queries=q5,q8,q19,cumulate") == 0
     assert capsys.readouterr().out.count("events/s") == 8

@@ -178,6 +178,7 @@ def test_other_commands_follow_the_protocol_and_not_without_a_step(
     assert (accepted, "is no step of the protocol" in refused) == ("", True)
 
 
+@pytest.mark.long
 def test_an_epoch_on_top_of_one_that_nobody_published_does_not_follow_the_protocol(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_project_that_imports_a_library_for_itself_is_told_that_library_and_no
     assert str(error.value).endswith(told)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("missing", "extra"), [("pandas", "quality"), ("jinja2", "quality"), ("PIL", "report")])
 def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
     missing: str, extra: str, tmp_path: Path

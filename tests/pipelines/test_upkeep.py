@@ -76,6 +76,7 @@ def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by
     assert len(list_snapshots(by_hand.tables)) == 20
 
 
+@pytest.mark.long
 def test_of_snapshots_that_are_young_enough_the_newest_of_an_hour_stays(by_hand: ByHand) -> None:
     """Commits are of the present, so of one hour, or of two where the clock struck meanwhile."""
     hours(by_hand, Upkeep(Retention(1, timedelta(days=1)), epochs=1), *range(1, 12))

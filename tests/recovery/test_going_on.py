@@ -55,6 +55,7 @@ def go_back(lake: Lake, target: str) -> None:
         restore(tables, find_snapshot(tables, target), lake.clock())
 
 
+@pytest.mark.long
 def test_every_snapshot_of_a_run_goes_on_to_the_same_end(runs: Runs, tmp_path: Path) -> None:
     lake = copy_of(runs.ended, tmp_path / "lake")
     epochs = [entry.manifest["epoch"] for entry in list_snapshots(lake.tables(PIPELINE))]

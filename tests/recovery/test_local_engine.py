@@ -113,6 +113,7 @@ finally:
 """
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     lake_of(tmp_path / "lake")

@@ -99,6 +99,7 @@ def _text(file: Path) -> str:
     return str(actions)
 
 
+@pytest.mark.long
 def test_a_renamed_pipeline_has_its_tables_and_goes_on_exactly(made: Hung, kept: Hung, tmp_path: Path) -> None:
     project = made.copy(tmp_path / "copy")
     before = content(project, PIPELINE)

@@ -106,7 +106,7 @@ class ChangedWalk(CheckedWalk):
         return [*super()._steps(), *[self._changed_by_others] * 12]
 
 
-@pytest.mark.first(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
 def test_a_walk_loses_nothing_where_others_changed_rows_and_the_refusals_are_heeded(tmp_path: Path, seed: int) -> None:
     ChangedWalk(tmp_path / "walk", seed).run(steps=8)
@@ -182,7 +182,8 @@ class WindowsWalk(Walk):
         super().check()
 
 
-@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
 def test_after_each_step_of_a_walk_table_windows_has_the_windows_that_stand(tmp_path: Path, seed: int) -> None:
     WindowsWalk(tmp_path / "walk", seed).run(steps=10)
 

@@ -65,7 +65,7 @@ def assert_told(lake: Lake, pipeline: Pipeline, users: Sequence[str] = ("ann", "
     return compared
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("windows", sorted({*EVENT_TIME} - {"early"}))
 @settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())

@@ -44,7 +44,7 @@ def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
     return project_of(lake, pipeline).verify(pipeline.name, **{"sample": "all", **options})
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("windows", sorted({*EVENT_TIME} - {"early"}))
 @settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())

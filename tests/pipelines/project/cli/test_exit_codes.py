@@ -369,6 +369,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
         assert capsys.readouterr().out.startswith(f"Usage: tidegate {command}")
 
 
+@pytest.mark.long
 def test_listing_snapshots_in_a_process_of_its_own_ends_with_0_in_about_a_second(project: Project) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     command = [sys.executable, "-m", "tidegate", "snapshot", "list", "sessions", "--json"]
