@@ -13,7 +13,7 @@ CONSTANT Times
 (* The commit <<3, 1>> read in two halves has its watermark from the half that was read first.                        *)
 SmallTimes == << << <<3, 1>>, <<2, 4>> >>, << <<5>>, <<2>> >> >>
 TinyTimes == << << <<1>>, <<4>> >> >>
-OneTime == << << <<1>> >> >>
+OneTime == << << <<3>> >> >>
 ThreeTimes == << << <<1>>, <<2>>, <<4>> >> >>
 LateTimes == << << <<3>>, <<2>> >> >>
 ChangedTimes == << << <<3>>, <<2>>, <<0>>, <<4>> >> >>

@@ -207,7 +207,7 @@ SCOPES = (
         ),
         ("backfill", "stream"),
         drivers=2,
-        times="TinyTimes",
+        times="OneTime",
         epochs=2,
     ),
     Scope(
@@ -314,7 +314,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "forget": {"times": "SmallTimes", "epochs": 3},
     "forget, killed": {"calm": 0, "epochs": 4},
     "clean-up": {"calm": 0},
-    "hand-over": {"epochs": 3},
+    "hand-over": {"times": "TinyTimes", "epochs": 3},
     "another engine's VACUUM": {"starts": 3, "epochs": 4},
     "corrections": {"calm": 0},
     "prune": {"calm": 3},
