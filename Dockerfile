@@ -32,7 +32,7 @@ RUN apt-get update \
 
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    TIDEGATE_JARS=/opt/jars \
+    TIDEGATE_JARS=/opt/jars/delta \
     TIDEGATE_CONFIG=/opt/tidegate/tidegate.toml \
     AIRFLOW_HOME=/opt/airflow
 
@@ -47,6 +47,7 @@ COPY deployment/tidegate.toml tidegate.toml
 # By its number: Kubernetes can't tell from a name that it is not root.
 USER 10001
 # Delta's jars and the archive of classes, once: no run needs a network, and each starts quickly.
+# Setup also writes beside that folder, so the folder above it has to be the user's.
 RUN tidegate setup
 
 ENTRYPOINT ["tini", "--"]
