@@ -24,7 +24,7 @@ Line = tuple[str, bool]
 def runs(is_wide: bool, names: list[str]) -> Iterator[Line]:
     """Run what is chosen, and yield a line for each run."""
     small = {scope.name: scope for scope in SCOPES}
-    proved = [wide(scope) if is_wide else scope for scope in SCOPES]
+    proved = [wide(scope) if is_wide else scope for scope in SCOPES if is_wide or names or scope.is_quick]
     in_time = [small[name] for name in (LIVE if is_wide else LIVE[:1])]
     todo = [
         *(partial(_proved, scope) for scope in proved if not names or scope.name in names),

@@ -44,6 +44,7 @@ class Scope:
         epochs: number of the last epoch.
         stale: True if listings may be stale.
         times: name of the definition in Source.tla that has the source's rows.
+        is_quick: False if only the long form exhausts it, in wider bounds. Its bugs are looked for in both.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Scope:
     epochs: int = 3
     stale: bool = False
     times: str = "SmallTimes"
+    is_quick: bool = True
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ SCOPES = (
         starts=3,
         calm=1,
         epochs=4,
+        is_quick=False,
     ),
     Scope(
         "promote",
@@ -175,6 +178,7 @@ SCOPES = (
         drivers=2,
         times="TinyTimes",
         epochs=2,
+        is_quick=False,
     ),
     Scope(
         "forget, killed",
@@ -182,6 +186,7 @@ SCOPES = (
         ("stream", "forget"),
         starts=3,
         calm=1,
+        is_quick=False,
     ),
     Scope(
         "clean-up",
@@ -197,6 +202,7 @@ SCOPES = (
         calm=1,
         epochs=2,
         times="TinyTimes",
+        is_quick=False,
     ),
     Scope(
         "hand-over",
@@ -209,6 +215,7 @@ SCOPES = (
         drivers=2,
         times="OneTime",
         epochs=2,
+        is_quick=False,
     ),
     Scope(
         "another engine's VACUUM",
@@ -228,6 +235,7 @@ SCOPES = (
         calm=1,
         epochs=5,
         times="ChangedTimes",
+        is_quick=False,
     ),
     Scope(
         "prune",
@@ -237,6 +245,7 @@ SCOPES = (
         calm=4,
         epochs=6,
         times="LateTimes",
+        is_quick=False,
     ),
     Scope(
         "optimize",
@@ -246,6 +255,7 @@ SCOPES = (
         starts=3,
         calm=1,
         times="TinyTimes",
+        is_quick=False,
     ),
     Scope(
         "several snapshots",
@@ -260,6 +270,7 @@ SCOPES = (
         calm=3,
         times="ThreeTimes",
         epochs=5,
+        is_quick=False,
     ),
     Scope(
         "savepoints and forget",
@@ -275,6 +286,7 @@ SCOPES = (
         calm=1,
         times="OneTime",
         epochs=2,
+        is_quick=False,
     ),
     Scope(
         "savepoints and clean-up",
@@ -284,6 +296,7 @@ SCOPES = (
         calm=2,
         times="TinyTimes",
         epochs=3,
+        is_quick=False,
     ),
     Scope(
         "deltas",
@@ -297,6 +310,7 @@ SCOPES = (
         ("deltas", "keeps several"),
         starts=3,
         calm=2,
+        is_quick=False,
     ),
 )
 

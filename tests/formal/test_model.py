@@ -16,24 +16,9 @@ PAGE = (ROOT / "docs" / "proof.md").read_text()
 SCOPE = {scope.name: scope for scope in SCOPES}
 
 
-LARGE = {"two restores", "forget", "forget, killed", "clean-up", "hand-over"}
-"""Scopes that `make prove` and `make test-long` exhaust; `make test` looks for their bugs alone."""
-
-RARE = {
-    "corrections",
-    "prune",
-    "optimize",
-    "several snapshots",
-    "savepoints and forget",
-    "savepoints and clean-up",
-    "deltas",
-}
-"""Scopes of commands that run less often than streams; `make prove` and `make test-long` have them, and their bugs."""
-
-
 @pytest.mark.parametrize(
     "scope",
-    [pytest.param(scope, marks=[pytest.mark.long] if scope.name in LARGE | RARE else []) for scope in SCOPES],
+    [pytest.param(scope, marks=[] if scope.is_quick else [pytest.mark.long]) for scope in SCOPES],
     ids=lambda scope: scope.name,
 )
 def test_every_promise_holds_and_every_danger_is_met(scope: Scope) -> None:
@@ -61,7 +46,7 @@ def test_a_rerun_that_does_not_roll_forward_does_not() -> None:
     assert check(SCOPE[LIVE[0]], "recovery rolls forward", IN_TIME).broken == IN_TIME[0]
 
 
-QUICK = {bug.refutes: bug.protection for bug in reversed(BUGS) if bug.scope not in RARE}.values()
+QUICK = {bug.refutes: bug.protection for bug in reversed(BUGS)}.values()
 """One protection for each promise; what the others protect has its planted bug in the tests of crashes, too."""
 
 
