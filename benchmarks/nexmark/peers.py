@@ -1,4 +1,4 @@
-"""Other streaming systems, each in an environment of its own: Flink SQL and pyclink."""
+"""Other streaming systems, each in an environment of its own: Flink SQL, pyclink and Pathway."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from tidegate.pipelines.errors import UsageError
 
 FLINK_TASKS = 2
 CLINK = "0.12.2"
+PATHWAY = "0.33.0"
+_NAMES = {"id": "person"}
+"""Columns with another name in the other system: Pathway has a column `id` of its own."""
 _KEYS = {"q18": 2}
 """Number of the first columns that are the key of a changelog without the rows that updates replace."""
 
@@ -111,30 +114,55 @@ def flink(tables: Mapping[str, pa.Table], folder: Path, queries: Sequence[str], 
     return Peer(f"Flink {FLINK}", lambda: run_in_flink("nexmark", asked, deadline), content, missing)
 
 
+def write_json(tables: Mapping[str, pa.Table], folder: Path) -> None:
+    """Write each table as JSON lines in order of time, with int64 epoch milliseconds in `ms`."""
+    folder.mkdir(parents=True)
+    with duckdb.connect() as database:
+        for name in TABLES:
+            database.register("given", tables[name])
+            renamed = "RENAME (id AS person)" if name == "person" else ""
+            rows = f'SELECT * EXCLUDE ("at", "commit") {renamed}, epoch_ms("at") AS ms FROM given'
+            database.execute(f"COPY ({rows}) TO '{folder / name}.json' (FORMAT json)")
+
+
 def clink(tables: Mapping[str, pa.Table], folder: Path, queries: Sequence[str], deadline: float) -> Peer:
     """Run queries in pyclink, over JSON lines; the arguments are those of `flink`."""
-    folder.mkdir(parents=True)
-    bids = tables["bid"]
-    columns = {name: bids[name] for name in ("auction", "bidder", "price", "channel")}
-    rows = pa.table({**columns, "ms": pc.divide(bids["at"].cast(pa.int64()), 1000)})
-    with duckdb.connect() as database:
-        database.register("bid", rows)
-        database.execute(f"COPY (SELECT * FROM bid) TO '{folder / 'bid.json'}' (FORMAT json)")
-    missing = {
-        "q8": "its joins compare one column, and this one needs the person and the window",
-        "q12": "its processing time is the clock of the job, so each run has another answer",
-    }
-    script, asked = Path(__file__).with_name("clink_job.py"), [query for query in queries if query not in missing]
+    missing = {"q8": "its joins compare one column, and this one needs the person and the window"}
+    return _over_json(f"pyclink {CLINK}", "clink_job.py", missing, tables, folder, queries, deadline)
+
+
+def pathway(tables: Mapping[str, pa.Table], folder: Path, queries: Sequence[str], deadline: float) -> Peer:
+    """Run queries in Pathway, over JSON lines; the arguments are those of `flink`."""
+    ranks = "it has no ranks; a reducer would keep all bids of a group as a Python value"
+    missing = {"q18": ranks, "q19": ranks, "cumulate": "it has no cumulative windows"}
+    return _over_json(f"pathway {PATHWAY}", "pathway_job.py", missing, tables, folder, queries, deadline)
+
+
+def _over_json(
+    name: str,
+    script: str,
+    missing: dict[str, str],
+    tables: Mapping[str, pa.Table],
+    folder: Path,
+    queries: Sequence[str],
+    deadline: float,
+) -> Peer:
+    write_json(tables, folder)
+    missing = {"q12": "its processing time is the clock of the job, so each run has another answer", **missing}
+    package, version = name.split()
+    asked = [str(folder), *(query for query in queries if query not in missing)]
 
     def content(query: str, kinds: pa.Schema) -> pa.Table:
         files = [file for file in folder.glob(f"{query}*") if file.stat().st_size]
-        parse = json.ParseOptions(kinds)
-        return pa.concat_tables([kinds.empty_table(), *(json.read_json(file, parse_options=parse) for file in files)])
+        named = pa.schema([field.with_name(_NAMES.get(field.name, field.name)) for field in kinds])
+        parse = json.ParseOptions(named, unexpected_field_behavior="ignore")
+        rows = pa.concat_tables([named.empty_table(), *(json.read_json(file, parse_options=parse) for file in files)])
+        return rows.rename_columns(kinds.names)
 
     def lines() -> Iterator[dict[str, Any]]:
-        yield from run_elsewhere(python_with("pyclink", CLINK), script, [str(folder), *asked], deadline)
+        yield from run_elsewhere(python_with(package, version), Path(__file__).with_name(script), asked, deadline)
 
-    return Peer(f"pyclink {CLINK}", lines, content, missing)
+    return Peer(name, lines, content, missing)
 
 
 def _changes(file: Path, kinds: pa.Schema) -> pa.Table:

@@ -28,14 +28,14 @@ from benchmarks.figures import Figure, ratio, tell
 from benchmarks.memory import PeakMemory
 from benchmarks.nexmark.events import BASE, Events
 from benchmarks.nexmark.ours import Ours
-from benchmarks.nexmark.peers import Missing, Peer, clink, flink
+from benchmarks.nexmark.peers import Missing, Peer, clink, flink, pathway
 from benchmarks.nexmark.spark import answer_of_spark
 from benchmarks.nexmark.truth import QUERIES, Truth
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 
-SIDES = ("tidegate", "tidegate_spark", "duckdb", "flink", "pyclink", "spark")
+SIDES = ("tidegate", "tidegate_spark", "duckdb", "flink", "pyclink", "pathway", "spark")
 OURS = ("tidegate", "tidegate_spark")
 WANTED = 1.0
 """Wanted ratio to Flink SQL, query by query."""
@@ -85,7 +85,7 @@ class Bench:
             stack.callback(self._truth.close)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             measures: dict[str, Measure] = {"duckdb": self._duckdb}
-            for name, run in (("flink", flink), ("pyclink", clink)):
+            for name, run in (("flink", flink), ("pyclink", clink), ("pathway", pathway)):
                 if name in names:
                     measures[name] = self._peer(run(self._events.tables, folder / name, queries, self._deadline))
             spark = None

@@ -67,7 +67,10 @@ def test_a_side_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.parametrize(("side", "missing"), [("flink", ["q12"]), ("pyclink", ["q8", "q12"])])
+@pytest.mark.parametrize(
+    ("side", "missing"),
+    [("flink", ["q12"]), ("pyclink", ["q8", "q12"]), ("pathway", ["q12", "q18", "q19", "cumulate"])],
+)
 def test_a_peer_gives_the_same_answers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], side: str, missing: list[str]
 ) -> None:
