@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from tidegate.pipelines.observe.report.look import look
-from tidegate.pipelines.observe.report.plain_text import plain_value
+from tidegate.pipelines.observe.report.plain_text import look, plain_value
 from tidegate.pipelines.storage.artifacts import docs_folder
 from tidegate.windowing.time import show_millis
 

@@ -15,10 +15,9 @@ import numpy.typing as npt
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
 from tidegate.expectations.docs import remove_page, write_page, write_result
-from tidegate.expectations.outcome import Outcome
+from tidegate.expectations.outcome import Outcome, validation_result
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
-from tidegate.expectations.validation import validation_result
 from tidegate.pipelines.definition import epochs, results, state
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest

@@ -3,13 +3,16 @@
 All rows are in scope if there is no valid proof for the older ones: in the first check, after rows were removed (by a
 restore, an erasure, or running an interval again), when the code has changed, and when the log does not reach back far
 enough.
+
+A check covers all windows that became final since the last check that passed, however many epochs ago that was. After a
+failed check, the next one covers the same windows again.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expectations.commits import Followed, follow
-from tidegate.expectations.fresh import since_of
 from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import late, rejects, results, state
@@ -31,6 +33,7 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import Millis, from_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
 _TAKES_AWAY = ("restore", "forget", "prune", "change", "promote")
@@ -227,3 +230,44 @@ class Proof:
         if not isinstance(raw, dict) or raw.keys() != {*cls.__slots__}:
             return None
         return cls(**raw)
+
+
+def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
+    """Return the newest epoch before the pinned one whose check passed; None if there is none.
+
+    Epochs that a restore or a re-run replaced are ignored.
+    """
+    numbers = pinned.epochs["epoch"]
+    return quality.newest_passed(tables, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
+
+
+def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool = False) -> pa.Table:
+    """Select the windows that became final after an epoch, or that got a new pane after it.
+
+    Args:
+        windows: the windows that are final now.
+        epochs: rows of table `epochs`.
+        since: the epoch; None for all windows.
+        by_clock: True if the clock ends the windows, False if the watermark does.
+    """
+    if since is None:
+        return windows
+    through = _final_through(epochs, since, by_clock)
+    is_new = pc.greater(windows["epoch"], since)
+    if results.has_panes(windows.schema) and through.is_valid:
+        is_new = pc.or_kleene(is_new, pc.greater(windows["final_at"], through))
+    return windows.filter(is_new)
+
+
+def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
+    (row,) = epochs.filter(pc.equal(epochs["epoch"], epoch)).slice(0, 1).to_pylist()
+    moment = row["processing_time"] - timedelta(milliseconds=1) if by_clock else row["watermark"]
+    return pa.scalar(moment, epochs["watermark"].type)
+
+
+def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
+    """Return the event time that has run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
+    newer = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
+    starts, ends = (epoch_millis(newer[name]) for name in ("interval_start", "interval_end"))
+    run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}
+    return None if None in run.values() else run

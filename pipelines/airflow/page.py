@@ -34,7 +34,7 @@ from tidegate.pipelines.observe.inspect.overview import (
     pipeline_overview,
     report_page,
 )
-from tidegate.pipelines.observe.report.look import look
+from tidegate.pipelines.observe.report.plain_text import look
 from tidegate.pipelines.storage.credentials import masked
 
 _PAGE = Path(__file__).parent / "page.html"

@@ -13,11 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
-from tidegate.pipelines.definition.bound_input import BoundInput, UnsuitableColumn, bound_input, require
+from tidegate.pipelines.definition.bound_input import (
+    BoundInput,
+    UnsuitableColumn,
+    bound_input,
+    joint_events,
+    joint_key,
+    joint_rows,
+    require,
+)
 from tidegate.pipelines.definition.column_names import check_names
 from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.fingerprint import fingerprint
-from tidegate.pipelines.definition.joint import joint_events, joint_key, joint_rows
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import WINDOWS, Schemas
 from tidegate.pipelines.definition.result_types import result_columns

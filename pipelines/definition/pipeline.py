@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import posixpath
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
-from tidegate.pipelines.definition.correctable import uncorrectable
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.names import NAME_RULE, check_pipeline_name
 from tidegate.pipelines.definition.result_types import check_result_types
 from tidegate.pipelines.definition.source import MEMBERS, SourceDescription, missing_in
-from tidegate.windowing.compute import TWO_INPUTS, Compute, Windows
+from tidegate.windowing.compute import TWO_INPUTS, Compute, Join, Windows
 from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
@@ -308,3 +307,41 @@ def _wrapped(compute: object) -> str:
     """Return advice on wrapping a function that was given instead of a computation; empty for other values."""
     kinds = ((KeyedProcessFunction, "KeyedProcess"), (KeyedCoProcessFunction, "CoProcess"))
     return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")
+
+
+def order_seen_by(compute: Compute) -> str | None:
+    """Return the part, in words, that makes results depend on more than the set of a window's elements, or None."""
+    if isinstance(compute, Join):
+        return "a join, whose state lacks the elements that a changed row was joined with"
+    if not isinstance(compute, Windows):
+        return "a process function, whose results can't be retracted"
+    if compute.order_shown_by is not None:
+        return compute.order_shown_by
+    assigner = compute.assigner
+    if assigner.forms_sessions or assigner.array_assignment is not None:
+        return None
+    return f"assigner {type(assigner).__name__}, whose windows may depend on more than a time"
+
+
+def uncorrectable(
+    compute: Compute, watermark: WatermarkStrategy, watermark_from: str, key: Collection[str], derived: Collection[str]
+) -> str | None:
+    """Return the reason why windows can't be corrected when rows of their source change; None if they can.
+
+    Args:
+        compute: the computation.
+        watermark: strategy by which event time advances.
+        watermark_from: rows whose times move the watermark.
+        key: the key columns.
+        derived: names of derived columns.
+    """
+    if (reason := order_seen_by(compute)) is not None:
+        return reason
+    assert isinstance(compute, Windows)
+    if watermark.reads_events:
+        return "a watermark strategy that reads every event in order"
+    if watermark_from != "kept":
+        return f"watermark_from = {watermark_from!r}"
+    if of_key := [name for name in key if name in derived]:
+        return f"key column {of_key[0]!r}, which is derived, so late rows don't have it"
+    return None

@@ -262,8 +262,8 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
     )
     if not page and to is None:
         return advice
-    from tidegate.pipelines.observe.report.advice import curve as plotted
     from tidegate.pipelines.observe.report.page import ADVICE, write_answer
+    from tidegate.pipelines.observe.report.plots import curve as plotted
 
     plots: dict[str, str] = {}
     for varied in dict.fromkeys(advised.varied for advised in advice.curve[1:]):

@@ -119,7 +119,7 @@ def report(
 
     more: dict[str, str] = {}
     if window is not None and key is not None:
-        from tidegate.pipelines.observe.report.trace import time_line
+        from tidegate.pipelines.observe.report.plots import time_line
         from tidegate.pipelines.project.trace import trace
 
         traced = trace(config, pipeline, tuple(key.split("/")), window, False, None)

@@ -206,7 +206,7 @@ def trace(
         return traced
     require("the page of a trace", "jinja2", "matplotlib")
     from tidegate.pipelines.observe.report.page import write_answer
-    from tidegate.pipelines.observe.report.trace import time_line
+    from tidegate.pipelines.observe.report.plots import time_line
 
     digest = blake2b(repr((key, window)).encode(), digest_size=8).hexdigest()
     plots = {

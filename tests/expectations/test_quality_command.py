@@ -19,11 +19,11 @@ from tidegate.expectations import docs
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
+from tidegate.pipelines.airflow.lineage import check_facets
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.observe.inspect.overview import docs_page
-from tidegate.pipelines.observe.lineage.checks import check_facets
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
 from tidegate.pipelines.storage.warehouse import arrow_schema

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.pipelines.definition.config import Config, settings
-from tidegate.pipelines.definition.config.json_schema import json_schema
+from tidegate.pipelines.definition.config.file import json_schema
 
 jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,7 @@ from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_
 from tidegate.pipelines.definition.counters import COUNTERS
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer
-from tidegate.pipelines.observe.report.look import look
-from tidegate.pipelines.observe.report.plain_text import plain_value
+from tidegate.pipelines.observe.report.plain_text import look, plain_value
 from tidegate.pipelines.observe.report.plots import lag, plots
 from tidegate.pipelines.observe.report.run import RunReport, read_run
 from tidegate.pipelines.storage.artifacts import Artifacts, ArtifactsInFolder, page_name, report_name

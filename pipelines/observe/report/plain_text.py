@@ -7,6 +7,8 @@ clipboard; a line break could forge a row; and direction characters show text in
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -37,3 +39,9 @@ def plain_value(value: Any) -> Any:
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+@cache
+def look() -> str:
+    """Return the style sheet of Data Docs and of the page in Airflow, which each page includes: pages load nothing."""
+    return Path(__file__).with_name("look.css").read_text(encoding="utf-8")

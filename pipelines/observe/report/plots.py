@@ -6,18 +6,19 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tidegate.pipelines.definition.counters import FILTERED, FIRED, RETRACTED
 from tidegate.pipelines.observe.report.run import RunReport
-from tidegate.windowing.time import Millis, from_millis, to_millis, unit_of
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis, to_millis, unit_of
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6f9f", "#e08a1e", "#a7b0b8", "#c0392b", "#3d8f5f"
 
@@ -191,3 +192,111 @@ def show_dates(axis: Axis) -> None:
 def days(time: Millis) -> float:
     """Return a time in Matplotlib's unit: days since 1970."""
     return time / 86_400_000
+
+
+_EMISSIONS = {"fired": (GREEN, "^"), "fired late": (ORANGE, "^"), "reopened": (ORANGE, "D")}
+
+
+def time_line(elements: Sequence[Any], events: Sequence[Any]) -> str:
+    """Return the picture as SVG.
+
+    Args:
+        elements: the rows, as `Traced`.
+        events: what happened, as `Happened`, in order.
+    """
+    return draw(lambda axes: _trace(axes, elements, events), (7.5, 4.0))
+
+
+def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any]) -> None:
+    times = {element.row: element.time for element in elements}
+    shown = [*times.values(), *(time for event in events for time in (event.start, event.end) if time is not None)]
+    first, last = min(shown), max(shown)
+    margin = max(1, (last - first) // 10)
+    opened: dict[tuple[Millis, Millis], int] = {}
+
+    def close(bounds: tuple[Millis, Millis], place: int, edge: str) -> None:
+        begin = opened.pop(bounds, None)
+        if begin is not None:
+            corner, width = (days(bounds[0]), begin), days(bounds[1]) - days(bounds[0])
+            axes.add_patch(Rectangle(corner, width, place - begin, facecolor=GREY, edgecolor=edge, alpha=0.25))
+
+    for place, event in enumerate(events):
+        bounds = event.start, event.end
+        if event.what in ("in", "late", "no window"):
+            colour = RED if event.what == "late" else BLUE
+            axes.plot(days(times[event.rows[0]]), place, "o", color=colour, markersize=5)
+        elif event.what == "opened":
+            opened[bounds] = place
+        elif event.what == "merged":
+            for other in event.merged:
+                close(other, place, GREY)
+            opened[bounds] = place
+        elif event.what in _EMISSIONS:
+            colour, marker = _EMISSIONS[event.what]
+            axes.plot(days(event.end), place, marker, color=colour, markersize=7)
+        elif event.what == "cleaned":
+            close(bounds, place, GREY)
+    for bounds in list(opened):
+        close(bounds, len(events), BLUE)
+    line = [
+        (min(max(event.watermark, first - margin), last + margin), place)
+        for place, event in enumerate(events)
+        if event.watermark > MIN_TIMESTAMP
+    ]
+    if line:
+        axes.step([days(time) for time, _ in line], [place for _, place in line], color=RED, linewidth=1, where="post")
+    axes.set_xlim(days(first - margin), days(min(last + margin, MAX_TIMESTAMP)))
+    axes.set_ylim(-1, len(events) + 1)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.set_ylabel("events, in the order of arrival")
+    show_dates(axes.xaxis)
+
+
+_CURVE_SIZE = (7.5, 2.6)
+
+
+class Point(Protocol):
+    """A point of the curve: late rows and waits in milliseconds, as in `Advised`."""
+
+    @property
+    def late(self) -> int: ...
+    @property
+    def wrong(self) -> int: ...
+    @property
+    def wait(self) -> Millis | None: ...
+
+
+def curve(title: str, points: Sequence[tuple[Millis, Point]], present: Millis | None) -> dict[str, str]:
+    """Return the plots of a curve over one setting as SVG, by title: what is late and wrong, and how long windows wait.
+
+    Args:
+        title: the setting.
+        points: its values in milliseconds, ascending, each with its effect.
+        present: the current value, which is marked.
+    """
+    name, unit = unit_of(max((value for value, _ in points), default=0))
+
+    def drawn(axes: Axes, lines: Sequence[tuple[str, str, Sequence[float]]], label: str) -> None:
+        for legend, colour, heights in lines:
+            axes.plot(
+                [value / unit for value, _ in points], heights, color=colour, marker="o", markersize=3, label=legend
+            )
+        if present is not None:
+            axes.axvline(present / unit, color=RED, linewidth=1, label="now")
+        axes.set_xlabel(f"{title}, {name}")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,g}"))
+        axes.legend(fontsize=8)
+
+    lost = [
+        ("late rows", ORANGE, [point.late for _, point in points]),
+        ("windows wrong at first", BLUE, [point.wrong for _, point in points]),
+    ]
+    waits = [point.wait or 0 for _, point in points]
+    wait_name, wait_unit = unit_of(max(waits, default=0))
+    waiting = [("median wait", BLUE, [wait / wait_unit for wait in waits])]
+    return {
+        f"Late rows and wrong windows by {title}": draw(lambda axes: drawn(axes, lost, "number"), _CURVE_SIZE),
+        f"How long windows wait by {title}": draw(lambda axes: drawn(axes, waiting, wait_name), _CURVE_SIZE),
+    }

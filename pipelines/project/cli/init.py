@@ -14,7 +14,7 @@ import click
 from deltalake import write_deltalake
 
 from tidegate.pipelines import examples
-from tidegate.pipelines.definition.config.json_schema import SCHEMA_FILE, json_schema
+from tidegate.pipelines.definition.config.file import SCHEMA_FILE, json_schema
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.examples.starter import DAYS, clicks_of

@@ -11,8 +11,8 @@ from tests.expectations.quality_lake import at, session_lake
 from tidegate.expectations.docs import _environment
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.look import look
 from tidegate.pipelines.observe.report.page import render
+from tidegate.pipelines.observe.report.plain_text import look
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run
 from tidegate.windowing.time import to_millis
