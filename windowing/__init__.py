@@ -1,79 +1,12 @@
 """Flink's exact windows, timers and watermarks as a library. It runs without Spark and keeps snapshots as rows."""
 
-from tidegate.windowing.aggregates import (
-    Aggregate,
-    AllTrue,
-    AnyTrue,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    CollectList,
-    CollectSet,
-    Count,
-    CountIf,
-    First,
-    Groups,
-    Last,
-    Max,
-    MaxBy,
-    Mean,
-    Min,
-    MinBy,
-    StandardDeviation,
-    Sum,
-    TopN,
-    Variance,
-    VectorisedAggregate,
-)
-from tidegate.windowing.assigners import (
-    CalendarEventTimeWindows,
-    CalendarProcessingTimeWindows,
-    CumulateEventTimeWindows,
-    CumulateIngestionTimeWindows,
-    CumulateProcessingTimeWindows,
-    EventTimeSessionWindows,
-    GapColumn,
-    GlobalWindows,
-    IngestionTimeSessionWindows,
-    ProcessingTimeSessionWindows,
-    SlidingEventTimeWindows,
-    SlidingIngestionTimeWindows,
-    SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows,
-    TumblingIngestionTimeWindows,
-    TumblingProcessingTimeWindows,
-    WindowStagger,
-)
+from tidegate.windowing.aggregates import *
+from tidegate.windowing.assigners import *
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows, count_windows
 from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from tidegate.windowing.functions import (
-    AggregateFunction,
-    KeepFirst,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-    ProcessWindowFunction,
-    TimeDomain,
-)
+from tidegate.windowing.functions import *
 from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.triggers import (
-    AfterAll,
-    AfterAny,
-    AfterCount,
-    AfterEach,
-    AfterProcessingTime,
-    AfterWatermark,
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    DeltaTrigger,
-    EndOfStreamTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    OrFinally,
-    ProcessingTimeoutTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Repeatedly,
-)
+from tidegate.windowing.triggers import *
 from tidegate.windowing.watermarks import WatermarkStrategy
 from tidegate.windowing.window_join import WindowJoin
 from tidegate.windowing.windows import GlobalWindow, TimeWindow

@@ -40,11 +40,6 @@ def is_fact(member: object) -> bool:
     return isinstance(function, FunctionType) and getattr(function, "is_fact", False)
 
 
-def facts_of(base: type) -> frozenset[str]:
-    """Return the names of all facts of a class, including those of its bases."""
-    return frozenset(_safe_answers(base))
-
-
 class HasFacts:
     """Base class that gives the safe answers to a user's subclass that overrides behaviour."""
 

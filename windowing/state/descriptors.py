@@ -88,18 +88,39 @@ class Accumulating(Protocol):
         """Return the result of an accumulator."""
 
 
-class ValueState:
-    """Handle on a single value, or None."""
+class _State:
+    """Handle on one state of a cell: its name, and the declared type of its values."""
 
     __slots__ = ("_cell", "_kind", "_name", "_owner", "_ttl")
 
     def __init__(self, cell: Cell, name: str, kind: pa.DataType, ttl: StateTtl | None, owner: object) -> None:
         self._cell, self._name, self._kind, self._ttl, self._owner = cell, name, kind, ttl, owner
 
-    def value(self) -> Any:
-        """Return the value, or None if there is none or it has expired."""
+    def clear(self) -> None:
+        """Remove everything that the state holds."""
+        self._cell.pop(self._name, None)
+
+    def _raw(self) -> Any:
+        """Return the single value as the cell has it; None if there is none or it has expired."""
         raw = self._cell.get(self._name)
         return raw if self._ttl is None or raw is None else self._ttl.read(raw)
+
+    def _put(self, value: Any) -> None:
+        value = self._fitting(value)
+        self._cell[self._name] = value if self._ttl is None else self._ttl.write(value)
+
+    def _fitting(self, value: Any) -> Any:
+        return fitting(value, self._kind, self._name, self._owner)
+
+
+class ValueState(_State):
+    """Handle on a single value, or None."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        """Return the value, or None if there is none or it has expired."""
+        return self._raw()
 
     def update(self, value: Any) -> None:
         """Set the value. None clears it.
@@ -110,21 +131,13 @@ class ValueState:
         if value is None:
             self.clear()
         else:
-            value = fitting(value, self._kind, self._name, self._owner)
-            self._cell[self._name] = value if self._ttl is None else self._ttl.write(value)
-
-    def clear(self) -> None:
-        """Remove the value."""
-        self._cell.pop(self._name, None)
+            self._put(value)
 
 
-class ListState:
+class ListState(_State):
     """Handle on a list of values, in the order in which they were added."""
 
-    __slots__ = ("_cell", "_kind", "_name", "_owner", "_ttl")
-
-    def __init__(self, cell: Cell, name: str, kind: pa.DataType, ttl: StateTtl | None, owner: object) -> None:
-        self._cell, self._name, self._kind, self._ttl, self._owner = cell, name, kind, ttl, owner
+    __slots__ = ()
 
     def get(self) -> list[Any]:
         """Return the values; an empty list if there are none."""
@@ -137,7 +150,7 @@ class ListState:
         Raises:
             IllegalArgument: the value does not fit the declared type.
         """
-        value = fitting(value, self._kind, self._name, self._owner)
+        value = self._fitting(value)
         self._cell.setdefault(self._name, []).append(value if self._ttl is None else self._ttl.write(value))
 
     def update(self, values: Iterable[Any]) -> None:
@@ -147,21 +160,17 @@ class ListState:
         for value in values:
             self.add(value)
 
-    def clear(self) -> None:
-        """Remove all values."""
-        self._cell.pop(self._name, None)
 
-
-class MapState:
+class MapState(_State):
     """Handle on a map of values by key."""
 
-    __slots__ = ("_cell", "_key_kind", "_kind", "_name", "_owner", "_ttl")
+    __slots__ = ("_key_kind",)
 
     def __init__(
         self, cell: Cell, name: str, kinds: tuple[pa.DataType, pa.DataType], ttl: StateTtl | None, owner: object
     ) -> None:
-        self._cell, self._name, self._ttl, self._owner = cell, name, ttl, owner
-        self._key_kind, self._kind = kinds
+        self._key_kind, kind = kinds
+        super().__init__(cell, name, kind, ttl, owner)
 
     def get(self, key: Any) -> Any:
         """Return the value of `key`, or None if there is none or it has expired."""
@@ -176,7 +185,7 @@ class MapState:
             IllegalArgument: the key or the value does not fit its declared type.
         """
         key = fitting_key(key, self._key_kind, self._name, self._owner)
-        value = fitting(value, self._kind, self._name, self._owner)
+        value = self._fitting(value)
         entries = self._cell.setdefault(self._name, {})
         if self._ttl is None:
             entries[key] = value
@@ -215,15 +224,11 @@ class MapState:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())
 
-    def clear(self) -> None:
-        """Remove all entries."""
-        self._cell.pop(self._name, None)
 
-
-class MergingState:
+class MergingState(_State):
     """Handle on a reducing or aggregating state: a value into which additions are folded."""
 
-    __slots__ = ("_add", "_cell", "_kind", "_name", "_owner", "_result", "_ttl")
+    __slots__ = ("_add", "_result")
 
     def __init__(
         self,
@@ -236,7 +241,7 @@ class MergingState:
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any],
     ) -> None:
-        self._cell, self._name, self._kind, self._ttl, self._owner = cell, name, kind, ttl, owner
+        super().__init__(cell, name, kind, ttl, owner)
         self._add, self._result = add, result
 
     def get(self) -> Any:
@@ -250,16 +255,7 @@ class MergingState:
         Raises:
             IllegalArgument: the folded value does not fit the declared type.
         """
-        folded = fitting(self._add(self._raw(), value), self._kind, self._name, self._owner)
-        self._cell[self._name] = folded if self._ttl is None else self._ttl.write(folded)
-
-    def clear(self) -> None:
-        """Remove the value."""
-        self._cell.pop(self._name, None)
-
-    def _raw(self) -> Any:
-        raw = self._cell.get(self._name)
-        return raw if self._ttl is None or raw is None else self._ttl.read(raw)
+        self._put(self._add(self._raw(), value))
 
 
 def _check(name: str, **types: object) -> None:
@@ -362,7 +358,7 @@ class ReducingStateDescriptor:
 
     def bind(self, cell: Cell, clock: Clock, owner: object = None) -> MergingState:
         ttl = StateTtl.of(self.ttl, clock)
-        return MergingState(cell, self.name, self.type, ttl, owner, add=self._fold, result=_identity)
+        return MergingState(cell, self.name, self.type, ttl, owner, add=self._fold, result=lambda folded: folded)
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
@@ -414,7 +410,3 @@ def _merged(
         return fitting(merge(target, source), state.type, state.name)
     value = fitting(merge(target["value"], source["value"]), state.type, state.name)
     return {"value": value, "at": max(target["at"], source["at"])}
-
-
-def _identity(value: Any) -> Any:
-    return value

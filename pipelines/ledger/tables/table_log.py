@@ -280,13 +280,6 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
     return settled[::-1]
 
 
-def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
-    """Cut the log of a table so that it begins with a version: a checkpoint for it, and no earlier entries."""
-    log = TableLog(tables, table)
-    if any(version < oldest for version in log.versions):
-        log.keep((), oldest)
-
-
 def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
     """Remove the versions of a table before a version, and every file and folder that no later version needs.
 

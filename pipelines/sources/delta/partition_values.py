@@ -44,11 +44,6 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
         raise ValueError(f"{text!r} is not a valid {kind}") from error
 
 
-def is_partition_type(kind: pa.DataType) -> bool:
-    """Return True if values of a type can be read from the log."""
-    return _reader_of(kind) is not None
-
-
 def _reader_of(kind: pa.DataType) -> Callable[[str], Any] | None:
     """Return the function that reads values of a type from text; None for a type that can't be a partition column."""
     if pa.types.is_decimal(kind):

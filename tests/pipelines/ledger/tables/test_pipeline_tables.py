@@ -13,7 +13,7 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
-from tidegate.pipelines.ledger.tables.table_log import shorten_log
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 
@@ -119,6 +119,6 @@ def test_a_log_is_shortened_only_once_its_checkpoint_would_outlive_a_power_loss(
 
     monkeypatch.setattr(Warehouse, "make_durable", make_durable)
     monkeypatch.setattr(Warehouse, "delete_file", delete_file)
-    shorten_log(by_hand.tables, "epochs", oldest)
+    TableLog(by_hand.tables, "epochs").keep((), oldest)
     assert did.index(f"{oldest:020d}.checkpoint.parquet") < did.index("deleted")
     assert by_hand.tables.open("epochs").version() == oldest
