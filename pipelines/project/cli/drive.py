@@ -19,7 +19,7 @@ _count = click.IntRange(min=1)
 @click.argument("pipeline")
 @click.option("--start", help="First event time, a date or date-time; without a zone it is in UTC.")
 @click.option("--end", help="End of event time, exclusive.")
-@click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
+@click.option("--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")
 @click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")
 @click.option("--again", is_flag=True, help="Run an interval again even if its rows and the code seem unchanged.")
@@ -54,17 +54,11 @@ _count = click.IntRange(min=1)
 def backfill(
     screen: Screen,
     pipeline: str,
-    start: str | None,
-    end: str | None,
-    slice_: str | None,
-    and_following: bool,
-    fill_gaps: bool,
-    again: bool,
-    end_of_input: bool,
     order: str,
     commits_per_epoch: int | None,
     patience: float,
     dry_run: bool,
+    **intervals: Any,
 ) -> None:
     """Run PIPELINE over event time from START to END.
 
@@ -72,7 +66,7 @@ def backfill(
     interval that was run before is skipped unless its rows or the code changed, or --again is given.
     """
     if order == "arrival":
-        if start or end or slice_ or and_following or fill_gaps or again or end_of_input or dry_run:
+        if any(intervals.values()) or dry_run:
             raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
         with screen.running(pipeline) as project:
             answer = project.replay(pipeline, commits_per_epoch=commits_per_epoch)
@@ -81,22 +75,11 @@ def backfill(
     if commits_per_epoch is not None:
         raise UsageError("--commits-per-epoch: only with --order arrival; in event order give --slice")
     if dry_run:
-        screen.show_answer(
-            screen.project().backfill_plan(pipeline, start, end, slice=slice_, fill_gaps=fill_gaps, again=again)
-        )
+        of_plan = {name: intervals[name] for name in ("start", "end", "slice", "fill_gaps", "again")}
+        screen.show_answer(screen.project().backfill_plan(pipeline, **of_plan))
         return
     with screen.running(pipeline) as project:
-        done = project.backfill(
-            pipeline,
-            start,
-            end,
-            slice=slice_,
-            and_following=and_following,
-            fill_gaps=fill_gaps,
-            again=again,
-            end_of_input=end_of_input,
-            patience=patience,
-        )
+        done = project.backfill(pipeline, **intervals, patience=patience)
     screen.show_answer(done)
 
 
@@ -131,15 +114,10 @@ def stream(
     screen: Screen,
     pipelines: tuple[str, ...],
     available_now: bool,
-    end_of_input: bool,
-    interval: str | None,
     restore: str,
     restore_from_timeline: int | None,
     parallelism: int | None,
-    max_files_per_epoch: int | None,
-    max_bytes_per_epoch: str | None,
-    max_commits_per_epoch: int | None,
-    patience: float,
+    **options: Any,
 ) -> None:
     """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
 
@@ -150,29 +128,17 @@ def stream(
     Several pipelines run in one process, one epoch after the other, each with its own lease. If one fails, the others
     continue, and the exit code at the end is that of the failure (1 if failures differ).
     """
-    if available_now == (interval is not None):
+    if available_now == (options["interval"] is not None):
         raise UsageError("give --available-now, or --interval such as 5s")
-    options: dict[str, Any] = {
-        "interval": interval,
-        "end_of_input": end_of_input,
-        "max_files_per_epoch": max_files_per_epoch,
-        "max_bytes_per_epoch": max_bytes_per_epoch,
-        "max_commits_per_epoch": max_commits_per_epoch,
-        "patience": patience,
-        "stop": _request_of_signals(),
-    }
+    options["stop"] = _request_of_signals()
     with screen.running(", ".join(pipelines)) as project:
         if len(pipelines) > 1:
             if restore != "latest" or restore_from_timeline is not None or parallelism is not None:
                 raise UsageError("--restore and --parallelism: only with a single pipeline; restart that one by itself")
             together = project.stream(pipelines, **options)
         else:
-            alone: dict[str, Any] = {
-                "restore": restore,
-                "restore_from_timeline": restore_from_timeline,
-                "parallelism": parallelism,
-            }
-            screen.show_answer(project.stream(pipelines[0], **options, **alone))
+            options |= {"restore_from_timeline": restore_from_timeline, "parallelism": parallelism}
+            screen.show_answer(project.stream(pipelines[0], restore=restore, **options))
             return
     screen.show_answer(together)
     together.require()

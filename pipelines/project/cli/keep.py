@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tidegate.pipelines.errors import UsageError
@@ -45,15 +47,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 )
 @engine_option
 @with_screen
-def reopen(
-    screen: Screen,
-    pipeline: str,
-    key: tuple[str, ...],
-    start: str | None,
-    end: str | None,
-    ask_stream: bool,
-    patience: float,
-) -> None:
+def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool, **options: Any) -> None:
     """Reprocess late rows of PIPELINE into the windows that they missed: all, or those of a key or time span.
 
     Only the windows that they belong to are recomputed from the source; their old panes are retracted and new panes
@@ -68,7 +62,7 @@ def reopen(
             "stop the stream and run this command without --ask-stream"
         )
     with screen.running(pipeline) as project:
-        answer = project.late_reopen(pipeline, key=key_of(key), start=start, end=end, patience=patience)
+        answer = project.late_reopen(pipeline, key=key_of(key), **options)
     screen.show_answer(answer)
 
 
@@ -145,13 +139,13 @@ def rename(screen: Screen, old: str, new: str) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 @with_screen
-def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:
+def vacuum(screen: Screen, pipeline: str, **options: Any) -> None:
     """Remove files of PIPELINE that no retained snapshot, published row or unpublished epoch needs.
 
     Old logs, runs and reports are removed too. Savepoints are kept. The snapshots that `tidegate snapshot list` shows
     afterwards can be restored.
     """
-    screen.show_answer(screen.project().vacuum(pipeline, snapshots=snapshots, days=days, dry_run=dry_run))
+    screen.show_answer(screen.project().vacuum(pipeline, **options))
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -13,7 +13,6 @@ from tidegate.pipelines.observe.report.plain_text import plain
 from tidegate.pipelines.project.cli.screen import Screen, key_of, limit_option, with_screen
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.definition.config import PartitionUnit
     from tidegate.pipelines.project.results import Format, View
 
 
@@ -146,34 +145,13 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
 @click.option("--page", is_flag=True, help="Write the curve as a page next to the run reports, which link to it.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 @with_screen
-def advise(
-    screen: Screen,
-    pipeline: str,
-    bound: tuple[str, ...],
-    lateness: tuple[str, ...],
-    idleness: tuple[str, ...],
-    gap: tuple[str, ...],
-    from_version: int,
-    page: bool,
-    to: Path | None,
-) -> None:
+def advise(screen: Screen, pipeline: str, **options: Any) -> None:
     """Show what other bounds, lateness, idle timeouts and gaps would have done to the rows of PIPELINE's source.
 
     The rows are read as a stream would read them from the beginning, but nothing runs. The late rows are exact. Without
     values, some are chosen from the rows.
     """
-    screen.show_answer(
-        screen.project().advise(
-            pipeline,
-            bound=bound,
-            lateness=lateness,
-            idleness=idleness,
-            gap=gap,
-            from_version=from_version,
-            page=page,
-            to=to,
-        )
-    )
+    screen.show_answer(screen.project().advise(pipeline, **options))
 
 
 @click.command()
@@ -183,12 +161,12 @@ def advise(
 @click.option("--page", is_flag=True, help="Write it as a page with a timeline, next to the run reports.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 @with_screen
-def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | None, page: bool, to: Path | None) -> None:
+def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -> None:
     r"""Show what happened to KEY of PIPELINE: its rows, watermarks, windows, panes and late rows, in order.
 
     KEY has the values of the key columns, in order; \\N is a null.
     """
-    screen.show_answer(screen.project().trace(pipeline, key_of(key) or (), window=window, page=page, to=to))
+    screen.show_answer(screen.project().trace(pipeline, key_of(key) or (), **options))
 
 
 @click.command()
@@ -198,14 +176,14 @@ def trace(screen: Screen, pipeline: str, key: tuple[str, ...], window: str | Non
 @click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
 @click.option("--budget", help="Only one new epoch, if it takes at most this share of the epochs' time, such as 2%.")
 @with_screen
-def verify(screen: Screen, pipeline: str, sample: str, seed: int | None, new: bool, budget: str | None) -> None:
+def verify(screen: Screen, pipeline: str, **options: Any) -> None:
     """Recompute windows of PIPELINE from its source, and compare them with what is published.
 
     All windows of the sampled keys are recomputed by a plain implementation of the rules, without the operators. The
     state and the late rows of these keys are compared too; all late rows, epochs and retained manifests are checked
     against each other. If something differs, the command ends with exit code 5.
     """
-    answer = screen.project().verify(pipeline, sample=sample, seed=seed, new=new, budget=budget)
+    answer = screen.project().verify(pipeline, **options)
     screen.show_answer(answer)
     answer.require()
 
@@ -238,14 +216,12 @@ def explain(screen: Screen, pipeline: str) -> None:
 )
 @click.option("--until", help="With --since: only epochs that began before this time.")
 @with_screen
-def lineage(
-    screen: Screen, pipeline: str, command: Literal["drive", "quality"], since: str | None, until: str | None
-) -> None:
+def lineage(screen: Screen, pipeline: str, **options: Any) -> None:
     """Show the datasets of PIPELINE by their OpenLineage names, and the source columns of each column of its tables.
 
     --json has the datasets with all their facets. Nothing is sent anywhere.
     """
-    screen.show_answer(screen.project().lineage(pipeline, command=command, since=since, until=until))
+    screen.show_answer(screen.project().lineage(pipeline, **options))
 
 
 @click.command()
@@ -258,11 +234,9 @@ def lineage(
 @click.option("--window", help="Also draw the key's window that starts at this time: rows, watermark, panes.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
 @with_screen
-def report(
-    screen: Screen, pipeline: str, epoch: int | None, key: str | None, window: str | None, to: Path | None
-) -> None:
+def report(screen: Screen, pipeline: str, **options: Any) -> None:
     """Write the report of a run of PIPELINE as one self-contained HTML page."""
-    screen.show_answer(screen.project().report(pipeline, epoch=epoch, key=key, window=window, to=to))
+    screen.show_answer(screen.project().report(pipeline, **options))
 
 
 class _Quality(click.Command):
@@ -280,25 +254,16 @@ class _Quality(click.Command):
 @click.command(cls=_Quality)
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
-@click.option("--all", "everything", is_flag=True, help="Check every current window, and read every file.")
+@click.option("--all", is_flag=True, help="Check every current window, and read every file.")
 @click.option(
     "--partitions",
-    "unit",
     type=click.Choice(["hour", "day", "month"]),
     help="Also return the keys of the partitions whose final windows changed, by the start of the windows in UTC.",
 )
 @click.option("--since", help="JSON of `mark` in the result of an earlier check: only what changed since then.")
-@click.option("--report", "with_report", is_flag=True, help="Also write the run report, whatever the outcome.")
+@click.option("--report", is_flag=True, help="Also write the run report, whatever the outcome.")
 @with_screen
-def quality(
-    screen: Screen,
-    pipeline: str,
-    epoch: int | None,
-    everything: bool,
-    unit: PartitionUnit | None,
-    since: str | None,
-    with_report: bool,
-) -> None:
+def quality(screen: Screen, pipeline: str, **options: Any) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
     The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the windows
@@ -313,7 +278,7 @@ def quality(
         from tidegate.expectations.lean_import import import_lean
 
         import_lean()
-    answer = project.quality(pipeline, epoch=epoch, all=everything, partitions=unit, since=since, report=with_report)
+    answer = project.quality(pipeline, **options)
     screen.show_answer(answer)
     answer.require()
 

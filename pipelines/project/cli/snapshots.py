@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.run.reset_source import Begin
 
 
 @click.group()
@@ -36,14 +33,12 @@ def list_snapshots(screen: Screen, pipeline: str) -> None:
 @click.option("--key-group", type=click.IntRange(min=0), help="Only windows of this key group.")
 @click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows have equal checksums.")
 @with_screen
-def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool) -> None:
+def show(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
     """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group.
 
     TARGET is latest (the default), an epoch's number, or savepoint:NAME.
     """
-    screen.show_answer(
-        screen.project().snapshot_show(pipeline, target, rows=rows, key_group=key_group, checksums=checksums)
-    )
+    screen.show_answer(screen.project().snapshot_show(pipeline, target, **options))
 
 
 @snapshot.command()
@@ -97,28 +92,15 @@ def savepoint() -> None:
 @savepoint.command("create")
 @click.argument("pipeline")
 @click.argument("name")
-@click.option("--of", "target", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
+@click.option("--of", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
 @click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
 @_with_tables
 @click.option("--to", "place", help="With --with-tables: folder or URI to copy to, instead of `backups`.")
 @_keep
 @with_screen
-def create_savepoint(
-    screen: Screen,
-    pipeline: str,
-    name: str,
-    target: str,
-    if_missing: bool,
-    with_tables: bool,
-    place: str | None,
-    keep: int | None,
-) -> None:
+def create_savepoint(screen: Screen, pipeline: str, name: str, **options: Any) -> None:
     """Copy a snapshot of PIPELINE under NAME. The pipeline may keep running."""
-    screen.show_answer(
-        screen.project().savepoint_create(
-            pipeline, name, of=target, if_missing=if_missing, with_tables=with_tables, place=place, keep=keep
-        )
-    )
+    screen.show_answer(screen.project().savepoint_create(pipeline, name, **options))
 
 
 @savepoint.command("list")
@@ -216,15 +198,7 @@ def _setting_of(text: str) -> tuple[str, str]:
 @_from
 @engine_option
 @with_screen
-def restore(
-    screen: Screen,
-    pipeline: str,
-    target: str,
-    keep_stale: bool,
-    give_up_results: bool,
-    with_tables: bool,
-    place: str | None,
-) -> None:
+def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
     """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
@@ -232,16 +206,7 @@ def restore(
     of a table's log are set aside first, and their content is published again as far as snapshots list it. The files of
     a published table that another writer changed are restored.
     """
-    screen.show_answer(
-        screen.project().restore(
-            pipeline,
-            target,
-            keep_stale=keep_stale,
-            give_up_results=give_up_results,
-            with_tables=with_tables,
-            place=place,
-        )
-    )
+    screen.show_answer(screen.project().restore(pipeline, target, **options))
 
 
 @click.group()
@@ -311,7 +276,7 @@ def source() -> None:
 @click.option("--force", is_flag=True, help="Reset even if the table is still the one that was read.")
 @click.option("--dry-run", is_flag=True, help="Show the new position; change nothing.")
 @with_screen
-def reset(screen: Screen, pipeline: str, keep_results: bool, begin: Begin | None, force: bool, dry_run: bool) -> None:
+def reset(screen: Screen, pipeline: str, **options: Any) -> None:
     """Let PIPELINE continue with a source table that was dropped and created again.
 
     State, watermark and results stay as they are; only the position in the source changes. Tidegate does not compare
@@ -319,6 +284,4 @@ def reset(screen: Screen, pipeline: str, keep_results: bool, begin: Begin | None
     late, and rows of open windows that were read before count twice. With `--from now`, all rows that the table has
     now count as read. For a backfill, rows before the end of its newest interval count as read.
     """
-    screen.show_answer(
-        screen.project().source_reset(pipeline, keep_results=keep_results, begin=begin, force=force, dry_run=dry_run)
-    )
+    screen.show_answer(screen.project().source_reset(pipeline, **options))
