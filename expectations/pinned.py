@@ -147,7 +147,7 @@ class Pinned:
         epochs: rows of table `epochs` in the snapshot's lineage.
         lines: epochs whose rows each table has.
         files: files of each table, with their faults.
-        standing: windows that table `windows` lacks or has in excess; None if there is no such table.
+        differing_windows: windows that table `windows` lacks or has in excess; None if there is no such table.
         ledger: counters of the epochs with the row counts of the tables.
         restored: checksums of the newest restore, and of the snapshot that it went back to.
         proves: the proof for the next check, if this one passes.
@@ -164,7 +164,7 @@ class Pinned:
     epochs: pd.DataFrame
     lines: pd.DataFrame
     files: pd.DataFrame
-    standing: pd.DataFrame | None
+    differing_windows: pd.DataFrame | None
     ledger: pd.DataFrame
     restored: pd.DataFrame
     proves: Proof
@@ -302,7 +302,7 @@ def pin(
         epochs=as_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
         lines=scope.lines,
         files=scope.files,
-        standing=faults(tables, scope, slices, folder),
+        differing_windows=faults(tables, scope, slices, folder),
         ledger=frame_of([*entries, *of_snapshot]),
         restored=restored(tables, scope.new_epochs),
         acknowledged=tuple(quality.acknowledged(tables)),

@@ -77,8 +77,8 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
         TableSuite("state", pinned.state, tuple(_state(pinned))),
         TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
-    if pinned.standing is not None:
-        checked.append(TableSuite("table windows", _whole(pinned.standing), tuple(_standing())))
+    if pinned.differing_windows is not None:
+        checked.append(TableSuite("table windows", _whole(pinned.differing_windows), tuple(_window_table())))
     fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
     if fresh is not None and len(fresh):
         new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
@@ -182,7 +182,7 @@ def _files() -> Iterator[Any]:
     yield tables.ExpectNobodyElseToRewriteFiles(severity=WARNING)
 
 
-def _standing() -> Iterator[Any]:
+def _window_table() -> Iterator[Any]:
     yield tables.ExpectTableToHaveTheWindowsThatStand(severity=CRITICAL)
 
 

@@ -263,7 +263,7 @@ def faults(tables: PipelineTables, scope: Scope, slices: Slices, folder: Path | 
         parts.append(_faulty(schema.empty_table().select(named), UNREADABLE, 1))
         found = None
     for panes, rows in zip(slices, found or (), strict=found is not None):
-        expected = windows.standing(panes, key, early).select(schema.names).cast(schema)
+        expected = windows.current_panes(panes, key, early).select(schema.names).cast(schema)
         more, less = surplus(rows, expected, schema.names)
         for table, is_faulty, fault in ((rows, more, SURPLUS), (expected, less, MISSING)):
             faulty = table.filter(pa.array(is_faulty)).select(named)

@@ -38,7 +38,7 @@ _BENEATH = {"deltalake", "_internal", "obstore", "pyspark", "py4j", "grpc"}
 """Packages whose errors are those of systems; deltalake's errors say `_internal`."""
 _LONGEST = 500
 
-_WAYS_OUT = (
+_REMEDIES = (
     (
         re.compile(r"No space left on device|Disk quota exceeded|os error (?:28|122)|Errno (?:28|122)"),
         (
@@ -154,10 +154,10 @@ def _with_line(message: str, trace: str) -> str:
     return message if line is None else f"{message} ({line})"
 
 
-def way_out(error: BaseException) -> str | None:
+def remedy_for(error: BaseException) -> str | None:
     """Return a sentence with the way out of a system failure, such as a full disk; None for any other error."""
     text = str(error)
-    return next((way for cause, way in _WAYS_OUT if cause.search(text)), None)
+    return next((way for cause, way in _REMEDIES if cause.search(text)), None)
 
 
 def is_of_store(error: BaseException) -> bool:
@@ -168,7 +168,7 @@ def is_of_store(error: BaseException) -> bool:
 
 
 @contextmanager
-def told_as(doing: str, then: str) -> Iterator[None]:
+def reported_as(doing: str, then: str) -> Iterator[None]:
     """Turn a failure of storage or Spark in the body into one clear error; errors of this package pass unchanged.
 
     Args:
@@ -188,7 +188,7 @@ def told_as(doing: str, then: str) -> Iterator[None]:
         raised = _raised_in_task(str(error))
         kind = getattr(errors, raised[0], None) if raised else None
         ours = kind if isinstance(kind, type) and issubclass(kind, TidegateError) else TidegateError
-        raise ours(". ".join(filter(None, (f"{doing}: {in_words(error)}", way_out(error), then)))) from error
+        raise ours(". ".join(filter(None, (f"{doing}: {in_words(error)}", remedy_for(error), then)))) from error
 
 
 def is_from_beneath(error: Exception) -> bool:

@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.source import TimeUnit
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
-from tidegate.pipelines.sources.parquet_reader import ParquetReader, WaysOut
+from tidegate.pipelines.sources.parquet_reader import ParquetReader, Remedies
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 _DIGEST = "digest"
@@ -162,5 +162,5 @@ class OpenList:
     def reader(self, columns: pa.Schema) -> ParquetReader:
         """Return the reader for the tasks."""
         gone = "it was there when the list was read. Put it back, and run again; nothing was committed"
-        ways_out = WaysOut(f"list {self.path}", gone, "Put the file back as it was, and run again")
+        ways_out = Remedies(f"list {self.path}", gone, "Put the file back as it was, and run again")
         return ParquetReader(self.warehouse, self._folder, columns, ways_out)

@@ -105,8 +105,8 @@ class Alarm:
             open_one, tried = incidents.get(place), [alarm["run"], alarm["try"]]
             incidents[place] = {"since": alarm["at"], "what": what, "tried": tried}
             # Airflow may also lose track of the worker of a try that has already failed, and then knows no exit code.
-            is_told = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
-            if open_one is not None and (is_told or open_one["what"] == what):
+            is_reported = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
+            if open_one is not None and (is_reported or open_one["what"] == what):
                 incidents[place] = open_one
                 _log.warning("no alarm: this incident is open since %s", open_one["since"])
                 return

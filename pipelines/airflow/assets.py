@@ -157,7 +157,7 @@ class WindowEvents:
         partitions = result["partitions"]
         check = {"mark": partitions["mark"], "check_id": result.get("check_id")}
         state = {"by": _name_of(context), "before": self._known(context), **check}
-        context["asset_state_store"][self.asset].set(_TOLD, state)
+        context["asset_state_store"][self.asset].set(_ANNOUNCED, state)
         if not partitions["is_any"]:
             self.withhold(context)
             return f"no final window changed since the last event of {self.asset.name}: no new event"
@@ -184,18 +184,18 @@ class WindowEvents:
 
     def _known(self, context: Context) -> Any:
         """Return the mark of what was announced to consumers; None if that is nothing."""
-        state: Any = context["asset_state_store"][self.asset].get(_TOLD)
+        state: Any = context["asset_state_store"][self.asset].get(_ANNOUNCED)
         if not isinstance(state, dict):
             return None
         if state.get("by") != _name_of(context):
             return state.get("mark")
         # This task was tried or cleared before: it may have ended before or after Airflow had its events.
         event, check = self.newest(self.asset), state.get("check_id")
-        was_told = event is not None and check is not None and (event.extra or {}).get("check_id") == check
-        return state["mark"] if was_told else state.get("before")
+        was_announced = event is not None and check is not None and (event.extra or {}).get("check_id") == check
+        return state["mark"] if was_announced else state.get("before")
 
 
-_TOLD = "told"
+_ANNOUNCED = "told"
 
 
 def _name_of(context: Context) -> str:

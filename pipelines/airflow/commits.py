@@ -101,7 +101,7 @@ class Looks:
     _asked: tuple[float, tuple[int, int] | None] | None = field(default=None, init=False)
     _failing_since: float | None = field(default=None, init=False)
     _was_unread: bool = field(default=False, init=False)
-    _told: str = field(default="", init=False)
+    _last_line: str = field(default="", init=False)
 
     def next_reason(self) -> str | None:
         """Poll once, and return the reason to start the stream, in words; None if it should not be started.
@@ -159,8 +159,8 @@ class Looks:
 
     def _say(self, line: str) -> None:
         """Write a line to the log, unless the previous poll wrote the same."""
-        if line != self._told:
-            self._told = line
+        if line != self._last_line:
+            self._last_line = line
             self.tell(line)
 
 

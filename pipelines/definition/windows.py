@@ -82,14 +82,14 @@ def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def standing(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
+def current_panes(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
     """Return the newest pane of each window that belongs in the table, from rows of table results."""
     newest = results.latest(rows, tuple(key))
     return newest if early else newest.filter(pc.not_equal(newest["timing"], "early"))
 
 
-def standing_now(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
-    """Return the same as `standing`, for rows that epochs have just added.
+def current_panes_of_added(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
+    """Return the same as `current_panes`, for rows that epochs have just added.
 
     If a window has only its first pane, that pane is its newest, so only windows with later panes are compared.
     """
@@ -99,7 +99,7 @@ def standing_now(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
     alone = rows.filter(pc.invert(compared))
     if not early:
         alone = alone.filter(pc.not_equal(alone["timing"], "early"))
-    return pa.concat_tables([alone, standing(rows.filter(compared), key, early)])
+    return pa.concat_tables([alone, current_panes(rows.filter(compared), key, early)])
 
 
 def are_first_panes(file: dict[str, Any], early: bool) -> bool:

@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.pipelines.definition.config import LEASE_NOTE
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
-from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
 from tidegate.pipelines.ledger.host import after_boot, is_running, this_host
 from tidegate.pipelines.ledger.step_log import log_start, log_step
@@ -151,7 +151,7 @@ class Lease:
 
     def _take(self) -> None:
         path = self._tables.path(LEASE)
-        with told_as(
+        with reported_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
             # Everything that changes tables gets here first.

@@ -133,8 +133,8 @@ class Advice(Answer):
             cells = [self._cells(varied, point) for point in self.points(varied)]
             yield Grid(_TITLES[varied], ("", varied, *_COLUMNS), cells, _RIGHT)
         if self.bounds:
-            told = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
-            yield f"bound of out-of-orderness that keeps rows on time: {told}"
+            bounds = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
+            yield f"bound of out-of-orderness that keeps rows on time: {bounds}"
         if len(self.partitions) > 1:
             yield Grid(
                 "source partitions, the one that held the watermark back most first",

@@ -164,7 +164,7 @@ def backfill(
         driver.tell = teller.step
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):
-            runs.append(_told(done, round(perf_counter() - began, 2), value, teller))
+            runs.append(_reported(done, round(perf_counter() - began, 2), value, teller))
             began = perf_counter()
         if end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
@@ -173,7 +173,7 @@ def backfill(
     return Backfilled(pipeline, max(epochs, default=None), tuple(runs))
 
 
-def _told(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Teller) -> BackfillRun:
+def _reported(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Teller) -> BackfillRun:
     """Report an interval, and return its outcome."""
     if done.corrected is not None:
         teller.say(

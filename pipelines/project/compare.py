@@ -115,14 +115,14 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     if not results.has_panes(ours.columns):
         return _compared_rows(ours, theirs, note, rows)
     spans = distinct(pa.concat_tables([ours.touched, theirs.touched.cast(ours.touched.schema)]))
-    standing = [side.standing(spans) for side in sides]
+    current_panes = [side.current_panes(spans) for side in sides]
     by = [*ours.key, "window_start", "window_end"]
     values = [name for name in ours.columns.names if name not in {*results.RESERVED, *ours.key}]
     names = [*by, *(name for name in values if name in theirs.columns.names)]
-    differ = surplus(standing[0], standing[1], names)
+    differ = surplus(current_panes[0], current_panes[1], names)
     before, after = (
         {_window(row, by): row for row in rows_of(each.filter(pa.array(one)).select(names))}
-        for each, one in zip(standing, differ, strict=True)
+        for each, one in zip(current_panes, differ, strict=True)
     )
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
     close = len({**before, **after}) - len(windows)
@@ -132,7 +132,7 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     return _comparison(
         reasons,
         note,
-        int(len(standing[0]) - differ[0].sum()) + close,
+        int(len(current_panes[0]) - differ[0].sum()) + close,
         (
             sum(window in before and window in after for window in windows),
             sum(window not in before for window in windows),
@@ -221,7 +221,7 @@ class _Side:
         where = (pc.field("epoch") > self.since) & results.current(self.manifest.epoch)
         return read_table(self.tables.warehouse, self.tables.look(results.NAME), where=where)
 
-    def standing(self, touched: pa.Table) -> pa.Table:
+    def current_panes(self, touched: pa.Table) -> pa.Table:
         """Return the newest panes of current windows."""
         starts = touched["window_start"]
         first, last = (function(starts) for function in (pc.min, pc.max))

@@ -159,11 +159,11 @@ class _Together:
                 entered[0].__exit__(type(error), error, error.__traceback__)
             except Exception as better:
                 error = better
-        told = error if isinstance(error, TidegateError) else TidegateError(f"{type(error).__name__}: {error}")
-        self._failed[name] = told
-        may_succeed = told.exit_code in _MAY_SUCCEED
+        failure = error if isinstance(error, TidegateError) else TidegateError(f"{type(error).__name__}: {error}")
+        self._failed[name] = failure
+        may_succeed = failure.exit_code in _MAY_SUCCEED
         again = f"; tried again in {_AGAIN_SECONDS:.0f} s" if may_succeed and name in self._due else ""
-        self._teller_of(name).say(f"{name} failed: {masked(str(told))}{again}")
+        self._teller_of(name).say(f"{name} failed: {masked(str(failure))}{again}")
         if name in self._due:
             self._due[name] = self._timer() + _AGAIN_SECONDS
             if not may_succeed:

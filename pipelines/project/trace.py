@@ -17,7 +17,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, rows_of_key
-from tidegate.pipelines.observe.inspect.history import History, Rows, history, late_rows_of, reopenings
+from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history, reopenings
 from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
@@ -220,73 +220,75 @@ def trace(
 
 
 def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None) -> Trace:
-    told = history(config, pipeline)
-    names, schema = told.manifest.schemas.key, told.source.bound.key
+    history = read_history(config, pipeline)
+    names, schema = history.manifest.schemas.key, history.source.bound.key
     if len(key) != len(names):
         raise UsageError(f"KEY: the key has {len(names)} column(s), {', '.join(names)}")
     value = key_of_texts(schema, key)
     named = {name: part.as_py() for name, part in zip(schema.names, value, strict=True)}
-    panes, late_rows = _published(told, key), _late(told, key)
-    forgotten = _forgotten(told, key, panes, late_rows)
+    panes, late_rows = _published(history, key), _late(history, key)
+    forgotten = _forgotten(history, key, panes, late_rows)
     if forgotten is None:
         remark = f"{pipeline}: the key was forgotten, so it has no trace"
-        return Trace(pipeline, named, told.manifest.epoch, (), (), (), remark)
+        return Trace(pipeline, named, history.manifest.epoch, (), (), (), remark)
     columns = {
         name: pa.array([part.as_py()], kind) for name, part, kind in zip(names, value, schema.types, strict=True)
     }
     wanted = pa.table(columns)
-    told, rows = told.read(
+    history, rows = history.read(
         lambda table: np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False)), after=forgotten
     )
     of_late = late_rows_of(late_rows)
-    reopened, life = reopenings(of_late), told.lives(rows, of_late)
+    reopened, life = reopenings(of_late), history.lives(rows, of_late)
     whole = Trace(
         pipeline,
         named,
-        told.manifest.epoch,
-        _elements(told, rows, life, reopened),
-        tuple(_happened(told, event) for event in life.events),
-        _with_rows(panes, life.events, told),
+        history.manifest.epoch,
+        _elements(history, rows, life, reopened),
+        tuple(_happened(history, event) for event in life.events),
+        _with_rows(panes, life.events, history),
         None if rows.rows else f"{pipeline}: the source has no row of this key that the pipeline has read",
-        begins=told.begins,
+        begins=history.begins,
     )
     return whole if window is None else _of_window(whole, window)
 
 
-def _published(told: History, key: tuple[str, ...]) -> pa.Table:
-    rows = read_table(told.tables.warehouse, told.tables.open(results.NAME), where=results.current(told.manifest.epoch))
-    rows = rows_of_key(rows, told.source.bound.key.names, key)
+def _published(history: History, key: tuple[str, ...]) -> pa.Table:
+    rows = read_table(
+        history.tables.warehouse, history.tables.open(results.NAME), where=results.current(history.manifest.epoch)
+    )
+    rows = rows_of_key(rows, history.source.bound.key.names, key)
     return rows.sort_by([("epoch", "ascending"), ("pane", "ascending"), ("op", "descending")])
 
 
-def _late(told: History, key: tuple[str, ...]) -> pa.Table:
-    handle = told.tables.open(late.NAME)
-    names = key_columns(late.NAME, arrow_schema(handle), told.source.bound.key.names)
-    rows = read_table(told.tables.warehouse, handle, where=results.current(told.manifest.epoch))
-    return rows_of_key(rows, names, key) if names or not told.source.bound.key.names else rows.slice(0, 0)
+def _late(history: History, key: tuple[str, ...]) -> pa.Table:
+    handle = history.tables.open(late.NAME)
+    names = key_columns(late.NAME, arrow_schema(handle), history.source.bound.key.names)
+    rows = read_table(history.tables.warehouse, handle, where=results.current(history.manifest.epoch))
+    return rows_of_key(rows, names, key) if names or not history.source.bound.key.names else rows.slice(0, 0)
 
 
-def _forgotten(told: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
+def _forgotten(history: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
     """Return the epoch after which a key's rows may be shown: 0, or that of its `forget`; None if none may be shown."""
-    newest = told.forgotten(key_of_texts(told.source.bound.key, key)) or 0
-    if not any(step.kind == "forget" for step in told.steps) and not newest:
+    newest = history.forgotten(key_of_texts(history.source.bound.key, key)) or 0
+    if not any(step.kind == "forget" for step in history.steps) and not newest:
         return 0
-    head = read_snapshot(told.tables)
+    head = read_snapshot(history.tables)
     held = (
         0
         if head is None
-        else len(rows_of_key(state_rows(told.tables.warehouse, head), told.source.bound.key.names, key))
+        else len(rows_of_key(state_rows(history.tables.warehouse, head), history.source.bound.key.names, key))
     )
     # The mark is removed with its snapshot, but if tables still have rows of the key, it was not forgotten.
     return newest if len(panes) or len(late_rows) or held else None
 
 
-def _elements(told: History, rows: Rows, life: Life, reopened: dict[int, list[Millis]]) -> tuple[Traced, ...]:
+def _elements(history: History, rows: Rows, life: Life, reopened: dict[int, list[Millis]]) -> tuple[Traced, ...]:
     judged = {event.rows[0]: event for event in life.events if event.what in _ARRIVING}
     hidden = {STEP, TIME, PART, PLACE}
     elements = []
     for number, row in enumerate(rows.rows):
-        step, event = told.steps[row[STEP]], judged[number]
+        step, event = history.steps[row[STEP]], judged[number]
         back = [epoch for epoch, times in reopened.items() if event.what == "late" and row[TIME] in times]
         elements.append(
             Traced(
@@ -305,8 +307,8 @@ def _elements(told: History, rows: Rows, life: Life, reopened: dict[int, list[Mi
     return tuple(elements)
 
 
-def _happened(told: History, event: Event) -> Happened:
-    step, lateness = told.steps[event.step], told.windows.lateness
+def _happened(history: History, event: Event) -> Happened:
+    step, lateness = history.steps[event.step], history.windows.lateness
     timers: tuple[Millis, ...] = ()
     if event.end is not None and event.what in ("opened", "merged"):
         ends = event.end - 1, saturating_add(event.end - 1, lateness)
@@ -354,17 +356,17 @@ def _set(timers: tuple[Millis, ...]) -> str:
     return f"; timers at {', '.join(map(show_millis, timers))}" if timers else ""
 
 
-def _with_rows(panes: pa.Table, events: list[Event], told: History) -> tuple[TracedPane, ...]:
+def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[TracedPane, ...]:
     """Return panes with the rows behind them: those of one window are emitted in the order of the events.
 
     Of the panes up to the epoch at which the history begins, only the newest one of a window has its rows.
     """
-    begins = told.begins
+    begins = history.begins
     emitted: dict[tuple[Millis | None, Millis | None], list[tuple[int, ...]]] = {}
     known: dict[tuple[Millis | None, Millis | None], tuple[int, ...]] = {}
     for event in events:
         if event.what in EMITTING and event.rows:
-            if told.steps[event.step].kind == BASE:
+            if history.steps[event.step].kind == BASE:
                 known[event.start, event.end] = event.rows
             else:
                 emitted.setdefault((event.start, event.end), []).append(event.rows)

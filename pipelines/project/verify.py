@@ -33,7 +33,7 @@ from tidegate.pipelines.observe.inspect.faults import (
     faults_of_manifests,
     faults_of_windows,
 )
-from tidegate.pipelines.observe.inspect.history import history
+from tidegate.pipelines.observe.inspect.history import read_history
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis
@@ -171,12 +171,14 @@ def verify(
         since = _since(tables, manifest) if new else None
     after = 0 if since is None else since.epoch
     now = results.current(manifest.epoch)
-    told = read_table(tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale"))
-    told = told.filter(pa.array([is_on(manifest.line, epoch) for epoch in told["epoch"].to_pylist()], pa.bool_()))
+    epoch_rows = read_table(tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale"))
+    epoch_rows = epoch_rows.filter(
+        pa.array([is_on(manifest.line, epoch) for epoch in epoch_rows["epoch"].to_pylist()], pa.bool_())
+    )
     late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=now & (pc.field("epoch") > after))
-    new_epochs = told.filter(pc.greater(told["epoch"], after))
-    faults = [*faults_of_late_rows(late_rows, told), *faults_of_epochs(new_epochs, late_rows)]
-    manifests, chain = faults_of_manifests(tables, manifest, told, after)
+    new_epochs = epoch_rows.filter(pc.greater(epoch_rows["epoch"], after))
+    faults = [*faults_of_late_rows(late_rows, epoch_rows), *faults_of_epochs(new_epochs, late_rows)]
+    manifests, chain = faults_of_manifests(tables, manifest, epoch_rows, after)
     faults += chain
     try:
         found = _windows(config, snapshot, tables, share, seed, since)
@@ -184,7 +186,7 @@ def verify(
             # Rows from before that epoch were read only in part: the whole history decides.
             found = _windows(config, snapshot, tables, share, seed, None)
     except Refused as error:
-        found = WindowFaults(unverifiable=Counter({str(error): _standing(tables, manifest, share, seed)}))
+        found = WindowFaults(unverifiable=Counter({str(error): _drawn_windows(tables, manifest, share, seed)}))
     outcome = Verified(
         pipeline,
         manifest.epoch,
@@ -275,8 +277,8 @@ def _windows(
         ends_later = (pc.field("window_end") >= from_millis(lower)) | pc.field("window_end").is_null()
         where &= (pc.field("epoch") > since.epoch) | (pc.field(late.REOPENED) > since.epoch) | ends_later
     late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=where)
-    told = history(config, manifest.pipeline, since, lower, manifest)
-    return faults_of_windows(told, snapshot, {results.NAME: windows, late.NAME: late_rows}, draw)
+    history = read_history(config, manifest.pipeline, since, lower, manifest)
+    return faults_of_windows(history, snapshot, {results.NAME: windows, late.NAME: late_rows}, draw)
 
 
 def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, after: int) -> tuple[pa.Table, Draw]:
@@ -288,6 +290,6 @@ def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, 
     return results.latest(rows.filter(pa.array(draw.flags(rows))), key), draw
 
 
-def _standing(tables: PipelineTables, manifest: Manifest, share: float, seed: int) -> int:
+def _drawn_windows(tables: PipelineTables, manifest: Manifest, share: float, seed: int) -> int:
     """Return the number of current windows of sampled keys."""
     return len(_drawn(tables, manifest, share, seed, 0)[0])

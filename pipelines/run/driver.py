@@ -22,7 +22,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.epoch.observer import Observe, Observer, unobserved
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
-from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease, LeaseRow
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -151,12 +151,14 @@ class Driver:
         log_step("planned", plan.epoch, plan.kind)
         began = time.perf_counter()
         epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
-        with told_as(f"{epoch} can't be computed", "Nothing of the epoch was committed; fix the cause and run again"):
+        with reported_as(
+            f"{epoch} can't be computed", "Nothing of the epoch was committed; fix the cause and run again"
+        ):
             outcomes = operate(self.engine, plan)
         log_step("operated", plan.epoch)
         self.step("operated")
         self.lease.check()
-        with told_as(
+        with reported_as(
             f"{epoch} can't be committed", "Fix the cause and run again: the run continues from the newest snapshot"
         ):
             phases = {"operate": round(time.perf_counter() - began, 3)}
@@ -183,7 +185,7 @@ class Driver:
                 # Views consider an epoch published when table epochs has it.
                 self._publish_windows(manifest)
             self.lease.check()
-            with told_as(
+            with reported_as(
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
                 "The snapshot is intact; fix the cause and run again: publishing continues where it stopped",
             ):
@@ -200,7 +202,7 @@ class Driver:
         from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows, publish_windows
 
         self.lease.check()
-        with told_as(
+        with reported_as(
             f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(windows.NAME)}",
             "The snapshot is intact; fix the cause and run again: publishing continues where it stopped",
         ):

@@ -24,7 +24,7 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from tidegate.pipelines.epoch.plan_interval import plan_hand_over
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import LeaseHeld, TidegateError
-from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, following, is_newest, read_snapshot
@@ -328,7 +328,7 @@ class Upkeep:
         if epoch % self.epochs:
             return False
         try:
-            with told_as(f"maintenance of the tables of {tables.pipeline} failed", "All published rows are intact"):
+            with reported_as(f"maintenance of the tables of {tables.pipeline} failed", "All published rows are intact"):
                 for table in tables.with_windows(PUBLISHED):
                     compact(tables, table, self.epochs)
                 if is_worthwhile(tables, self.retention):

@@ -23,7 +23,7 @@ ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 
 
 @dataclass(frozen=True, slots=True)
-class WaysOut:
+class Remedies:
     """Remedies at the end of messages about a file.
 
     Args:
@@ -45,25 +45,25 @@ class ParquetReader:
         warehouse: the warehouse of the source.
         folder: folder of the files; their paths are relative to it.
         columns: all columns in the types to read them in.
-        ways_out: remedies at the end of messages.
+        remedies: remedies at the end of messages.
     """
 
     warehouse: Warehouse
     folder: str
     columns: pa.Schema
-    ways_out: WaysOut
+    remedies: Remedies
 
     @contextmanager
     def open(self, part: FilePart) -> Iterator[SourceParquet]:
         stored = {field.name: field for field in fields_of(self.columns)}
         columns = FileColumns(self.columns, stored, {}, np.zeros(0, np.int64))
-        with open_parquet(self.warehouse, self.folder, part, lambda rows: columns, self.ways_out) as file:
+        with open_parquet(self.warehouse, self.folder, part, lambda rows: columns, self.remedies) as file:
             yield file
 
 
 @contextmanager
 def open_parquet(
-    warehouse: Warehouse, folder: str, part: FilePart, columns_of: ColumnsOf, ways_out: WaysOut
+    warehouse: Warehouse, folder: str, part: FilePart, columns_of: ColumnsOf, remedies: Remedies
 ) -> Iterator[SourceParquet]:
     """Open a Parquet file of a source.
 
@@ -72,7 +72,7 @@ def open_parquet(
         folder: folder that the file's path is relative to.
         part: the file, with the number of its rows if the source records it.
         columns_of: returns the columns of the file by the number of its rows.
-        ways_out: remedies at the end of messages.
+        remedies: remedies at the end of messages.
 
     Raises:
         Refused: the file is missing or damaged, has a different number of rows, or was written with another calendar.
@@ -81,7 +81,7 @@ def open_parquet(
     import pyarrow.parquet as pq
 
     filesystem, root = warehouse.filesystem(folder)
-    file = f"{ways_out.source}: file {part.path}"
+    file = f"{remedies.source}: file {part.path}"
     try:
         with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
             metadata = pq.read_metadata(stream)
@@ -103,6 +103,6 @@ def open_parquet(
                 columns,
             )
     except FileNotFoundError as error:
-        raise FileGone(f"{file} is missing: {ways_out.gone}") from error
+        raise FileGone(f"{file} is missing: {remedies.gone}") from error
     except (OSError, pa.ArrowException) as error:
-        raise Refused(f"{file} can't be read: {in_words(error)}. {ways_out.unreadable}") from error
+        raise Refused(f"{file} can't be read: {in_words(error)}. {remedies.unreadable}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tidegate.pipelines.errors import BucketMissing, StoreFailed
-from tidegate.pipelines.failures import in_words, way_out
+from tidegate.pipelines.failures import in_words, remedy_for
 from tidegate.pipelines.storage.credentials import masked
 
 _MISSING_BUCKET = re.compile(r"(?s)NoSuchBucket|performing list request.*404 Not Found")
@@ -21,12 +21,12 @@ def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
     """
     if is_without_bucket(error):
         return no_bucket(place)
-    return StoreFailed(masked(f"can't {doing} {place}: {with_way_out(error)}"))
+    return StoreFailed(masked(f"can't {doing} {place}: {with_remedy(error)}"))
 
 
-def with_way_out(error: BaseException) -> str:
+def with_remedy(error: BaseException) -> str:
     """Return an error of an object store in words, with the remedy if there is one."""
-    return ". ".join(filter(None, (in_words(error), way_out(error))))
+    return ". ".join(filter(None, (in_words(error), remedy_for(error))))
 
 
 def is_without_bucket(error: BaseException) -> bool:

@@ -82,14 +82,14 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def put(self, path: str, content: bytes | pa.Buffer) -> None:
         """Write a file; an existing one is replaced atomically, so readers see the old content or the new."""
-        with self._told(_WRITE, path):
+        with self._as_store_error(_WRITE, path):
             self.store.put(path, bytes(content), chunk_size=_CHUNK)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write a file unless it exists; return False if the store refused it. deltalake commits in this way."""
         from obstore.exceptions import AlreadyExistsError
 
-        with self._told(_WRITE, path):
+        with self._as_store_error(_WRITE, path):
             try:
                 self.store.put(path, content, mode="create")
             except AlreadyExistsError:
@@ -98,7 +98,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def version(self, path: str) -> Version | None:
         """Return the content of a file, with the mark that `replace` needs; None if there is no file."""
-        with self._told("read", path):
+        with self._as_store_error("read", path):
             try:
                 answer = self.store.get(path)
                 content = bytes(answer.bytes())
@@ -112,7 +112,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         """Replace a version of a file; return False if the file no longer has this version."""
         from obstore.exceptions import PreconditionError
 
-        with self._told(_WRITE, path):
+        with self._as_store_error(_WRITE, path):
             try:
                 self.store.put(path, content, mode=version.mark)  # type: ignore[arg-type]
             except (PreconditionError, FileNotFoundError):
@@ -126,7 +126,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             pages = self.store.list(folder)
             return {meta["path"]: meta["last_modified"].timestamp() for page in pages for meta in page}
 
-        with self._told("list", folder):
+        with self._as_store_error("list", folder):
             return _repeated(listed)
 
     def listed_after(self, folder: str, name: str) -> dict[str, tuple[object, ...]]:
@@ -143,7 +143,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
                 inner: (meta["e_tag"], meta["size"], meta["last_modified"]) for inner, meta in metas if "/" not in inner
             }
 
-        with self._told("list", folder):
+        with self._as_store_error("list", folder):
             return _repeated(listed)
 
     def remove(self, path: str) -> None:
@@ -161,7 +161,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             pages = self.store.list(folder, chunk_size=100)
             return any(is_wanted(meta["path"].rpartition("/")[2]) for page in pages for meta in page)
 
-        with self._told("list", folder):
+        with self._as_store_error("list", folder):
             return _repeated(searched)
 
     def get_type_name(self) -> str:
@@ -176,7 +176,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def _info(self, path: str) -> fs.FileInfo:
         """Describe a file. A folder is not found, because no object stands for it."""
         try:
-            with self._told("look for", path):
+            with self._as_store_error("look for", path):
                 return _described(self.store.head(path))
         except FileNotFoundError:
             return fs.FileInfo(path, fs.FileType.NotFound)
@@ -189,15 +189,15 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             folders = [fs.FileInfo(prefix, fs.FileType.Directory) for prefix in here["common_prefixes"]]
             return [*folders, *map(_described, here["objects"])]
 
-        with self._told("list", selector.base_dir):
+        with self._as_store_error("list", selector.base_dir):
             return _repeated(listed)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
-        with self._told("read", path):
+        with self._as_store_error("read", path):
             return pa.BufferReader(pa.py_buffer(self.store.get(path).bytes()))
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        with self._told("read", path):
+        with self._as_store_error("read", path):
             try:
                 answer = self.store.get(path, options={"range": {"suffix": _TAIL}})
                 size, tail = answer.meta["size"], answer.bytes()
@@ -212,15 +212,15 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes of a file from `start` up to `end`."""
-        with self._told("read", path):
+        with self._as_store_error("read", path):
             return bytes(self.store.get_range(path, start=start, end=end))
 
     def delete_file(self, path: str) -> None:
-        with self._told("delete", path):
+        with self._as_store_error("delete", path):
             self.store.delete(path)
 
     def copy_file(self, src: str, dest: str) -> None:
-        with self._told("copy", src):
+        with self._as_store_error("copy", src):
             self.store.copy(src, dest)
 
     def create_dir(self, path: str, recursive: bool) -> None:
@@ -230,7 +230,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         self.delete_dir_contents(path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        with self._told("delete", path):
+        with self._as_store_error("delete", path):
             for page in self.store.list(path):
                 self.store.delete([meta["path"] for meta in page])
 
@@ -247,7 +247,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         raise NotImplementedError("an object can't be appended to")
 
     @contextmanager
-    def _told(self, doing: str, path: str) -> Iterator[None]:
+    def _as_store_error(self, doing: str, path: str) -> Iterator[None]:
         """Convert a failure of the store to an error that is worth a retry; a missing file stays FileNotFoundError."""
         from obstore.exceptions import BaseError
 

@@ -9,8 +9,8 @@ from deltalake.exceptions import DeltaError
 
 import tidegate
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
-from tidegate.pipelines.failures import in_words, told_as, way_out
-from tidegate.pipelines.storage.answers import with_way_out
+from tidegate.pipelines.failures import in_words, remedy_for, reported_as
+from tidegate.pipelines.storage.answers import with_remedy
 
 
 class PythonException(Exception):
@@ -83,8 +83,8 @@ DISK = OSError(
 def test_the_answer_of_a_store_becomes_its_code_its_message_and_a_way_out(code: str, way: str) -> None:
     error = OSError(str(DENIED).replace("{code}", code))
     assert in_words(error).endswith(f"403 Forbidden: {code}: It is so")
-    assert with_way_out(error).startswith(f"{in_words(error)}. {way}")
-    assert with_way_out(OSError(f"{error}"[:200])) != "", "an answer that is cut"
+    assert with_remedy(error).startswith(f"{in_words(error)}. {way}")
+    assert with_remedy(OSError(f"{error}"[:200])) != "", "an answer that is cut"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_error_in_one_line(error: Exception, words: str) -> None:
     ],
 )
 def test_what_the_system_lacks_comes_with_what_to_do(error: Exception, way: str | None) -> None:
-    found = way_out(error)
+    found = remedy_for(error)
     assert found is None if way is None else way in str(found)
 
 
@@ -149,7 +149,7 @@ def test_what_is_from_beneath_is_told_with_what_could_not_be_done_and_how_things
     error: Exception, kind: type[TidegateError]
 ) -> None:
     with pytest.raises(TidegateError, match=r"^epoch 7 can't be committed: .*\. Run again$") as told:  # noqa: SIM117
-        with told_as("epoch 7 can't be committed", "Run again"):
+        with reported_as("epoch 7 can't be committed", "Run again"):
             raise error
     assert type(told.value) is kind
     assert told.value.__cause__ is error
@@ -158,7 +158,7 @@ def test_what_is_from_beneath_is_told_with_what_could_not_be_done_and_how_things
 @pytest.mark.parametrize("error", [Refused("ours"), ZeroDivisionError("a bug")])
 def test_errors_of_ours_and_bugs_pass_as_they_are(error: Exception) -> None:
     with pytest.raises(type(error), match=f"^{error}$"):  # noqa: SIM117
-        with told_as("it can't be", "Run again"):
+        with reported_as("it can't be", "Run again"):
             raise error
 
 

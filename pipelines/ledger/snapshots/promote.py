@@ -80,10 +80,10 @@ def promote(
     if ours.kind == "promote" and ours.run_id == _run_of(then):
         return ours
     shared = _shared(tables, head, then, note)
-    told = _told(branch, then, shared, note)
-    _check_epochs(tables, branch, ours, shared, told)
+    epoch_rows = _epoch_rows(branch, then, shared, note)
+    _check_epochs(tables, branch, ours, shared, epoch_rows)
     _check_read(tables, branch, ours, then)
-    manifest = _manifest(tables, branch, ours, then, note, shared, told, now)
+    manifest = _manifest(tables, branch, ours, then, note, shared, epoch_rows, now)
     check_files(tables, manifest)
     written, whole = remaining(tables, theirs, f"{state.NAME}-{manifest.epoch:06d}-promote")
     copies = copy_files(
@@ -118,7 +118,7 @@ def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: Branch
     return fork_of(then.line, note.line)
 
 
-def _told(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote) -> list[dict[str, Any]]:
+def _epoch_rows(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote) -> list[dict[str, Any]]:
     """Return the rows of the branch's table `epochs` after the shared epoch, without the branch's first row."""
     rows = read_table(branch.warehouse, branch.look(epochs.NAME), where=pc.field("epoch") > shared).to_pylist()
     on_line = {row["epoch"]: row for row in rows if is_on(then.line, row["epoch"])}
@@ -133,10 +133,10 @@ def _told(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote)
 
 
 def _check_epochs(
-    tables: PipelineTables, branch: PipelineTables, ours: Manifest, shared: int, told: list[dict[str, Any]]
+    tables: PipelineTables, branch: PipelineTables, ours: Manifest, shared: int, epoch_rows: list[dict[str, Any]]
 ) -> None:
     """Refuse epochs that did more than read the source."""
-    for row in told:
+    for row in epoch_rows:
         if row["kind"] not in _OF_BRANCH:
             raise Refused(
                 f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
@@ -172,7 +172,7 @@ def _manifest(
     then: Manifest,
     note: BranchNote,
     shared: int,
-    told: list[dict[str, Any]],
+    epoch_rows: list[dict[str, Any]],
     now: Millis,
 ) -> Manifest:
     epoch, timeline = ours.epoch + 1, max(ours.timeline, then.timeline) + 1
@@ -186,21 +186,23 @@ def _manifest(
     work[epochs.NAME] = Publish(remove_epochs=tuple(number for number in left if number not in erasures))
     line = line_with(tuple((first, min(last, shared)) for first, last in note.line if first <= shared), epoch)
     quiet = quiet_manifest(then, "promote", epoch, timeline, line, work, now)
-    counted = {each.name: sum(row.get(each.name) or 0 for row in told) for each in KEPT if each.name != _OPEN_WINDOWS}
+    counted = {
+        each.name: sum(row.get(each.name) or 0 for row in epoch_rows) for each in KEPT if each.name != _OPEN_WINDOWS
+    }
     return quiet.model_copy(
         update={
             "pipeline": tables.pipeline,
             "parent": shared,
             "run_id": _run_of(then),
             "counters": {**quiet.counters, **counted},
-            "shards": tuple(_counted(shard, told) for shard in quiet.shards),
+            "shards": tuple(_counted(shard, epoch_rows) for shard in quiet.shards),
         }
     )
 
 
-def _counted(shard: Shard, told: list[dict[str, Any]]) -> Shard:
+def _counted(shard: Shard, epoch_rows: list[dict[str, Any]]) -> Shard:
     """Return a shard with what the epochs counted in the ranges that start in it."""
-    ranges = [each for row in told for each in row["shards"] or () if shard.first <= each["first"] <= shard.last]
+    ranges = [each for row in epoch_rows for each in row["shards"] or () if shard.first <= each["first"] <= shard.last]
     names = [name for name in OF_SHARDS if name != _OPEN_WINDOWS]
     counted = {name: sum(each.get(name) or 0 for each in ranges) for name in names}
     return shard.model_copy(update={"counters": {**shard.counters, **counted}})

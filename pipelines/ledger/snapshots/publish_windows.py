@@ -262,7 +262,7 @@ class _Step:
         """Return all windows in new files, replacing every file of the table."""
         early, adds = _early(self.handle), list[AddAction]()
         for rows in self._read(active_files(self.source)):
-            adds += self._divided(windows.standing(rows, self.key, early))
+            adds += self._divided(windows.current_panes(rows, self.key, early))
         return adds, [remove_action(file) for file in active_files(self.handle)]
 
     def _appended(self, added: Sequence[str]) -> tuple[list[AddAction], list[RemoveAction]] | None:
@@ -275,7 +275,7 @@ class _Step:
             return self._copies(files), []
         adds, removes, replaced = list[AddAction](), list[RemoveAction](), list[pa.Table]()
         for rows in self._read(files):
-            adds += self._divided(windows.standing_now(rows, self.key, _early(self.handle)))
+            adds += self._divided(windows.current_panes_of_added(rows, self.key, _early(self.handle)))
             replaced.append(windows.replacing(rows, self.key))
         gone = pa.concat_tables(replaced) if replaced else None
         if gone is None or not len(gone):

@@ -27,7 +27,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.history import History, Rows, Untold, late_rows_of
+from tidegate.pipelines.observe.inspect.history import History, NoHistory, Rows, late_rows_of
 from tidegate.pipelines.observe.inspect.lives import STEP, TIME, Bounds, Life
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
@@ -123,11 +123,13 @@ class WindowFaults:
     unverifiable: Counter[str] = field(default_factory=Counter)
 
 
-def faults_of_windows(told: History, snapshot: Snapshot, rows_of: Mapping[str, pa.Table], draw: Draw) -> WindowFaults:
+def faults_of_windows(
+    history: History, snapshot: Snapshot, rows_of: Mapping[str, pa.Table], draw: Draw
+) -> WindowFaults:
     """Compare the windows, state and late rows of sampled keys with their lives.
 
     Args:
-        told: the history. If it starts at an epoch, only windows with a later pane are compared.
+        history: the history. If it starts at an epoch, only windows with a later pane are compared.
         snapshot: the snapshot.
         rows_of: current windows of sampled keys, and all late rows.
         draw: the sample.
@@ -135,50 +137,50 @@ def faults_of_windows(told: History, snapshot: Snapshot, rows_of: Mapping[str, p
     Raises:
         Refused: no window can be recomputed.
     """
-    _check_plain(told)
-    names, late_rows = told.source.bound.key.names, rows_of[late.NAME]
+    _check_plain(history)
+    names, late_rows = history.source.bound.key.names, rows_of[late.NAME]
     of_late = key_columns(late.NAME, late_rows.schema, names)
     if names and not of_late and len(late_rows):
-        raise Untold("table late lacks the key columns, so late rows can't be matched with keys")
+        raise NoHistory("table late lacks the key columns, so late rows can't be matched with keys")
     late_rows = late_rows.drop_columns(
         [name for name in names if name not in of_late and name in late_rows.schema.names]
     )
     renamed = dict(zip(of_late, names, strict=False))
     late_rows = late_rows.rename_columns([renamed.get(name, name) for name in late_rows.schema.names])
-    told, arrived = told.read(draw.flags)
+    history, arrived = history.read(draw.flags)
     by_key = _by_key(arrived.rows, names)
     published = _by_key(rows_of[results.NAME].to_pylist(), names)
     late_by_key = _by_key(late_rows_of(late_rows.filter(pa.array(draw.flags(late_rows)))), names)
-    states = _states(told, snapshot, draw)
-    types = told.source.bound.key.types
+    states = _states(history, snapshot, draw)
+    types = history.source.bound.key.types
     found = WindowFaults(keys=len(by_key))
     for key in dict.fromkeys([*by_key, *published, *states, *late_by_key]):
-        forgotten = told.forgotten(tuple(pa.scalar(value, kind) for value, kind in zip(key, types, strict=True)))
-        left = [row for row in by_key.get(key, []) if told.steps[row[STEP]].epoch > (forgotten or 0)]
+        forgotten = history.forgotten(tuple(pa.scalar(value, kind) for value, kind in zip(key, types, strict=True)))
+        left = [row for row in by_key.get(key, []) if history.steps[row[STEP]].epoch > (forgotten or 0)]
         rows, of_key = Rows(arrived.parts, left, arrived.gone), late_by_key.get(key, [])
-        life = told.lives(rows, of_key)
+        life = history.lives(rows, of_key)
         # Rows of the first step may be from before the key was forgotten.
-        is_cut = forgotten is None or (told.begins or 0) >= forgotten > 0
-        compared = _Compared(told, rows, life, dict(zip(names, key, strict=True)), is_cut, found)
+        is_cut = forgotten is None or (history.begins or 0) >= forgotten > 0
+        compared = _Compared(history, rows, life, dict(zip(names, key, strict=True)), is_cut, found)
         compared.windows(published.get(key, []))
         compared.state(states.get(key, {}))
         compared.late(of_key)
     return found
 
 
-def _check_plain(told: History) -> None:
+def _check_plain(history: History) -> None:
     """Check that the plain rules give the values of the windows.
 
     Raises:
-        Untold: they don't.
+        NoHistory: they don't.
     """
-    windows = told.windows
+    windows = history.windows
     if not isinstance(windows.aggregate, AggregateColumns) or windows.process is not None:
-        raise Untold("only windows with named aggregates can be recomputed, not your own functions")
+        raise NoHistory("only windows with named aggregates can be recomputed, not your own functions")
     if not isinstance(windows.effective_trigger, EventTimeTrigger):
-        raise Untold(f"{windows.effective_trigger!r} fires at times other than the end of a window")
+        raise NoHistory(f"{windows.effective_trigger!r} fires at times other than the end of a window")
     if windows.accumulation is Accumulation.DISCARDING:
-        raise Untold("with mode='discarding' each pane holds only a part of its window")
+        raise NoHistory("with mode='discarding' each pane holds only a part of its window")
 
 
 def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
@@ -199,7 +201,7 @@ class _Compared:
     """The comparison of what is published for a key with its life.
 
     Args:
-        told: the history.
+        history: the history.
         rows: the rows of the key.
         life: the life of its windows.
         key: the key, by column.
@@ -207,7 +209,7 @@ class _Compared:
         found: what was found so far.
     """
 
-    told: History
+    history: History
     rows: Rows
     life: Life
     key: dict[str, Any]
@@ -217,18 +219,18 @@ class _Compared:
     def windows(self, published: Sequence[Mapping[str, Any]]) -> None:
         """Compare the current windows."""
         panes = {(to_millis(row["window_start"]), to_millis(row["window_end"])): row for row in published}
-        after, told_after = self.told.after, self.life.told
+        after, emitted_after = self.history.after, self.life.emitted
         for bounds in dict.fromkeys([*self.life.panes, *panes]):
             numbers, pane = self.life.panes.get(bounds), panes.get(bounds)
-            if after is not None and bounds not in told_after and (pane is None or pane["epoch"] <= after):
+            if after is not None and bounds not in emitted_after and (pane is None or pane["epoch"] <= after):
                 continue
             epoch = None if pane is None else pane["epoch"]
-            expected = None if numbers is None else self.told.result_of(self.rows, numbers)
+            expected = None if numbers is None else self.history.result_of(self.rows, numbers)
             if expected is None or pane is None:
                 kind, found = ("unexpected", {"window_end": bounds[1]}) if expected is None else ("missing", None)
                 is_kept = self._add(Fault(kind, epoch, self.key, bounds[0], expected, found), bounds)
                 self.found.windows += is_kept and expected is not None
-            elif wrong := _differing(self.told, expected, pane):
+            elif wrong := _differing(self.history, expected, pane):
                 values = {name: expected[name] for name in wrong}, {name: pane[name] for name in wrong}
                 self.found.windows += self._add(Fault("value", epoch, self.key, bounds[0], *values), bounds)
             else:
@@ -236,19 +238,19 @@ class _Compared:
 
     def state(self, held: Mapping[Bounds, Any]) -> None:
         """Compare the open windows."""
-        lower = self.told.lower
+        lower = self.history.lower
         cut = [bounds for bounds in held if bounds[0] < lower]
         for bounds in dict.fromkeys([*self.life.open_windows, *held]):
             if bounds in cut or any(start < lower and start <= bounds[0] and bounds[1] <= end for start, end in cut):
                 continue
             numbers, value = self.life.open_windows.get(bounds), held.get(bounds)
-            should = None if numbers is None else self.told.result_of(self.rows, numbers)
-            if should is None or value is None or _differing(self.told, should, value):
-                self._add(Fault("state", self.told.manifest.epoch, self.key, bounds[0], should, value), bounds)
+            should = None if numbers is None else self.history.result_of(self.rows, numbers)
+            if should is None or value is None or _differing(self.history, should, value):
+                self._add(Fault("state", self.history.manifest.epoch, self.key, bounds[0], should, value), bounds)
 
     def late(self, published: Sequence[Mapping[str, Any]]) -> None:
         """Compare the late rows that no window took, by their times; reopened rows are in their windows."""
-        begins, rows = self.told.begins, self.rows.rows
+        begins, rows = self.history.begins, self.rows.rows
         expected = Counter(rows[number][TIME] for number in self.life.late)
         found = Counter(row[TIME] for row in published if row.get(late.REOPENED) is None and not row["stale"])
         if begins is not None:
@@ -262,14 +264,14 @@ class _Compared:
 
     def _add(self, fault: Fault, bounds: Bounds) -> bool:
         """Keep a difference and return True, or count the window as one that can't be recomputed."""
-        told, reason = self.told, None
-        assigner, begins = told.windows.assigner, told.begins
+        history, reason = self.history, None
+        assigner, begins = history.windows.assigner, history.begins
         gap = assigner.gap_of_every_element if assigner.merges else 0
         if any(gap is None or (start <= bounds[1] + gap and bounds[0] - gap < end) for start, end in self.rows.gone):
             reason = _ROWS_GONE
         elif self.is_cut:
             reason = _MAY_BE_FORGOTTEN
-        elif begins is not None and told.after is None and self._depends_on_order:
+        elif begins is not None and history.after is None and self._depends_on_order:
             reason = _ORDER_UNKNOWN.format(begins)
         if reason is None:
             self.found.faults.append(fault)
@@ -280,17 +282,19 @@ class _Compared:
     @property
     def _depends_on_order(self) -> bool:
         """True if a row may have missed some of its windows, or a session that it would otherwise have joined."""
-        return self.told.windows.assigner.merges or any(len(self.told.windows_of(row)) > 1 for row in self.rows.rows)
+        return self.history.windows.assigner.merges or any(
+            len(self.history.windows_of(row)) > 1 for row in self.rows.rows
+        )
 
 
-def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[Bounds, Any]]:
+def _states(history: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[Bounds, Any]]:
     """Return the value of each open window of sampled keys, by key and bounds."""
-    state = state_rows(told.tables.warehouse, snapshot)
+    state = state_rows(history.tables.warehouse, snapshot)
     state = state.filter(pa.array(draw.flags(state)))
-    function = told.windows.aggregate
+    function = history.windows.aggregate
     assert isinstance(function, AggregateColumns)
-    names, found = told.source.bound.key.names, dict[tuple[Any, ...], dict[Bounds, Any]]()
-    for row in without_slices(told.source.bound.state.from_table(state), told.windows):
+    names, found = history.source.bound.key.names, dict[tuple[Any, ...], dict[Bounds, Any]]()
+    for row in without_slices(history.source.bound.state.from_table(state), history.windows):
         if row.state_window is None or row.contents is None or not isinstance(row.window, TimeWindow):
             continue
         rests = iter(row.contents[len(function.functions) :])
@@ -303,9 +307,9 @@ def _states(told: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ..
     return found
 
 
-def _differing(told: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _differing(history: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """Return the names of the results that differ, without sketches, which depend on the order of the rows."""
-    function = told.windows.aggregate
+    function = history.windows.aggregate
     assert isinstance(function, AggregateColumns)
     return [
         name
@@ -324,12 +328,12 @@ def _same(expected: Any, found: Any) -> bool:
     return bool(expected == found)
 
 
-def faults_of_late_rows(rows: pa.Table, told: pa.Table) -> Iterator[Fault]:
+def faults_of_late_rows(rows: pa.Table, epoch_rows: pa.Table) -> Iterator[Fault]:
     """Check that each late row was late by the watermark recorded for it, and that this was its epoch's watermark."""
     by_epoch: dict[int, tuple[str, Any, Any, Millis]] = {}
     before: Any = None
     lateness: Millis | None = None
-    for row in told.sort_by("epoch").to_pylist():
+    for row in epoch_rows.sort_by("epoch").to_pylist():
         if (shape := row[epochs.SHAPE]) is not None:
             lateness = shape["lateness"] if lateness is None else min(lateness, shape["lateness"])
         by_epoch[row["epoch"]] = row["kind"], before, row["watermark"], lateness or 0
@@ -348,9 +352,9 @@ def faults_of_late_rows(rows: pa.Table, told: pa.Table) -> Iterator[Fault]:
             yield Fault("late", row["epoch"], {}, time, expected, show_millis(judged))
 
 
-def faults_of_epochs(told: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
+def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
     """Check that every element of each epoch is accounted for, and that its late rows are in the table."""
-    rows = told.to_pylist()
+    rows = epoch_rows.to_pylist()
     erased = any(row["kind"] in ("prune", "forget") for row in rows)
     gone: dict[int, int] = {}
     for row in rows:
@@ -367,17 +371,17 @@ def faults_of_epochs(told: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
 
 
 def faults_of_manifests(
-    tables: PipelineTables, newest: Manifest, told: pa.Table, after: int = 0
+    tables: PipelineTables, newest: Manifest, epoch_rows: pa.Table, after: int = 0
 ) -> tuple[int, list[Fault]]:
     """Compare each retained manifest on the lineage with its row in table epochs, and with its parent.
 
     Args:
         tables: the tables of the pipeline.
         newest: the newest manifest.
-        told: rows of table epochs.
+        epoch_rows: rows of table epochs.
         after: only manifests of later epochs are compared.
     """
-    rows = {row["epoch"]: row for row in told.to_pylist()}
+    rows = {row["epoch"]: row for row in epoch_rows.to_pylist()}
     manifests: dict[int, Manifest] = {}
     for entry in list_snapshots(tables):
         if entry.epoch < after:

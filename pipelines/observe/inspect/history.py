@@ -48,7 +48,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_mil
 from tidegate.windowing.windows import TimeWindow
 
 
-class Untold(Refused):
+class NoHistory(Refused):
     """The history can't be reconstructed from what is kept."""
 
 
@@ -225,11 +225,11 @@ class History:
         """Return the value of a window by its definition: its rows are given to the aggregate one by one.
 
         Raises:
-            Untold: the window's function is not an aggregate.
+            NoHistory: the window's function is not an aggregate.
         """
         windows, elements = self.windows, [rows.rows[number] for number in sorted(numbers)]
         if windows.process is not None or windows.evictor is not None or windows.aggregate is None:
-            raise Untold("only the values of aggregates can be recomputed")
+            raise NoHistory("only the values of aggregates can be recomputed")
         function = windows.aggregate
         assert isinstance(function, AggregateFunction)
         contents = function.create_accumulator()
@@ -261,7 +261,7 @@ class Rows:
     gone: tuple[Bounds, ...] = ()
 
 
-def history(
+def read_history(
     config: Config,
     pipeline: str,
     since: Manifest | None = None,
@@ -284,12 +284,12 @@ def history(
     manifest = manifest or require_snapshot(tables).manifest
     windows = value.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time:
-        raise Untold(f"pipeline {pipeline!r} has no windows of event time: only those have a history")
+        raise NoHistory(f"pipeline {pipeline!r} has no windows of event time: only those have a history")
     for choice in choices_of(config, value):
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
-            raise Untold(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
+            raise NoHistory(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
     if value.watermark.reads_events:
-        raise Untold(f"pipeline {pipeline!r}: its watermark generator sees every event, so its past is unknown")
+        raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its past is unknown")
     source = OpenInput.open(LocalEngine.of(config), tables, value)
     if manifest.stagger_offset is not None:
         bound = source.bound.compute
@@ -302,7 +302,7 @@ def history(
         )
     rows = _epochs(tables, manifest, 0)
     if any(row["kind"] == "reset" for row in rows):
-        raise Untold(
+        raise NoHistory(
             f"pipeline {pipeline!r}: its source was replaced and read from the beginning, so the rows of earlier "
             "epochs are no longer known"
         )
@@ -311,7 +311,7 @@ def history(
         return History(source, tables, manifest, tuple(_steps(source, tables, manifest, base)))
     try:
         steps = None if changed else tuple(_steps(source, tables, manifest))
-    except Untold:
+    except NoHistory:
         raise
     except Refused:
         # Log entries or files of older versions are gone, but the rows of the newest version may still be there.
@@ -400,7 +400,7 @@ def _moves(
         else:
             yield Step(epoch, kind, None, clock, watermark, after)
         if kind in ("stream", "promote") and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
-            raise Untold(
+            raise NoHistory(
                 f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} differs from that of the "
                 "present code, so another watermark strategy was in use then"
             )

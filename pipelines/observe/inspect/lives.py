@@ -143,7 +143,7 @@ class Life:
         return tuple(self._late)
 
     @property
-    def told(self) -> set[Bounds]:
+    def emitted(self) -> set[Bounds]:
         """The windows with a pane emitted after the start of the history."""
         emitting = [event for event in self.events if event.what in EMITTING and self.steps[event.step].kind != BASE]
         return {(event.start, event.end) for event in emitting if event.start is not None and event.end is not None}
@@ -215,9 +215,9 @@ class Life:
                 self._closed[window] = self._open.pop(window)
         self._closed_through = max(self._closed_through, watermark - self._allowed)
 
-    def _reopen(self, step: int, told: Step, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _reopen(self, step: int, reopening: Step, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take in the late rows that an epoch reopened; their windows are recomputed as a whole."""
-        wanted = list(self.reopened.get(told.epoch, ())) if told.kind == "reopen" else []
+        wanted = list(self.reopened.get(reopening.epoch, ())) if reopening.kind == "reopen" else []
         changed: dict[Bounds, None] = {}
         for number in list(self._late):
             if rows[number][TIME] not in wanted:

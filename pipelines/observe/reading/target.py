@@ -237,7 +237,7 @@ class Target:
         if not start.epoch:
             return
         number, since = pc.field("epoch"), max(start.epoch, through)
-        self._check_told(start, since)
+        self._check_epochs_known(start, since)
         is_new = (number > since) & (number <= end.epoch) & (pc.field("kind") == "forget")
         if numbers := rows_of_epochs(self.tables, "epoch", is_new):
             newest = max(numbers)
@@ -247,7 +247,7 @@ class Target:
                 f'starting the query again with .option("forgottenThrough", "{newest}")'
             )
 
-    def _check_told(self, start: Reached, since: int) -> None:
+    def _check_epochs_known(self, start: Reached, since: int) -> None:
         """Refuse if table epochs has lost rows of epochs that followed in the timeline of an offset.
 
         A clean-up removes them after a long time, the oldest first. What an epoch of another timeline removed is known

@@ -17,9 +17,9 @@ import click
 
 from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
-from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, way_out, with_line
+from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, remedy_for, with_line
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
-from tidegate.pipelines.storage.answers import with_way_out
+from tidegate.pipelines.storage.answers import with_remedy
 from tidegate.pipelines.storage.credentials import masked
 
 _COMMANDS = {
@@ -191,10 +191,10 @@ def _unexpected(error: Exception) -> str:
     """Return the message of an unexpected error: its type and text, and a remedy if there is one."""
     words = in_words(error)
     if is_of_store(error):
-        return f"the object store failed: {with_way_out(error)}. Nothing committed is lost: run the command again"
+        return f"the object store failed: {with_remedy(error)}. Nothing committed is lost: run the command again"
     named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
     named = with_line(named, error)
-    return ". ".join(filter(None, (named, way_out(error))))
+    return ". ".join(filter(None, (named, remedy_for(error))))
 
 
 def _report(arguments: list[str], error: Exception, message: str, code: int) -> int:

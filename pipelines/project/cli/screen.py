@@ -81,9 +81,9 @@ class Screen:
 
     def _log(self, progress: Progress) -> None:
         if not progress.is_step:
-            told = {"message": progress.text} if progress.epoch is None else progress.epoch
+            content = {"message": progress.text} if progress.epoch is None else progress.epoch
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            print(json_text({"at": now, "pipeline": progress.pipeline, **told}), file=self.log, flush=True)
+            print(json_text({"at": now, "pipeline": progress.pipeline, **content}), file=self.log, flush=True)
 
     def show_answer(self, answer: Answer) -> None:
         """Show the answer of a call, as JSON or as its lines and tables."""

@@ -15,7 +15,7 @@ from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
-from tidegate.pipelines.sources.parquet_reader import WaysOut, open_parquet
+from tidegate.pipelines.sources.parquet_reader import Remedies, open_parquet
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import StoredField, filled
@@ -74,13 +74,13 @@ class DeltaReader:
         def columns_of(rows: int) -> FileColumns:
             return FileColumns(self.columns, stored, constants, self._deleted(part, rows))
 
-        ways_out = WaysOut(
+        remedies = Remedies(
             f"source table {self.table}",
             "it was compacted and vacuumed before this pipeline read it. Start a new pipeline with a backfill of the "
             "table as it is now",
             "If Spark can read it, give the pipeline's DeltaSource reader='spark'",
         )
-        with open_parquet(self.warehouse, self.table, part, columns_of, ways_out) as file:
+        with open_parquet(self.warehouse, self.table, part, columns_of, remedies) as file:
             yield file
 
     def _constants(self, part: FilePart, stored: dict[str, StoredField]) -> dict[str, pa.Scalar]:
