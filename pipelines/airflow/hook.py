@@ -1,11 +1,7 @@
-"""The hook of a connection of type `tidegate`: a warehouse with credentials, and the probe behind its Test button."""
+"""The hook of a connection of type `tidegate`: a warehouse, with the credentials of its store."""
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -14,10 +10,11 @@ from tidegate.pipelines.airflow.connections import options_of
 from tidegate.pipelines.airflow.provider import CONNECTION_TYPE
 from tidegate.pipelines.definition.names import check_address
 from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.observe.inspect.probe import open_warehouse, probe_warehouse
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.storage.warehouse import Warehouse
+    from tidegate.pipelines.observe.inspect.probe import Warehouse
 
 
 class WarehouseHook(BaseHook):
@@ -63,48 +60,3 @@ class WarehouseHook(BaseHook):
             return False, masked(f"{error}")
         except Exception as error:  # Errors of stores have many types, and further lines for debugging.
             return False, masked(f"{error}".partition("\n")[0])
-
-
-_CONTENT = b"written by a test of the connection"
-
-
-def open_warehouse(uri: str, options: Mapping[str, str]) -> Warehouse:
-    """Return the warehouse at a folder or URI; credentials that the options lack come from the environment."""
-    from tidegate.pipelines.storage.credentials import complete
-    from tidegate.pipelines.storage.warehouse import Warehouse
-
-    return Warehouse(uri.rstrip("/"), complete(options))
-
-
-def probe_warehouse(warehouse: Warehouse) -> str:
-    """Write a small object to a warehouse, read and remove it, and return a line about what the warehouse has.
-
-    Raises:
-        UsageError: the warehouse is a folder that this host does not have, or that can't be written to.
-        Refused: its store lets two drivers commit the same version.
-        StoreFailed: the store refused a request, or does not answer.
-    """
-    from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
-    from tidegate.pipelines.storage.warehouse import is_local
-
-    if is_local(warehouse.uri):
-        folder = Path(warehouse.uri.removeprefix("file://"))
-        if not folder.is_dir():
-            raise UsageError(f"folder {folder} does not exist on this host, where the connection was tested")
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            raise UsageError(f"folder {folder} can't be written to by the user of this process")
-    else:
-        _write_read_and_remove(warehouse)
-        check_conditional_writes(warehouse)
-    names = [name for name in warehouse.folders(warehouse.uri) if not name.startswith("_")]
-    return f"{warehouse.uri} can be read and written to; it has {len(names)} folder(s) of pipelines and tables"
-
-
-def _write_read_and_remove(warehouse: Warehouse) -> None:
-    name = f"probe-{uuid.uuid4().hex}"
-    warehouse.replace_file(warehouse.uri, name, _CONTENT)
-    try:
-        if warehouse.read_text(warehouse.uri, name).encode() != _CONTENT:
-            raise UsageError(f"{warehouse.uri} returned another object than was written")
-    finally:
-        warehouse.delete_file(warehouse.uri, name)

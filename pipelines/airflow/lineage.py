@@ -4,19 +4,15 @@ The provider calls the operator's methods in their own process, which is ended a
 return to the place in Airflow's section [openlineage]. Without that section they are not called, and nothing is sent.
 `tidegate lineage` loads the pipeline's code, like all commands outside Airflow's processes and without Airflow's
 secrets. A failure only causes a line in the task's log and an event without datasets; it never fails a task.
-
-Each expectation is an assertion about the table whose rows it read. The pipeline's own suite also gives metrics: the
-number of windows that became final, and what its expectations observed in a column.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +24,7 @@ from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.run_files import RunFiles
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.observe.lineage.checks import check_facets
 from tidegate.pipelines.storage.credentials import masked
 
 _CHECK = "quality"
@@ -255,82 +252,3 @@ def _patience() -> float:
     from airflow.sdk.configuration import conf
 
     return max(1.0, float(conf.getint("openlineage", "execution_timeout", fallback=10)) - _SPARE)
-
-
-RESULTS, EPOCHS, STATE = "results", "epochs", "state"
-
-_OWN_SUITE = "new final windows"
-"""Beginning of the name of the rows that the pipeline's own suite looks at."""
-_TABLES = {"epochs": EPOCHS, "lines": EPOCHS, "ledger": EPOCHS, "state": STATE, "restored state": STATE}
-"""Tables of the rows that an expectation looks at; all others are rows of table results, or its files."""
-_SEVERITIES = {"critical": "error", "warning": "warn"}
-_METRICS = {
-    "expect_column_min_to_be_between": "min",
-    "expect_column_max_to_be_between": "max",
-    "expect_column_sum_to_be_between": "sum",
-    "expect_column_unique_value_count_to_be_between": "distinctCount",
-}
-"""Metrics of a column that an expectation observes."""
-_NOT_NULL = "expect_column_values_to_not_be_null"
-
-
-def check_facets(result: Mapping[str, Any], columns: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return the input facets of each table that a check read, by the table's name.
-
-    Args:
-        result: the JSON of `tidegate quality`.
-        columns: columns of table results, to tell whether an expectation is about a column.
-    """
-    assertions: dict[str, list[dict[str, Any]]] = {}
-    for check in result["checks"]:
-        table = _TABLES.get(check["suite"], RESULTS)
-        assertions.setdefault(table, []).append(_assertion(check, columns if table == RESULTS else ()))
-    facets: dict[str, dict[str, Any]] = {
-        table: {"dataQualityAssertions": {"assertions": each}} for table, each in assertions.items()
-    }
-    metrics = {"rowCount": result["windows"], "columnMetrics": _column_metrics(result["checks"], columns)}
-    facets.setdefault(RESULTS, {})["dataQualityMetrics"] = metrics
-    return facets
-
-
-def _assertion(check: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    assertion = {
-        "assertion": check["expectation"],
-        "success": check["success"],
-        "severity": _SEVERITIES.get(check["severity"], check["severity"]),
-        "name": f"{check['suite']}: {check['expectation']}",
-    }
-    if check["about"] in columns:
-        assertion["column"] = check["about"]
-    elif check["about"]:
-        assertion["description"] = check["about"]
-    if check["observed"]:
-        assertion["actual"] = check["observed"]
-    return assertion
-
-
-def _column_metrics(checks: Collection[Mapping[str, Any]], columns: Collection[str]) -> dict[str, dict[str, float]]:
-    metrics: dict[str, dict[str, float]] = {}
-    for check in checks:
-        if not check["suite"].startswith(_OWN_SUITE) or check["about"] not in columns:
-            continue
-        for name, value in _metric(check):
-            metrics.setdefault(check["about"], {})[name] = value
-    return metrics
-
-
-def _metric(check: Mapping[str, Any]) -> list[tuple[str, float]]:
-    if check["expectation"] == _NOT_NULL and check["failing"] is not None:
-        return [("nullCount", check["failing"]), ("count", check["rows"] - check["failing"])]
-    name = _METRICS.get(check["expectation"])
-    if name is None:
-        return []
-    try:
-        value = float(check["observed"])
-    except ValueError:
-        # A time or a text: metrics are numbers.
-        return []
-    if not math.isfinite(value):
-        # JSON has no NaN and no infinity: a server would refuse the whole event.
-        return []
-    return [(name, int(value) if name == "distinctCount" else value)]

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.observe.lineage.datasets import Held, datasets_of_check, datasets_of_driver
+from tidegate.pipelines.observe.lineage.datasets import datasets_of_check, datasets_of_driver
+from tidegate.pipelines.observe.lineage.written import Held
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.windowing.time import Millis
 

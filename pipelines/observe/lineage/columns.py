@@ -7,26 +7,14 @@
     where="value > 0"                  every row     <- value         filter
 
 User code, such as a process function, may use any of its columns, so each result comes from all of them.
-
-Names of datasets follow OpenLineage's convention, so that events of other tools name the same table:
-
-| place | namespace | name |
-|---|---|---|
-| `/lake/events` | `file` | `/lake/events` |
-| `s3a://lake/raw/events` | `s3://lake` | `raw/events` |
-| `abfss://lake@acme.dfs.core.windows.net/events` | `abfss://lake@acme.dfs.core.windows.net` | `events` |
-| `az://lake/events`, `abfss://lake/events` of account `acme` | `abfss://lake@acme.dfs.core.windows.net` | `events` |
 """
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -35,62 +23,10 @@ from tidegate.pipelines.definition.column_names import input_fields
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.windows import NAME as WINDOWS
 from tidegate.pipelines.definition.windows import PARTITIONS
+from tidegate.pipelines.observe.lineage.names import DatasetName
 from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.window_join import WindowJoin
-
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
-"""Schemes that the convention writes in another way."""
-_AZURE = frozenset({"az", "azure", "adl", "abfs", "abfss"})
-"""Schemes of deltalake that may name only the container; the options or the environment name the account."""
-_OF_OBJECTS = frozenset({"s3", "gs", "abfss", "wasbs"})
-"""Stores whose names are keys of objects; others have paths, which begin with a slash."""
-_ACCOUNT = ("azure_storage_account_name", "account_name")
-"""Options with the account, in small letters; the first, in capitals, is a variable of the environment as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetName:
-    """Name of a dataset, unique within a namespace.
-
-    Args:
-        namespace: the store, such as `s3://lake`; `file` for the files of a machine.
-        name: the path in it.
-    """
-
-    namespace: str
-    name: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the name as plain values."""
-        return asdict(self)
-
-
-def dataset_name(path: str, options: Mapping[str, str] | None = None) -> DatasetName:
-    """Return the name of the table at a path or URI.
-
-    Args:
-        path: an absolute path, or a URI.
-        options: storage options of the warehouse, in deltalake's spelling.
-
-    Example:
-        >>> dataset_name("s3a://lake/raw/events/")
-        DatasetName(namespace='s3://lake', name='raw/events')
-    """
-    if "://" not in path or path.startswith("file://"):
-        local = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
-        return DatasetName("file", posixpath.normpath(local))
-    given_scheme, _, place = path.partition("://")
-    authority, _, key = place.rstrip("/").partition("/")
-    scheme, name = _SCHEMES.get(given_scheme, given_scheme), key or "/"
-    if given_scheme in _AZURE and "@" not in authority:
-        settings = {option.lower(): value for option, value in (options or {}).items()}
-        given = (settings[option] for option in _ACCOUNT if option in settings)
-        account = next(given, os.environ.get(_ACCOUNT[0].upper()))
-        if account is not None:
-            return DatasetName(f"abfss://{authority}@{account}.dfs.core.windows.net", name)
-    return DatasetName(f"{scheme}://{authority}", name if scheme in _OF_OBJECTS else f"/{key}")
-
 
 DIRECT, INDIRECT = "DIRECT", "INDIRECT"
 """A value comes from the column, or the column decides about rows."""
