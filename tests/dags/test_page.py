@@ -28,7 +28,7 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables import quality as quality_table
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
-from tidegate.pipelines.observe.report.look import look
+from tidegate.pipelines.observe.report.plain_text import look
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema

@@ -27,6 +27,7 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest, PartitionWate
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import to_millis
 
@@ -165,3 +166,10 @@ class HandPlan:
                 columns[f"{prefix}{name}"] = pa.array([row[name] for row in own], EVENTS.field(name).type)
         columns[ROW] = pa.array(own, pa.struct(list(EVENTS)))
         return pa.table(columns)
+
+
+def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
+    """Cut the log of a table so that it begins with a version: a checkpoint for it, and no earlier entries."""
+    log = TableLog(tables, table)
+    if any(version < oldest for version in log.versions):
+        log.keep((), oldest)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake import at, session_pipeline
-from tests.pipelines.by_hand import ByHand
+from tests.pipelines.by_hand import ByHand, shorten_log
 from tests.recovery.hourly import NOW, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
@@ -29,7 +29,6 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
-from tidegate.pipelines.ledger.tables.table_log import shorten_log
 from tidegate.pipelines.storage.delta_log import LAST_CHECKPOINT, checkpoint_name
 from tidegate.pipelines.storage.warehouse import Warehouse
 

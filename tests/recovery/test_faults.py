@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake import LOCAL, Lake
+from tests.pipelines.by_hand import shorten_log
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
@@ -24,7 +25,6 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
-from tidegate.pipelines.ledger.tables.table_log import shorten_log
 from tidegate.pipelines.project import cli
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
