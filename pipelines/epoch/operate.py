@@ -43,13 +43,15 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     """
     job, events, cores = job_of(plan), plan.rows.events, engine.cores
     began = perf_counter()
-    markers = {marker.shard: marker.to_json() for marker in markers_of(plan)}
+    found = markers_of(plan)
+    markers = {marker.shard: marker.to_json() for marker in found}
 
     def run(marker: str, receive: Receive) -> pa.RecordBatch:
         return run_shard(job, Marker.from_json(marker), receive)
 
     usable = plan.counts.usable
     state_rows = 0 if plan.parent is None else sum(shard.rows for shard in plan.parent.manifest.shards)
+    state_rows -= sum(marker.rows_left(job, usable) for marker in found)
     reads = Reads(job.placing, events, None if events is None else partial(map, events.events_of))
     must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
     reports = run_shards(engine, reads, markers, run, must_exchange, engine.tasks(len(markers), usable + state_rows))

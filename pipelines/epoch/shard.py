@@ -21,7 +21,7 @@ from tidegate.pipelines.definition.event_columns import COMMIT, TIME
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
 from tidegate.pipelines.epoch.next_panes import numbers_of_new
 from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
-from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState
+from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
 from tidegate.pipelines.ledger.tables.files import write_file
@@ -113,6 +113,12 @@ class Marker:
         timers = (self.before.next_event_time_timer, self.before.next_processing_time_timer)
         reached = (max(step.watermark for step in job.steps), max(step.clock for step in job.steps))
         return all(timer is None or timer > time for timer, time in zip(timers, reached, strict=True))
+
+    def rows_left(self, job: ShardJob, events: int) -> int:
+        """Return the number of state rows that an epoch with this many events leaves alone."""
+        if self.split is None or self.before is None or not self.is_untouched(job):
+            return 0
+        return self.before.rows if is_read_in_part(self.before, events) else 0
 
 
 def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,9 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.state.rows import StateSchema
 from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 SMALLEST = 65_536
 """Rows of the smallest shard that has a delta: a smaller one is written in less time than a delta is worth."""
@@ -73,6 +76,11 @@ def can_have_deltas(compute: Compute, rows: StateSchema) -> bool:
     """
     declared = rows.trigger_state or rows.user_state
     return isinstance(compute, Windows) and bool(rows.key.names) and not declared
+
+
+def is_read_in_part(before: Shard, rows: int) -> bool:
+    """Return True if so few rows of a shard may change that the others are not read."""
+    return before.rows >= SMALLEST and rows * SHARE <= before.rows
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ class TouchedState:
             before: the shard before the epoch.
             events: events of the shard.
         """
-        if before.rows < SMALLEST or len(events) * SHARE > before.rows:
+        if not is_read_in_part(before, len(events)):
             return None
         path, schema = job.paths[state.NAME], job.schemas[state.NAME]
         base = _Base(job, split.base)
@@ -199,7 +207,7 @@ class TouchedState:
             keys = {name: events[f"{KEY_PREFIX}{name}"] for name in job.key.names}
             hashes.append(encode_keys(job.key, (keys, len(events))).hashes.view(np.int64))
         touched = np.unique(np.concatenate(hashes))
-        return None if len(touched) * SHARE > before.rows else cls(job, base, delta, touched, before)
+        return cls(job, base, delta, touched, before) if is_read_in_part(before, len(touched)) else None
 
     def count_after(self, rows: int) -> int:
         """Return the number of the shard's rows after the epoch, if the operator has this many."""
@@ -250,15 +258,24 @@ class TouchedState:
         return _marked(marked, state.DELTA_GONE)
 
 
-class _Base:
-    """A base, read by the row groups that may have rows of some keys or with a due timer."""
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What the footer of a base says. Files never change, and reading it takes longer than reading few of their rows.
 
-    def __init__(self, job: ShardJob, name: str) -> None:
-        self.name = name
-        self._columns = job.schemas[state.NAME]
-        self._path = job.paths[state.NAME]
-        self._file = job.warehouse.open_parquet(self._path, name)
-        metadata = self._file.metadata
+    Args:
+        metadata: the footer.
+        first: the least hash in each row group.
+        last: the greatest one.
+        due: by column, the first timer in each row group.
+    """
+
+    metadata: pq.FileMetaData
+    first: Int64s
+    last: Int64s
+    due: dict[str, Int64s]
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData) -> _Footer:
         places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
 
@@ -273,8 +290,31 @@ class _Base:
             return np.array(known, np.int64).reshape(-1, 2)
 
         hashes = bounds(state.HASH.name)
-        self._first, self._last = hashes[:, 0], hashes[:, 1]
-        self._due = {name: bounds(name)[:, 0] for name in (_BY_EVENTS, _BY_CLOCK)}
+        due = {name: bounds(name)[:, 0] for name in (_BY_EVENTS, _BY_CLOCK)}
+        return cls(metadata, hashes[:, 0], hashes[:, 1], due)
+
+
+_KEPT_GROUPS = 16_384
+"""Row groups whose footers this process keeps: those of 16 million state rows, about 260 MiB."""
+
+_footers: dict[tuple[str, str], _Footer] = {}
+"""Footers of the bases that this process read last, by folder and name of the file."""
+
+
+class _Base:
+    """A base, read by the row groups that may have rows of some keys or with a due timer."""
+
+    def __init__(self, job: ShardJob, name: str) -> None:
+        self.name = name
+        self._columns = job.schemas[state.NAME]
+        self._path = job.paths[state.NAME]
+        kept = _footers.pop((self._path, name), None)
+        self._file = job.warehouse.open_parquet(self._path, name, None if kept is None else kept.metadata)
+        footer = _Footer.of(self._file.metadata) if kept is None else kept
+        _footers[self._path, name] = footer
+        while len(_footers) > 1 and sum(len(each.first) for each in _footers.values()) > _KEPT_GROUPS:
+            del _footers[next(iter(_footers))]
+        self._first, self._last, self._due = footer.first, footer.last, footer.due
 
     def __len__(self) -> int:
         return int(self._file.metadata.num_rows)

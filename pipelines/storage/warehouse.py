@@ -412,8 +412,13 @@ class Warehouse:
         except (OSError, pa.ArrowInvalid) as error:
             raise unreadable(path, error) from error
 
-    def open_parquet(self, path: str, name: str) -> pq.ParquetFile:
+    def open_parquet(self, path: str, name: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
         """Open a file of a table for reading some of its row groups.
+
+        Args:
+            path: path of the table.
+            name: name of the file.
+            metadata: the file's footer, if it was read before.
 
         Raises:
             Refused: the file is missing or unreadable.
@@ -423,7 +428,9 @@ class Warehouse:
         filesystem, root = self.filesystem(path)
         try:
             source = filesystem.open_input_file(f"{root}/{name}" if root else name)
-            return pq.ParquetFile(source, pre_buffer=not is_local(path), page_checksum_verification=True)
+            return pq.ParquetFile(
+                source, metadata=metadata, pre_buffer=not is_local(path), page_checksum_verification=True
+            )
         except (OSError, pa.ArrowInvalid) as error:
             raise unreadable(path, error) from error
 

@@ -45,8 +45,9 @@ _OF_A_GROUP = 65_536
 """Rows of a row group of results. They are roughly in the order of their windows, so that a look for the windows of a
 short time, as a correction has, reads a small part of a large file."""
 
-_OF_A_BASE = 2048
-"""Rows of a row group of a base that epochs read in part. Fewer cost more than they save: each has some 20 columns."""
+_OF_A_BASE = 1024
+"""Rows of a row group of a base that epochs read in part. Fewer cost more than they save: each has some 15 columns,
+which take 16 KiB of memory in a footer that is kept."""
 
 _SAMPLE = 65_536
 """Rows whose values decide if a column of a large file is stored as a dictionary."""
