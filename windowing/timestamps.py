@@ -14,6 +14,11 @@ MILLISECONDS = pa.timestamp("ms", tz="UTC")
 """Type of times in snapshots."""
 
 
+def as_type(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return a column in a type. A cast takes a while even if nothing is to be done, and small epochs have hundreds."""
+    return column if column.type == kind else column.cast(kind)
+
+
 def epoch_millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return TIMESTAMPs as int64 epoch milliseconds. Null stays null.
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.columns import TIMESTAMP, column, to_delta
 from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.timestamps import as_type
 
 NAME = "state"
 
@@ -60,7 +61,7 @@ _MEANINGS = {
 
 def schema(state: StateSchema) -> pa.Schema:
     """Return the columns of an operator's state rows, in Delta's types, and the column of the manifest."""
-    rows = state.to_table([], 1).schema
+    rows = state.columns
     fields = [
         pa.field(
             field.name,
@@ -98,8 +99,9 @@ def row_columns(columns: pa.Schema) -> list[str]:
 
 def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:
     """Return state rows with the columns of the table, in its order and types."""
+    names = set(rows.column_names)
     columns = [
-        rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
+        as_type(rows[field.name], field.type) if field.name in names else pa.nulls(len(rows), field.type)
         for field in target
     ]
     return pa.table(columns, schema=target)

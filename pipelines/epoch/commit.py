@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from deltalake import DeltaTable
 
@@ -15,7 +14,7 @@ from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, library_version, line_after
 from tidegate.pipelines.ledger.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
@@ -148,7 +147,7 @@ def _manifest(
         phases={**phases, **_slowest(shards)},
         run_id=plan.run_id,
         started_at=plan.started_at,
-        library_version=version("tidegate"),
+        library_version=library_version(),
         engine=engine,
         state_version=state.VERSION if state.has_deltas(plan.table_schemas[state.NAME]) else None,
         slices=True if sliced or (plan.parent is not None and plan.parent.manifest.slices) else None,

@@ -22,6 +22,7 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.migration import StateFormat
 from tidegate.windowing.state.rows import StateSchema
 from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import as_type
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,7 @@ def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
     """Return a column as one array; an empty array if the slice has no events and therefore lacks the column."""
     if name not in events.column_names:
         return pa.array([], kind)
-    column = events[name].combine_chunks()
-    return column if column.type == kind else column.cast(kind)
+    return as_type(events[name].combine_chunks(), kind)
 
 
 def _key(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -19,7 +19,7 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
-from tidegate.windowing.timestamps import timestamps_of
+from tidegate.windowing.timestamps import as_type, timestamps_of
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -166,7 +166,7 @@ class OutcomeRows:
         for field in schema:
             if field.name in columns:
                 column = columns[field.name]
-                arrays.append(column if column.type == field.type else column.cast(field.type))
+                arrays.append(as_type(column, field.type))
             elif field.name in same:
                 arrays.append(pa.repeat(pa.scalar(same[field.name], field.type), rows))
             else:

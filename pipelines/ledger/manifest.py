@@ -8,6 +8,8 @@ manifest, it would continue from a different state. Times are int64 epoch millis
 from __future__ import annotations
 
 import json
+from functools import cache
+from importlib.metadata import version
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
@@ -336,6 +338,12 @@ class Manifest(_Grown):
             "fingerprint": self.fingerprint,
             "run_id": self.run_id,
         }
+
+
+@cache
+def library_version() -> str:
+    """Return the version of this library, which is read from a file."""
+    return version("tidegate")
 
 
 def line_after(parent: Manifest | None, epoch: int) -> Line:

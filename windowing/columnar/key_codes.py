@@ -13,6 +13,7 @@ import pyarrow as pa
 from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.columnar.hashing import UInt64s, hash_keys
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.timestamps import as_type
 
 _LIMIT = 2**62
 
@@ -78,14 +79,14 @@ def _joined(parts: Sequence[pa.Array | pa.ChunkedArray], kind: pa.DataType) -> p
         coded = part if pa.types.is_dictionary(part.type) else _plain(part, kind).dictionary_encode()
         chunks += coded.chunks if isinstance(coded, pa.ChunkedArray) else [coded]
     wanted = pa.dictionary(pa.int32(), kind)
-    together = pa.chunked_array([chunk if chunk.type == wanted else chunk.cast(wanted) for chunk in chunks], wanted)
+    together = pa.chunked_array([as_type(chunk, wanted) for chunk in chunks], wanted)
     return together.unify_dictionaries().combine_chunks()
 
 
 def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    return column if column.type == kind else column.cast(kind)
+    return as_type(column, kind)
 
 
 def _encode(columns: Sequence[pa.Array], rows: int) -> tuple[Int64s, list[pa.Array], int]:

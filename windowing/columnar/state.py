@@ -16,9 +16,12 @@ from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
-from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.timestamps import as_type, epoch_millis
 
 Int32s = npt.NDArray[np.int32]
+
+_FEW = 50_000
+"""Rows up to which sorting them takes less time than concatenating slices of each group."""
 
 FIRE, FIRE_AND_PURGE = "fire", "fire_and_purge"
 
@@ -76,7 +79,7 @@ class StateArrays:
         self.schema = schema
         self._contents = contents
         self._max_parallelism = max_parallelism
-        self.columns = schema.to_table([], max_parallelism).schema
+        self.columns = schema.columns
         key_columns = {"key_group", *schema.key.names}
         self.rest = pa.schema([field for field in self.columns if field.name not in key_columns])
 
@@ -157,7 +160,7 @@ class StateArrays:
     def _rest_table(self, by_name: dict[str, pa.Array], rows: int) -> pa.Table:
         return pa.table(
             [
-                by_name[field.name].cast(field.type) if field.name in by_name else pa.nulls(rows, field.type)
+                as_type(by_name[field.name], field.type) if field.name in by_name else pa.nulls(rows, field.type)
                 for field in self.rest
             ],
             schema=self.rest,
@@ -178,6 +181,9 @@ class StateArrays:
             return self.columns.empty_table()
         if len(runs) == 1:
             return runs[0][1]
+        if sum(len(table) for _, table in runs) <= _FEW:
+            order = np.argsort(np.concatenate([groups for groups, _ in runs]), kind="stable")
+            return pa.concat_tables([table for _, table in runs]).take(pa.array(order))
         # Each part is sorted by group, so slices of groups are concatenated, and no row is copied by itself.
         bounds = [np.searchsorted(groups, np.arange(self._max_parallelism + 1)) for groups, _ in runs]
         slices = [
@@ -215,8 +221,9 @@ class StateArrays:
 
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of a schema in its types; a column that the rows lack is null."""
+    names = set(rows.column_names)
     columns = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        as_type(rows[field.name], field.type) if field.name in names else pa.nulls(len(rows), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

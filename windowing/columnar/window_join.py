@@ -214,7 +214,7 @@ class ColumnarWindowJoin:
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        return self._state.to_table([], self._max_parallelism).schema
+        return self._state.columns
 
 
 @dataclass(frozen=True)

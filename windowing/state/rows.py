@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -93,6 +93,11 @@ class StateSchema:
     user_state: tuple[tuple[str, pa.DataType], ...] = ()
     namespace: str = "time_window"
     counts_unseen: bool = False
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """Names and types of the columns of the rows."""
+        return self.to_table([], 1).schema
 
     def to_table(self, rows: Iterable[StateRow], max_parallelism: int) -> pa.Table:
         """Return rows as a table, sorted by key group."""

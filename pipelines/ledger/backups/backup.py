@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.names import check_name
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.backups.cut import Cut, CutMoved, TableCut, cut_now, make_tables, taken
+from tidegate.pipelines.ledger.manifest import library_version
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
@@ -242,7 +242,7 @@ def _describe(place: PipelineTables, cut: Cut, name: str, now: Millis) -> Backup
         created_at=now,
         files=sum(len(table.files) for table in cut.tables),
         size=sum(sum(table.files.values()) for table in cut.tables),
-        library_version=version("tidegate"),
+        library_version=library_version(),
         versions={table.name: table.version for table in cut.tables},
     )
     rows = pa.Table.from_pylist([row for table in cut.tables for row in _rows(table)], CONTENT)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from deltalake import DeltaTable, Schema, Transaction
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.counters import KEPT
 from tidegate.pipelines.errors import FilesMissing, Refused
-from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard
+from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard, library_version
 from tidegate.pipelines.ledger.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.ledger.snapshots.publish import check_removable
 from tidegate.pipelines.ledger.step_log import log_step
@@ -190,7 +189,7 @@ def quiet_manifest(
         "phases": {},
         "run_id": uuid.uuid4().hex,
         "started_at": now,
-        "library_version": version("tidegate"),
+        "library_version": library_version(),
         "engine": None,
     }
     return state_of.model_copy(update=update)
