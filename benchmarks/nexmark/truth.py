@@ -59,7 +59,7 @@ class Truth:
 
     def __init__(self, tables: dict[str, pa.Table], base: int) -> None:
         self._database = duckdb.connect()
-        self._database.execute("SET timezone = 'UTC'; SET threads = 2")
+        self._database.execute("SET timezone = 'UTC'; SET threads = 2; SET enable_progress_bar = false")
         for name, rows in tables.items():
             self._database.register("given", rows)
             more = f", {base}::BIGINT AS base" if name == "bid" else ""
