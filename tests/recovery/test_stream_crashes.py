@@ -7,14 +7,18 @@ steps that it is about. The same matrix runs without a JVM, where a cell takes a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run, source_of
+from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, crash_after, differences, outcome, run, source_of
 from tests.recovery.bugs import BUGS, Bug
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.epoch import shard_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,18 +35,24 @@ class Crashes:
     Args:
         spark: the session, or what stands for it.
         folder: where the lakes go.
+        deltas: True if state has deltas after the first epoch.
+        before: number of epochs before the one that crashes.
     """
 
-    def __init__(self, spark: Any, folder: Path) -> None:
+    def __init__(self, spark: Any, folder: Path, deltas: bool = False, before: int = EPOCHS_BEFORE) -> None:
         self.spark = spark
         self._folder = folder
         self._source = source_of(folder / "source", commits=2)
+        if deltas:
+            crash_after(LOCAL, self._source, STEPS[-1])
+            assert self._source.tables(PIPELINE).widen({state.NAME: pa.schema(state.DELTAS)})
+            before -= 1
         # Made without a JVM for both: so that Spark ends the same shows that what stands in for it is right.
         undisturbed = copy_of(self._source, folder / "undisturbed")
         run(LOCAL, undisturbed)
         self.undisturbed = outcome(undisturbed)
         self._begun = copy_of(self._source, folder / "begun")
-        crash_after(LOCAL, self._begun, STEPS[-1], EPOCHS_BEFORE)
+        crash_after(LOCAL, self._begun, STEPS[-1], before)
         self._crashed: dict[str, Lake] = {}
         self._copies = 0
 
@@ -63,6 +73,27 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
 @pytest.fixture(scope="module")
 def in_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Crashes:
     return Crashes(spark, tmp_path_factory.mktemp("in_spark"))
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[None]:
+    """Let shards of a few rows have deltas, which are merged when they have twice the rows of their base."""
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr(shard_state, "SMALLEST", 1)
+        planted.setattr(shard_state, "SHARE", 0.5)
+        yield
+
+
+@pytest.fixture(scope="module")
+def with_deltas(small: None, tmp_path_factory: pytest.TempPathFactory) -> Crashes:
+    """The epoch that crashes writes a delta."""
+    return Crashes(LOCAL, tmp_path_factory.mktemp("with_deltas"), deltas=True, before=2)
+
+
+@pytest.fixture(scope="module")
+def merging_deltas(small: None, tmp_path_factory: pytest.TempPathFactory) -> Crashes:
+    """The epoch that crashes merges a delta into its base."""
+    return Crashes(LOCAL, tmp_path_factory.mktemp("merging_deltas"), deltas=True, before=3)
 
 
 @pytest.fixture
@@ -122,3 +153,42 @@ def test_without_a_protection_a_crash_shows_after_the_steps_that_it_is_about(
         run(crashes.spark, lake)
     shown = differences(outcome(lake), crashes.undisturbed)
     assert bool(shown) == (step in bug.shows_after), shown
+
+
+def layers(lake: Lake) -> tuple[int, int]:
+    """The number of bases that are read in part, and of deltas, in the newest snapshot."""
+    files = lake.snapshot(PIPELINE).files
+    hashes, marks = (
+        sum(file.get(f"min.{each.name}") is not None for file in files) for each in (state.HASH, state.MARK)
+    )
+    return hashes - marks, marks
+
+
+OF_DELTAS = [pytest.param("with_deltas", (1, 1)), pytest.param("merging_deltas", (1, 0), marks=LONG)]
+
+
+@pytest.mark.parametrize(("crashes", "after"), OF_DELTAS, indirect=["crashes"])
+@pytest.mark.parametrize("step", [step if step == "operated" else pytest.param(step, marks=LONG) for step in STEPS])
+def test_a_crash_in_an_epoch_with_deltas_changes_nothing(
+    crashes: Crashes, by_hand: Crashes, step: str, after: tuple[int, int]
+) -> None:
+    committed = crashes.after("committed")
+    assert layers(committed) == after
+    lake = crashes.after(step)
+    run(crashes.spark, lake)
+    assert differences(outcome(lake), crashes.undisturbed) == {}
+    published = {table: rows for table, rows in by_hand.undisturbed.items() if table in ("results", "late", "rejects")}
+    assert differences(outcome(lake), published) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("bug", "step"), [(bug, step) for bug in BUGS for step in (min(bug.shows_after, key=STEPS.index),)], ids=str
+)
+@pytest.mark.parametrize("crashes", ["merging_deltas"], indirect=True)
+def test_without_a_protection_a_crash_in_an_epoch_with_deltas_shows(crashes: Crashes, bug: Bug, step: str) -> None:
+    lake = crashes.after(step)
+    with pytest.MonkeyPatch.context() as planted:
+        bug.plant(planted)
+        run(crashes.spark, lake)
+    assert differences(outcome(lake), crashes.undisturbed)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import operate
 from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
@@ -107,3 +111,30 @@ def test_spark_lists_only_the_files_that_it_is_given(spark: SparkSession, lake: 
         (table,) = files.tables
         assert table.for_spark is not None
         assert len(DeltaFiles(spark, table.for_spark).rows(files.parts).inputFiles()) == 1
+
+
+@pytest.mark.long
+def test_state_with_deltas_is_on_spark_what_it_is_without(spark: SparkSession, tmp_path: Path) -> None:
+    plain, deltas = Lake(tmp_path / "plain"), Lake(tmp_path / "deltas")
+    pipeline = session_pipeline(timedelta(hours=3), parallelism=1)
+
+    def step(*rows: tuple[str, str], parallelism: int = 1) -> None:
+        for lake in (plain, deltas):
+            lake.append(*[(user, at(time), 1) for user, time in rows])
+            lake.stream(spark, replace(pipeline, parallelism=parallelism))
+        rows_of = [
+            sorted(map(repr, state_rows(warehouse_of(lake.config), lake.snapshot(pipeline)).to_pylist()))
+            for lake in (plain, deltas)
+        ]
+        assert rows_of[0] == rows_of[1]
+
+    # A smaller shard has no deltas.
+    step(*[(f"user {number}", "10:00") for number in range(70_000)])
+    assert deltas.tables(pipeline).widen({state.NAME: pa.schema(state.DELTAS)})
+    step(("user 1", "10:05"))
+    step(("user 2", "10:06"), ("user 69999", "10:04"), ("user new", "10:07"))
+    assert sorted(file.get("min.delta_mark") is not None for file in deltas.snapshot(pipeline).files) == [False, True]
+    step(("user 3", "10:08"), ("user 2", "10:09"), parallelism=2)
+    step(("user 1", "16:00"), parallelism=2)
+    assert_same_windows(deltas.final(pipeline), plain.final(pipeline))
+    assert len(plain.final(pipeline)) >= 70_000
