@@ -7,7 +7,7 @@ warehouse is a folder may read a source in a bucket, and vice versa.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -255,13 +255,13 @@ class Warehouse:
             files: arguments of `copy_file` for each file.
             share: that of `copy_file`.
         """
-
-        def copy(file: tuple[str, str, str, str]) -> None:
-            source, name, target, as_name = file
-            self.copy_file(source, name, target, as_name, share)
-
+        todo = [(*file, share) for file in files]
+        if len(todo) == 1:
+            # To start a thread takes longer than a small copy.
+            self.copy_file(*todo[0])
+            return
         with ThreadPoolExecutor(_COPIES) as threads:
-            for _ in threads.map(copy, files):
+            for _ in threads.map(lambda file: self.copy_file(*file), todo):
                 pass
 
     def copy_file(self, source: str, name: str, target: str, as_name: str, share: bool = False) -> None:
@@ -482,9 +482,17 @@ def path_of(table: DeltaTable) -> str:
     return unquote(table.table_uri.rstrip("/").removeprefix("file://"))
 
 
-def active_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the table's files, each a dict: path, size_bytes, num_records, min.<column>, max.<column>."""
-    files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+def active_files(table: DeltaTable, names: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """Return the table's files, or those with some names, each a dict.
+
+    Keys are path, size_bytes, num_records, min.<column> and max.<column>.
+    """
+    actions = pa.table(table.get_add_actions(flatten=True))
+    if names is not None:
+        import pyarrow.compute as pc
+
+        actions = actions.filter(pc.is_in(actions["path"], pa.array(names, pa.string())))
+    files: list[dict[str, Any]] = actions.to_pylist()
     return files
 
 

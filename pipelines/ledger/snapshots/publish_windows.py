@@ -267,7 +267,7 @@ class _Step:
 
     def _appended(self, added: Sequence[str]) -> tuple[list[AddAction], list[RemoveAction]] | None:
         """Return the windows of added files, and the remaining rows of files with windows that they replace."""
-        files = [file for file in active_files(self.source) if file["path"] in set(added)]
+        files = active_files(self.source, added)
         if len(files) != len(added):
             # Compacted since then.
             return None
