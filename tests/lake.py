@@ -229,11 +229,12 @@ class Lake:
         end: datetime,
         slice_length: str | None = None,
         and_following: bool = False,
+        again: bool = False,
     ) -> list[IntervalRun]:
         """Run a backfill to its end."""
         length = None if slice_length is None else parse_slice(slice_length)
         with self.driver(engine, pipeline) as driver:
-            return list(backfill(driver, cut(start, end, length), and_following))
+            return list(backfill(driver, cut(start, end, length), and_following, again))
 
     def stream(self, engine: Engine | SparkSession, pipeline: Pipeline, **limits: int) -> list[Manifest]:
         """Run the stream over what is there now, within limits on an epoch; the manifests of its epochs."""

@@ -36,8 +36,9 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
     return Refused(
         f"source table {path} is not append-only: version {version} ({operation or 'unknown operation'}) removed or "
         "changed rows that may have been read. Give the pipeline's DeltaSource changes='correct', which corrects the "
-        "windows of these rows, or changes='ignore', which skips such versions; or start a new pipeline with a "
-        "backfill of the table as it is now"
+        "windows of these rows (joins and functions don't have it), or changes='ignore', which skips such versions. Or "
+        "compute from the table as it is now: run all intervals of a backfill again, from the first one, with "
+        "`tidegate backfill --again --and-following`, or start a new pipeline with a backfill"
     )
 
 
