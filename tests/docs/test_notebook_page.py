@@ -42,6 +42,7 @@ def test_the_code_that_needs_no_spark_runs() -> None:
     assert isinstance(scope["project"], Project)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_all_code_runs_in_a_session_that_exists(spark: SparkSession) -> None:
     mine = spark.newSession()
