@@ -9,8 +9,10 @@ may have been late
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +20,12 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.column_names import input_rows
+from tidegate.pipelines.definition.counters import VERSIONS_SKIPPED
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
-from tidegate.pipelines.epoch.file_slices import of_version, parts_of
+from tidegate.pipelines.epoch.file_slices import files_within, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.passed import Passed
@@ -31,10 +34,11 @@ from tidegate.pipelines.epoch.recompute_shard import RecomputeJob
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.errors import Refused, TidegateError
-from tidegate.pipelines.ledger.manifest import Interval
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.sources.commits import FilePart, SourceFile
+from tidegate.pipelines.sources.base import ChangingSource
+from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage.warehouse import read_table
@@ -101,6 +105,83 @@ class FirstRun:
 
 def _smallest(times: pa.ChunkedArray) -> Millis:
     return int(pc.min(epoch_millis(times)).as_py())
+
+
+_Content: TypeAlias = tuple[str, str]
+"""Path of a file and its deleted rows: what a version of the source reads from it."""
+
+
+def _content(file: SourceFile | FilePart) -> _Content:
+    return file.path, json.dumps(dict(file.details), sort_keys=True, default=str)
+
+
+def without_skipped(
+    source: OpenInput, tables: PipelineTables, manifest: Manifest, parts: list[FilePart], within: Interval
+) -> list[FilePart]:
+    """Return parts of the files of a version as a stream has read them, without what skipped versions changed.
+
+    With `changes="ignore"` windows keep the rows that such a version removed, and don't get those that it wrote.
+
+    Args:
+        source: the source.
+        tables: the pipeline's tables.
+        manifest: manifest of the snapshot that has read the version.
+        parts: parts of the version's files with event times of an interval.
+        within: the interval.
+
+    Raises:
+        Refused: files that a skipped version wrote have been rewritten since.
+    """
+    log, skipped = source.log, skipped_versions(source, tables, manifest)
+    if not skipped or not isinstance(log, ChangingSource):
+        return parts
+    gone, came = dict[_Content, tuple[SourceFile, int]](), set[_Content]()
+    for version in skipped:
+        changed = log.differing(version - 1, source.columns.time_in_files or "", version)
+        gone_files, came_files = (
+            files_within(files, within.start, within.end, is_wall_clock=source.columns.zone is not None)
+            for files in (changed.gone, changed.came)
+        )
+        for file in gone_files:
+            if _content(file) in came:
+                came.discard(_content(file))
+            else:
+                gone[_content(file)] = (file, version - 1)
+        for file in came_files:
+            if gone.pop(_content(file), None) is None:
+                came.add(_content(file))
+    if came - set(map(_content, parts)):
+        raise Refused(
+            f"source {source.table}: changes of rows were skipped (changes='ignore', version "
+            f"{', '.join(map(str, skipped))}), and the files that they wrote have been rewritten since. So it can't be "
+            "told which rows the windows of that time have. To reopen late rows of another time, give --start and "
+            "--end; for this time, backfill the table as it is now under another name"
+        )
+    kept = [part for part in parts if _content(part) not in came]
+    for file, version in gone.values():
+        commit = SourceCommit(version, log.time_of(version), (file,))
+        again = source.files.of(parts_of(source, commit, within.start, within.end))
+        kept += source.rejecting_again(again, manifest).parts
+    return kept
+
+
+def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manifest) -> list[int]:
+    """Return the versions of the source that epochs of a stream have skipped, on the lineage of a snapshot."""
+    log, table = source.log, tables.look(epochs.NAME)
+    columns = ["epoch", "parent", "kind", "source_version"]
+    where = ~pc.field("stale") & (pc.field(VERSIONS_SKIPPED) > 0) & (pc.field("kind") != "backfill")
+    rows = read_table(tables.warehouse, table, columns, where).to_pylist()
+    rows = [row for row in rows if is_on(manifest.line, row["epoch"])]
+    if not rows or not isinstance(log, ChangingSource):
+        return []
+    parents = read_table(tables.warehouse, table, ["epoch", "source_version"], ~pc.field("stale"))
+    reached = dict(zip(*(parents[name].to_pylist() for name in ("epoch", "source_version")), strict=True))
+    return sorted(
+        version
+        for row in rows
+        for version in log.changing(reached.get(row["parent"], -1))
+        if version <= row["source_version"]
+    )
 
 
 class SourceRows:
@@ -186,6 +267,10 @@ class SourceRows:
         parts: list[FilePart] = []
         if position.version >= 0:
             parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
+            if not source.corrects:
+                # Else windows are recomputed from the version as it is, whatever was skipped before.
+                until = Interval(start=within.start, end=end)
+                parts = without_skipped(source, self._tables, self._head.manifest, parts, until)
             if (first := self._first_run()) is not None:
                 parts = first.without_unread(source, parts, position.version)
         if position.files:

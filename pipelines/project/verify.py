@@ -171,13 +171,17 @@ def verify(
         since = _since(tables, manifest) if new else None
     after = 0 if since is None else since.epoch
     now = results.current(manifest.epoch)
-    epoch_rows = read_table(tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale"))
+    all_epochs = read_table(tables.warehouse, tables.open(epochs.NAME))
+    epoch_rows = all_epochs.filter(pc.invert(all_epochs["stale"]))
     epoch_rows = epoch_rows.filter(
         pa.array([is_on(manifest.line, epoch) for epoch in epoch_rows["epoch"].to_pylist()], pa.bool_())
     )
+    # A restore brings back no row that was erased, so the epochs that it has left count too.
+    erasing = pc.is_in(all_epochs["kind"], pa.array(["prune", "forget"]))
+    erased = bool(pc.any(pc.and_(erasing, pc.greater(all_epochs["epoch"], after))).as_py())
     late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=now & (pc.field("epoch") > after))
     new_epochs = epoch_rows.filter(pc.greater(epoch_rows["epoch"], after))
-    faults = [*faults_of_late_rows(late_rows, epoch_rows), *faults_of_epochs(new_epochs, late_rows)]
+    faults = [*faults_of_late_rows(late_rows, epoch_rows), *faults_of_epochs(new_epochs, late_rows, erased)]
     manifests, chain = faults_of_manifests(tables, manifest, epoch_rows, after)
     faults += chain
     try:

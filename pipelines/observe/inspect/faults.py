@@ -352,10 +352,15 @@ def faults_of_late_rows(rows: pa.Table, epoch_rows: pa.Table) -> Iterator[Fault]
             yield Fault("late", row["epoch"], {}, time, expected, show_millis(judged))
 
 
-def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table) -> Iterator[Fault]:
-    """Check that every element of each epoch is accounted for, and that its late rows are in the table."""
+def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) -> Iterator[Fault]:
+    """Check that every element of each epoch is accounted for, and that its late rows are in the table.
+
+    Args:
+        epoch_rows: rows of table epochs.
+        late_rows: rows of table late.
+        erased: True if late rows of these epochs have been pruned or forgotten: then there may be fewer.
+    """
     rows = epoch_rows.to_pylist()
-    erased = any(row["kind"] in ("prune", "forget") for row in rows)
     gone: dict[int, int] = {}
     for row in rows:
         for departed in row.get(epochs.DEPARTED) or ():

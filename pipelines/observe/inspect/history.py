@@ -31,8 +31,9 @@ from tidegate.pipelines.epoch.event_times import EventOrder, EventTimes
 from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
+from tidegate.pipelines.epoch.recompute_rows import without_skipped
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -197,12 +198,10 @@ class History:
 
     @cached_property
     def _forgets(self) -> list[int]:
-        """The epochs that forgot keys, newest first."""
-        forgets = {step.epoch for step in self.steps if step.kind == "forget"}
-        if (begins := self.begins) is not None:
-            before = _epochs(self.tables, self.manifest, 0)
-            forgets |= {row["epoch"] for row in before if row["kind"] == "forget" and row["epoch"] <= begins}
-        return sorted(forgets, reverse=True)
+        """The epochs that forgot keys, newest first, with those that a restore has left: none brings a key back."""
+        forgets = pc.field("kind") == "forget"
+        rows = read_table(self.tables.warehouse, self.tables.open(epochs.NAME), ["epoch"], forgets)
+        return sorted(set(rows["epoch"].to_pylist()), reverse=True)
 
     @cached_property
     def _marks(self) -> dict[int, set[str]]:
@@ -356,13 +355,18 @@ def _steps(
     shapes = {row["epoch"]: row.get(epochs.SHAPE) for row in rows}
     if base is not None and base.shape is not None:
         shapes[base.epoch] = base.shape.model_dump()
-    for step in _moves(source, rows, manifest, base, lower):
+    for step in _moves(source, tables, rows, manifest, base, lower):
         shape = shapes.get(step.epoch)
         yield step if shape is None else replace(step, lateness=shape["lateness"])
 
 
 def _moves(
-    source: OpenInput, rows: Sequence[Mapping[str, Any]], manifest: Manifest, base: Manifest | None, lower: Millis
+    source: OpenInput,
+    tables: PipelineTables,
+    rows: Sequence[Mapping[str, Any]],
+    manifest: Manifest,
+    base: Manifest | None,
+    lower: Millis,
 ) -> Iterator[Step]:
     """Yield the same steps, all with the allowed lateness of the present code."""
     times: EventTimes | None = EventTimes.of(source.bound.pipeline, None)
@@ -372,8 +376,9 @@ def _moves(
         read, watermark, frontier = position.version, base.watermark, position.frontier
         times = EventTimes.of(source.bound.pipeline, base) if frontier is None else None
         upper = LAST_TIME if frontier is None else frontier
-        parts = of_version(source, source.log.settled(read), base, lower, upper).parts if read >= 0 else ()
-        yield Step(base.epoch, BASE, read, base.processing_time, MIN_TIMESTAMP, watermark, None, parts)
+        parts = list(of_version(source, source.log.settled(read), base, lower, upper).parts) if read >= 0 else []
+        parts = _without_skipped(source, tables, base, parts, Interval(start=lower, end=upper))
+        yield Step(base.epoch, BASE, read, base.processing_time, MIN_TIMESTAMP, watermark, None, tuple(parts))
     for row in rows:
         epoch, kind, version = row["epoch"], row["kind"], row["source_version"]
         clock = to_millis(row["processing_time"])
@@ -405,6 +410,24 @@ def _moves(
                 "present code, so another watermark strategy was in use then"
             )
         read, watermark = version, after
+
+
+def _without_skipped(
+    source: OpenInput, tables: PipelineTables, base: Manifest, parts: list[FilePart], within: Interval
+) -> list[FilePart]:
+    """Return the parts of a version as a stream has read them; see `without_skipped`.
+
+    Raises:
+        NoHistory: versions were skipped, and it can't be told which rows the windows have.
+    """
+    try:
+        as_read = without_skipped(source, tables, base, parts, within)
+    except Refused as error:
+        raise NoHistory(str(error)) from error
+    if source.corrects and as_read != parts:
+        # Windows that a correction has touched have the rows of its version, the others those from before.
+        raise NoHistory(f"source {source.table}: changes of rows were skipped before later ones were corrected")
+    return as_read
 
 
 def _commits(

@@ -224,11 +224,13 @@ class SourceLog:
             self._check_present(version, tuple(files), way_on, ChangeGone)
         return changed
 
-    def differing(self, after: int, timestamp: str) -> ChangedFiles:
-        """Return the files in which a version and the head differ, with bounds of times; see `ChangingSource`."""
-        changed, name = changed_files(*self._changes_of(after, self.head)), self._facts.stored_name(timestamp)
+    def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:
+        """Return the files in which two versions differ, with bounds of times; see `ChangingSource`."""
+        until = self.head if until is None else until
+        changed, name = changed_files(*self._changes_of(after, until)), self._facts.stored_name(timestamp)
+        newer = self._at_head() if until == self.head else self._at(until)
         gone = bounded(changed.gone, self._at(after), name, self._path_of)
-        return ChangedFiles(gone, bounded(changed.came, self._at_head(), name, self._path_of))
+        return ChangedFiles(gone, bounded(changed.came, newer, name, self._path_of))
 
     def _changes_of(self, after: int, until: int) -> Changes:
         commits = [(version, self._actions(version)) for version in range(after + 1, until + 1)]

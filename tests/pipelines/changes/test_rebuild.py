@@ -153,8 +153,8 @@ def test_without_statistics_everything_is_to_be_run_again(lake: Lake, monkeypatc
     vacuumed(lake)
     differing = SourceLog.differing
 
-    def unbounded(self: SourceLog, after: int, timestamp: str) -> Any:
-        changed = differing(self, after, timestamp)
+    def unbounded(self: SourceLog, after: int, timestamp: str, until: int | None = None) -> Any:
+        changed = differing(self, after, timestamp, until)
         return replace(changed, gone=tuple(replace(file, oldest=None, newest=None) for file in changed.gone))
 
     monkeypatch.setattr(SourceLog, "differing", unbounded)

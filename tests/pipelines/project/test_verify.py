@@ -20,13 +20,15 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.expectations.broken import broken_in
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.pipelines.project.test_trace import project_of
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.errors import QualityFailed, UsageError
+from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
 from tidegate.pipelines.project.verify import Verified
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
@@ -38,6 +40,7 @@ from tidegate.windowing import (
     WatermarkStrategy,
     Windows,
 )
+from tidegate.windowing.time import to_millis
 
 
 def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
@@ -356,6 +359,87 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None
     without = verified(lake, pipeline)
     assert without.faults == ()
     assert without.why_unverifiable == "rows of their key may be from before it was forgotten"
+
+
+def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    lived(lake, pipeline)
+    project = project_of(lake, pipeline)
+    project.savepoint_create("hours", "before")
+    project.forget("hours", ("user 1",))
+    project.restore("hours", "savepoint:before")
+    lake.append(("user 1", at("05:00", 1), 1), ("user 2", at("09:00", 1), 1))
+    lake.stream(LOCAL, pipeline)
+    outcome = verified(lake, pipeline)
+    assert (outcome.faults, outcome.unverifiable) == ((), 0)
+    (late,) = [row for row in lake.latest(pipeline).to_pylist() if row["user"] == "user 1"]
+    assert late["window_start"] == at("05:00", 1)
+    change(lake, pipeline, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
+    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"missing"}
+
+
+def deleted(table: DeltaTable) -> None:
+    table.delete("value = 2")
+
+
+def updated(table: DeltaTable) -> None:
+    table.update(predicate="value = 2", updates={"value": "value + 40"})
+
+
+def compacted(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize(
+    "changes",
+    [(deleted, updated), (compacted, updated, deleted), (deleted,), (updated, deleted)],
+    ids=lambda changes: " ".join(change.__name__ for change in changes),
+)
+def test_late_rows_are_reopened_beside_the_rows_that_a_skipped_change_removed(
+    lake: Lake, changes: tuple[Callable[[DeltaTable], None], ...]
+) -> None:
+    """Windows keep the rows that they have: the ledger counts them, and so does a plain computation."""
+    pipeline = hourly_pipeline(
+        source=DeltaSource("events", timestamp="at", changes="ignore"),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)),
+    )
+    lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:20"), 2), ("end", at("13:00"), 0))
+    lake.stream(LOCAL, pipeline)
+    lake.append(("ann", at("10:30"), 4), ("cem", at("10:30"), 2))
+    lake.stream(LOCAL, pipeline)
+    for number, change in enumerate(changes):
+        change(DeltaTable(lake.path("events")))
+        lake.append(("end", at(f"14:0{number}"), 0))
+        lake.stream(LOCAL, pipeline)
+    lake.reopen(LOCAL, pipeline)
+    totals = {
+        row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist() if row["window_start"] < at("13:00")
+    }
+    assert totals == {"ann": 7, "bob": 2, "cem": 2}
+    assert (verified(lake, pipeline).faults, verified(lake, pipeline).unverifiable) == ((), 0)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_late_rows_of_a_time_whose_skipped_change_was_rewritten_are_not_reopened(lake: Lake) -> None:
+    pipeline = hourly_pipeline(
+        source=DeltaSource("events", timestamp="at", changes="ignore"),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)),
+    )
+    lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("end", at("13:00"), 0))
+    lake.append(("ann", at("10:30"), 4))
+    lake.stream(LOCAL, pipeline, commits=1)
+    deleted(DeltaTable(lake.path("events")))
+    compacted(DeltaTable(lake.path("events")))
+    lake.append(("end", at("20:00"), 0))
+    lake.append(("ann", at("18:10"), 8))
+    lake.stream(LOCAL, pipeline, commits=1)
+    with pytest.raises(Refused, match=r"skipped .*rewritten since.*give --start and --end"):
+        lake.reopen(LOCAL, pipeline)
+    lake.reopen(LOCAL, pipeline, Selection(None, to_millis(at("18:00")), to_millis(at("19:00"))))
+    totals = {row["window_start"]: row["total"] for row in lake.latest(pipeline).to_pylist()}
+    assert (totals[at("10:00")], totals[at("18:00")]) == (3, 8)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
