@@ -46,8 +46,10 @@ from tidegate.pipelines.epoch.spans import END, START, affected_sessions, check_
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.tables.keys import (
     Key,
+    are_forgotten,
     are_of_key,
     digest_of,
     digests,
@@ -257,11 +259,17 @@ class _Planner:
         grid = windows.assigner.window_grid
         if grid is None or grid.windows_of_an_element == 1:
             return wanted
+        # The source may still have the rows of a forgotten key. If nobody knows which key it was, none is looked for.
+        marks = forgotten_marks(self.epoch.tables).values()
+        known = [mark for of_epoch in marks if of_epoch is not None for mark in of_epoch]
+        if None in marks:
+            return wanted
         lateness = min(windows.lateness, _least_lateness(published))
         start = FIRST_TIME if asked.start is None else max(FIRST_TIME, asked.start)
         # A row's time is before the end of its windows, and these windows start before the end of the selection.
         end = LAST_TIME if asked.end is None else min(LAST_TIME, asked.end + grid.size)
         missed = self.rows.passed(replace(windows, allowed_lateness=lateness), Interval(start=start, end=end))
+        missed = missed.filter(pc.invert(are_forgotten(missed, self.key.names, known)))
         if self.only is not None:
             missed = missed.filter(are_of_key(missed, self.key.names, self.only))
         if asked.start is not None:

@@ -239,7 +239,7 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
         lambda table: np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False)), after=forgotten
     )
     of_late = late_rows_of(late_rows)
-    reopened, life = reopenings(of_late), history.lives(rows, of_late)
+    reopened, life = reopenings(of_late), history.lives(rows, of_late, panes.to_pylist())
     whole = Trace(
         pipeline,
         named,

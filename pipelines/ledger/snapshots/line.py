@@ -194,6 +194,23 @@ def erasing_epochs(tables: PipelineTables) -> set[int]:
     return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
 
 
+def forgotten_marks(tables: PipelineTables) -> dict[int, frozenset[str] | None]:
+    """Return the marks of the keys that each `forget` erased, by epoch, newest first; None if they are not known.
+
+    Epochs that a restore has left are among them, because no restore brings a forgotten key back. The marks are in the
+    manifest of the epoch, and go with its snapshot.
+    """
+    forgets = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch"], pc.field("kind") == "forget")
+    marks = dict[int, frozenset[str] | None].fromkeys(sorted(set(forgets["epoch"].to_pylist()), reverse=True))
+    for entry in list_snapshots(tables) if marks else ():
+        if entry.epoch in marks and (snapshot := read_snapshot(tables, entry.version)) is not None:
+            published = snapshot.manifest.publish.values()
+            # Older manifests have a hash of the key instead, which other keys may share.
+            if not any(work.forget_keys for work in published):
+                marks[entry.epoch] = frozenset(mark for work in published for mark in work.forgotten)
+    return marks
+
+
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
     """Write the rows of table epochs for a lineage that is restored; return the file that the restore publishes."""
     erasures = erasing_epochs(tables)

@@ -158,7 +158,7 @@ def faults_of_windows(
         forgotten = history.forgotten(tuple(pa.scalar(value, kind) for value, kind in zip(key, types, strict=True)))
         left = [row for row in by_key.get(key, []) if history.steps[row[STEP]].epoch > (forgotten or 0)]
         rows, of_key = Rows(arrived.parts, left, arrived.gone), late_by_key.get(key, [])
-        life = history.lives(rows, of_key)
+        life = history.lives(rows, of_key, published.get(key, []))
         # Rows of the first step may be from before the key was forgotten.
         is_cut = forgotten is None or (history.begins or 0) >= forgotten > 0
         compared = _Compared(history, rows, life, dict(zip(names, key, strict=True)), is_cut, found)

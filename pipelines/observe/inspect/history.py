@@ -12,7 +12,7 @@ files or log entries of the source are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,7 @@ from tidegate.pipelines.epoch.recompute_rows import without_skipped
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
+from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Life, Step
@@ -164,13 +165,18 @@ class History:
                 spans.append((file.oldest, file.newest + 1))
         return tuple(spans)
 
-    def lives(self, rows: Rows, late_rows: Sequence[Mapping[str, Any]]) -> Life:
+    def lives(self, rows: Rows, late_rows: Sequence[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]) -> Life:
         """Return the life of the windows of one key.
 
         Args:
             rows: the rows of the key.
             late_rows: the rows of the key in table `late`, with their event times in `TIME`.
+            published: the rows of the key in table `results`.
         """
+        newest: dict[Bounds, int] = {}
+        for row in published:
+            window = to_millis(row["window_start"]), to_millis(row["window_end"])
+            newest[window] = max(row["epoch"], newest.get(window, 0))
         begins = self.begins
         late_before = [
             row[TIME]
@@ -181,39 +187,20 @@ class History:
         ]
         reopened = reopenings(late_rows)
         merges, lateness = self.windows.assigner.merges, self.windows.lateness
-        return Life(self.steps, self.windows_of, merges, lateness, reopened, late_before).live(rows.rows)
+        return Life(self.steps, self.windows_of, merges, lateness, reopened, late_before, newest).live(rows.rows)
 
     def forgotten(self, key: Key) -> int | None:
-        """Return the newest epoch that forgot a key, 0 if none did; None if that is not known.
-
-        The manifest of an epoch that forgot keys has their marks, and goes with its snapshot.
-        """
+        """Return the newest epoch that forgot a key, 0 if none did; None if that is not known."""
         unknown = False
-        for epoch in self._forgets:
-            marks = self._marks.get(epoch)
+        for epoch, marks in self._marks.items():
             if marks is not None and any(is_forgotten(key, mark) for mark in marks):
                 return epoch
             unknown |= marks is None
         return None if unknown else 0
 
     @cached_property
-    def _forgets(self) -> list[int]:
-        """The epochs that forgot keys, newest first, with those that a restore has left: none brings a key back."""
-        forgets = pc.field("kind") == "forget"
-        rows = read_table(self.tables.warehouse, self.tables.open(epochs.NAME), ["epoch"], forgets)
-        return sorted(set(rows["epoch"].to_pylist()), reverse=True)
-
-    @cached_property
-    def _marks(self) -> dict[int, set[str]]:
-        """By epoch that forgot keys, the marks of these keys, as far as snapshots are retained."""
-        marks = {}
-        for entry in list_snapshots(self.tables):
-            if entry.manifest["kind"] == "forget" and (snapshot := read_snapshot(self.tables, entry.version)):
-                published = snapshot.manifest.publish.values()
-                # Older manifests have a hash of the key instead, which other keys may share.
-                if not any(work.forget_keys for work in published):
-                    marks[entry.epoch] = {mark for work in published for mark in work.forgotten}
-        return marks
+    def _marks(self) -> dict[int, frozenset[str] | None]:
+        return forgotten_marks(self.tables)
 
     def windows_of(self, row: Mapping[str, Any]) -> list[Bounds]:
         """Return the windows of a row."""

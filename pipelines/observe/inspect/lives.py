@@ -89,6 +89,8 @@ class Life:
         lateness: allowed lateness of the present code, milliseconds.
         reopened: for each epoch, the times of the late rows that it reopened.
         late_before: times of the late rows that were in no window when the history starts.
+        published: the newest epoch that published each window. No table says which windows a reopening has given the
+            rows that they missed while another window accepted them; those that it published have them.
     """
 
     steps: Sequence[Step]
@@ -97,12 +99,14 @@ class Life:
     lateness: Millis
     reopened: Mapping[int, Sequence[Millis]] = field(default_factory=dict)
     late_before: Sequence[Millis] = ()
+    published: Mapping[Bounds, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     panes: dict[Bounds, tuple[int, ...]] = field(default_factory=dict)
     """The newest pane of each window: the numbers of its rows."""
     _open: dict[Bounds, list[int]] = field(default_factory=dict)
     _closed: dict[Bounds, list[int]] = field(default_factory=dict)
     _late: list[int] = field(default_factory=list)
+    _missed: dict[Bounds, list[int]] = field(default_factory=dict)
     _watermark: Millis | None = None
     _allowed: Millis = 0
     _closed_through: Millis = MIN_TIMESTAMP
@@ -156,15 +160,19 @@ class Life:
     def _take(self, step: int, number: int, row: Mapping[str, Any], touched: dict[Bounds, None]) -> None:
         assert self._watermark is not None
         watermark, windows, accepted = self._watermark, self.windows_of(row), False
+        missed = []
         for window in windows:
             met = self._met(window, self._open)
             target = _cover(window, met)
             if self._is_closed(target):
+                missed.append(window)
                 continue
             accepted = True
             self._join(step, target, met, number)
             if target[1] - 1 <= watermark:
                 touched[target] = None
+        for window in missed if accepted else ():
+            self._missed.setdefault(window, []).append(number)
         first = windows[0] if windows else (None, None)
         what = "in" if accepted else "no window"
         if not accepted and (windows or row[TIME] + self._allowed <= watermark):
@@ -237,6 +245,11 @@ class Life:
                     changed.pop(each, None)
                 (self._open if is_open else self._closed)[target] = sorted([*joined, number])
                 changed[target] = None
+        for window in list(self._missed) if reopening.kind == "reopen" else ():
+            if window in changed or self.published.get(window, 0) >= reopening.epoch:
+                held_by = self._open if window in self._open else self._closed
+                held_by[window] = sorted([*held_by.get(window, ()), *self._missed.pop(window)])
+                changed[window] = None
         for window in changed:
             assert self._watermark is not None
             held = tuple({**self._closed, **self._open}[window])

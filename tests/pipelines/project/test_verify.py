@@ -378,6 +378,55 @@ def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(lake: La
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"missing"}
 
 
+HALF_HOURS = Windows(
+    SlidingEventTimeWindows.of(timedelta(hours=1), timedelta(minutes=30)),
+    aggregate={"events": Count(), "total": Sum("value")},
+)
+
+
+def missed(lake: Lake) -> Pipeline:
+    """Rows of two users that one window missed, while the next one accepted them."""
+    pipeline = hourly_pipeline(
+        compute=HALF_HOURS, watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0))
+    )
+    lake.append(("end", at("11:05"), 0))
+    lake.append(("ann", at("10:50"), 1), ("bob", at("10:50"), 2), ("end", at("14:00"), 0))
+    lake.stream(LOCAL, pipeline, commits=1)
+    return pipeline
+
+
+def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lake) -> None:
+    pipeline = missed(lake)
+    assert verified(lake, pipeline).faults == ()
+    lake.reopen(LOCAL, pipeline)
+    assert len(lake.latest(pipeline).filter(pc.field("window_start") == at("10:00"))) == 2
+    assert (verified(lake, pipeline).faults, verified(lake, pipeline).unverifiable) == ((), 0)
+    change(
+        lake,
+        pipeline,
+        "results",
+        lambda rows: rows.set_column(rows.schema.get_field_index("total"), "total", pa.array([9] * len(rows))),
+    )
+    assert len(verified(lake, pipeline).faults) == len(lake.latest(pipeline))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known: bool) -> None:
+    """The source has its rows, and a window missed one of them; the marks of the key go with the snapshot."""
+    pipeline = missed(lake)
+    project = project_of(lake, pipeline)
+    project.forget("hours", ("ann",))
+    if not is_known:
+        lake.append(("end", at("16:00"), 0))
+        lake.stream(LOCAL, pipeline)
+        project.vacuum("hours", snapshots=1, days=0)
+    lake.reopen(LOCAL, pipeline)
+    rows = lake.rows(pipeline, "results")
+    assert "ann" not in rows["user"].to_pylist()
+    assert len(rows.filter(pc.field("window_start") == at("10:00"))) == is_known
+    assert verified(lake, pipeline).faults == ()
+
+
 def deleted(table: DeltaTable) -> None:
     table.delete("value = 2")
 
