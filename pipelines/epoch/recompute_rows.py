@@ -130,7 +130,7 @@ def without_skipped(
         within: the interval.
 
     Raises:
-        Refused: files that a skipped version wrote have been rewritten since.
+        Refused: files that a skipped version wrote were rewritten since, or those that it removed were vacuumed.
     """
     log, skipped = source.log, skipped_versions(source, tables, manifest)
     if not skipped or not isinstance(log, ChangingSource):
@@ -150,12 +150,13 @@ def without_skipped(
         for file in came_files:
             if gone.pop(_content(file), None) is None:
                 came.add(_content(file))
-    if came - set(map(_content, parts)):
+    present = source.warehouse.sizes(log.path, [path for path, _ in gone])
+    if came - set(map(_content, parts)) or None in present.values():
         raise Refused(
             f"source {source.table}: changes of rows were skipped (changes='ignore', version "
-            f"{', '.join(map(str, skipped))}), and the files that they wrote have been rewritten since. So it can't be "
-            "told which rows the windows of that time have. To reopen late rows of another time, give --start and "
-            "--end; for this time, backfill the table as it is now under another name"
+            f"{', '.join(map(str, skipped))}), and the files that they wrote or removed have been rewritten or "
+            "vacuumed since. So it can't be told which rows the windows of that time have. To reopen late rows of "
+            "another time, give --start and --end; for this time, backfill the table as it is now under another name"
         )
     kept = [part for part in parts if _content(part) not in came]
     for file, version in gone.values():
