@@ -1,0 +1,146 @@
+"""Drawn lives over a source as users have it: odd keys and values, rows that change, and commands in any order.
+
+After each life every window is computed again from the source by the plain rules of `verify`, and the checks of
+`quality` hold; what a command refuses has an error of ours.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake import Lake, at, hourly_pipeline
+from tidegate import Project
+from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.errors import TidegateError
+from tidegate.windowing import (
+    Count,
+    EventTimeSessionWindows,
+    Max,
+    Min,
+    SlidingEventTimeWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+
+pytestmark = pytest.mark.slow
+
+MINUTE = timedelta(minutes=1)
+KEYS = [
+    "ann",
+    "Ann",
+    "änn",
+    "a\u0308nn",
+    "",
+    "  ",
+    "null",
+    "日本",
+    "a/b",
+    "a=b&c",
+    "x" * 300,
+    "o'neil",
+    'q"uote',
+    "a\nb",
+]
+FLOATS = [0.0, -0.0, 1.5, float("nan"), float("inf"), 1e300, None]
+ASSIGNERS = [
+    TumblingEventTimeWindows.of(60 * MINUTE),
+    SlidingEventTimeWindows.of(60 * MINUTE, 15 * MINUTE),
+    EventTimeSessionWindows.with_gap(20 * MINUTE),
+]
+COLUMNS = pa.schema(
+    [
+        ("user", pa.string()),
+        ("part", pa.int32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("amount", pa.decimal128(12, 2)),
+        ("ratio", pa.float64()),
+        ("state", pa.string()),
+    ]
+)
+
+
+class Drawn:
+    """A life; what each command does is drawn from a seed."""
+
+    def __init__(self, lake: Lake, seed: int) -> None:
+        self.lake, self.draw, self.now, self.number = lake, random.Random(seed), at("12:00"), 0
+        self.key = self.draw.choice([("user",), ("user", "part"), ("part",)])
+        pipeline = hourly_pipeline(
+            key=self.key,
+            source=DeltaSource("events", timestamp="at", changes=self.draw.choice(["correct", "ignore"])),
+            watermark=WatermarkStrategy.for_bounded_out_of_orderness(30 * MINUTE),
+            compute=Windows(
+                self.draw.choice(ASSIGNERS),
+                aggregate={"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")},
+                allowed_lateness=self.draw.choice([0, 60]) * MINUTE,
+            ),
+            parallelism=self.draw.choice([1, 2, 5]),
+        )
+        folder = lake.folder
+        self.project = Project(warehouse=folder / "warehouse", work=folder, pipelines=[pipeline], engine="local")
+        self.append()
+
+    @property
+    def source(self) -> DeltaTable:
+        return DeltaTable(self.lake.path("events"))
+
+    def append(self) -> None:
+        def value(some: list[Any], least: float) -> Any:
+            return None if self.draw.random() < least else self.draw.choice(some)
+
+        times = [self.now + self.draw.randint(-180, 60) * MINUTE for _ in range(self.draw.choice([1, 20, 60]))]
+        rows = [
+            (value(KEYS, 0.03), value([1, 2, -5], 0.1), value([time], 0.02), value([Decimal(7)], 0.1), value(FLOATS, 0))
+            for time in times
+        ]
+        columns = [*map(list, zip(*rows, strict=True)), [value(["a", "b"], 0.2) for _ in rows]]
+        self.lake.write(pa.table(columns, schema=COLUMNS))
+
+    def forget(self) -> None:
+        self.project.forget("hours", tuple(self.draw.choice(KEYS if name == "user" else [1, 2]) for name in self.key))
+
+    def savepoint(self) -> None:
+        self.number += 1
+        self.project.savepoint_create("hours", f"s{self.number}")
+
+    def deeds(self) -> list[Callable[[], object]]:
+        project = self.project
+        return [
+            *[self.append, lambda: project.stream("hours")] * 4,
+            lambda: self.source.delete("part = 2 AND state = 'a'"),
+            lambda: self.source.update(predicate="state = 'b'", updates={"amount": "amount + 1"}),
+            lambda: self.source.optimize.compact(),
+            lambda: project.vacuum("hours", snapshots=self.draw.choice([1, 3]), days=0),
+            lambda: project.optimize("hours"),
+            self.savepoint,
+            lambda: project.restore("hours", f"savepoint:s{self.draw.randint(1, max(1, self.number))}"),
+            self.forget,
+            lambda: project.state_upgrade("hours"),
+            lambda: project.late_reopen("hours"),
+            lambda: project.late_prune("hours", days=1),
+            lambda: project.windows_build("hours"),
+        ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_a_drawn_life_verifies(lake: Lake, seed: int) -> None:
+    life = Drawn(lake, seed)
+    for _ in range(40):
+        life.now += life.draw.choice([0, 10, 30]) * MINUTE
+        with suppress(TidegateError):
+            life.draw.choice(life.deeds())()
+    life.project.stream("hours")
+    assert life.project.verify("hours", sample="all").faults == ()
+    life.project.quality("hours").require()
