@@ -57,10 +57,12 @@ class Ours:
     Args:
         folder: folder of the tables and of all projects.
         engine: the engine.
+        limits: the limits of an epoch.
     """
 
     folder: Path
     engine: Engine
+    limits: EpochLimits
     _seconds: float = field(default=0.0, init=False)
 
     def write(self, events: Events) -> None:
@@ -87,14 +89,14 @@ class Ours:
         return rows, self._seconds
 
     def run(self, config: Config, pipeline: Pipeline, *, whole: bool = False) -> pa.Table:
-        """Run a pipeline commit by commit, or as a backfill of all rows, and return its results."""
+        """Run a pipeline as a stream, or as a backfill of all rows, and return its results."""
         began = perf_counter()
         # The clock is past all processing-time windows.
         with drive(config, pipeline, "bench", self.engine, clock=lambda: BASE + 10 * _DAY_MILLIS) as driver:
             if whole:
                 list(backfill(driver, [Interval(start=BASE - _DAY_MILLIS, end=BASE + _DAY_MILLIS)]))
             else:
-                Stream(driver, lambda manifest: None, EpochLimits(commits=1)).run_available()
+                Stream(driver, lambda manifest: None, self.limits).run_available()
         self._seconds += perf_counter() - began
         results = DeltaTable(str(config.root / "warehouse" / pipeline.name / "results")).to_pyarrow_table()
         # Times in answers are milliseconds.

@@ -1,7 +1,8 @@
 """Run Nexmark's queries on several systems, compare every answer with the truth, then show times.
 
     python -m benchmarks.nexmark --events N [--seed 1] [--sides tidegate,duckdb,...] [--queries q5,hop,...]
-                                 [--per-commit 500000] [--rounds 1] [--deadline 600] [--json FILE]
+                                 [--per-commit 500000] [--commits-in-an-epoch 1] [--rounds 1] [--deadline 600]
+                                 [--json FILE]
 
 DuckDB computes the truth from all events at once. The final content of each side is compared with it row for row, and
 only a side that is equal gets a time; any other gets the reason. Ends with 1 if an answer of Tidegate differs.
@@ -34,6 +35,7 @@ from benchmarks.nexmark.truth import QUERIES, Truth
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
+from tidegate.pipelines.run.next_commits import EpochLimits
 
 SIDES = ("tidegate", "tidegate_spark", "duckdb", "flink", "pyclink", "pathway", "spark")
 OURS = ("tidegate", "tidegate_spark")
@@ -70,10 +72,12 @@ class Bench:
         events: the events.
         rounds: timed runs of Tidegate and Spark, after a first one that is only compared.
         deadline: seconds for all queries of another system.
+        limits: the limits of Tidegate's epochs.
     """
 
-    def __init__(self, events: Events, rounds: int, deadline: float) -> None:
+    def __init__(self, events: Events, rounds: int, deadline: float, limits: EpochLimits) -> None:
         self._events = events
+        self._limits = limits
         self._rounds = rounds
         self._deadline = deadline
         self._truth = Truth(events.tables, BASE)
@@ -94,12 +98,12 @@ class Bench:
             local = LocalEngine()
             local.start()
             stack.callback(local.close)
-            ours = Ours(folder / "lake", local)
+            ours = Ours(folder / "lake", local, self._limits)
             ours.write(self._events)
             measures["tidegate"] = self._of(ours.answer, local)
             if spark is not None:
                 engine = SparkEngine(spark)
-                measures["tidegate_spark"] = self._of(Ours(folder / "lake", engine).answer, engine)
+                measures["tidegate_spark"] = self._of(Ours(folder / "lake", engine, self._limits).answer, engine)
                 measures["spark"] = self._of(lambda query: answer_of_spark(spark, folder / "lake", query), None)
             yield {name: measures[name] for name in names}
 
@@ -146,8 +150,9 @@ class Bench:
 
 
 def _core_seconds() -> float:
-    """Return the processor time of this process and of the children that it has now."""
-    total = 0.0
+    """Return the processor time of this process and of its children, including those that have ended."""
+    own = psutil.Process().cpu_times()
+    total = own.children_user + own.children_system
     for member in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
             times = member.cpu_times()
@@ -178,6 +183,9 @@ def main() -> int:
     parser.add_argument("--sides", default="tidegate,duckdb", help=f"some of {','.join(SIDES)}")
     parser.add_argument("--queries", default=",".join(QUERIES), help=f"some of {','.join(QUERIES)}")
     parser.add_argument("--per-commit", type=int, default=500_000, help="events in a commit of the sources")
+    parser.add_argument(
+        "--commits-in-an-epoch", type=int, default=1, help="commits that an epoch of Tidegate reads at most"
+    )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=600, help="seconds that another system has for all queries")
     parser.add_argument("--json", type=Path)
@@ -188,7 +196,7 @@ def main() -> int:
             parser.error(f"{unknown[0]!r} is none of {', '.join(known)}")
     events = Events(options.events, options.seed, options.per_commit)
     print(f"{events.events:,} events in {events.commits} commits, seed {events.seed}", flush=True)
-    bench, wrong = Bench(events, options.rounds, options.deadline), []
+    bench, wrong = Bench(events, options.rounds, options.deadline, EpochLimits(commits=options.commits_in_an_epoch)), []
     with bench.sides(sides, queries) as measures:
         for query in queries:
             expected = bench.answer(query)

@@ -18,8 +18,10 @@ _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "LOKY_MAX_MEMORY_LEAK_SIZE": str(1 << 50),
 }
-"""Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory."""
+"""Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory. loky
+takes 300 MB for a leak by default, warns, and replaces the process."""
 
 _LOOKS_EVERY = 1.0
 """Seconds between two checks that the driver is alive. The system's own signal would come when the thread that made us

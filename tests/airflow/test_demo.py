@@ -149,7 +149,10 @@ def test_each_day_was_a_run_of_a_real_scheduler_and_left_a_snapshot(demo: Demo) 
     assert sorted(backfills) == sorted(
         [(f"{name}__backfill", "backfill", "success") for name in ("carrier_shifts", "airport_hours")] * demo.days
     )
-    assert {state for _, _, state in runs} == {"success"}
+    # The demo waits for these. While its page is open, the schedule may start further ones.
+    ended = {dag for dag, _, state in runs if state == "success"}
+    assert {"carrier_shifts__stream", "carrier_shifts__late", "shifts_by_day", "shifts_by_month"} <= ended
+    assert {state for _, _, state in runs} <= {"success", "queued", "running"}
     assert ("SchedulerJob",) in jobs
 
 

@@ -18,6 +18,7 @@ from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, differences, rows_of
 from tests.waiting import wait_until
 from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.engine.pool import Pool
 from tidegate.pipelines.epoch import exchange
 from tidegate.pipelines.errors import OTHER, TidegateError
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction
@@ -103,6 +104,7 @@ import sys
 from pathlib import Path
 from tests.lake import Lake, hourly_pipeline
 from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.engine.pool import Pool
 lake, engine = Lake(Path(sys.argv[1])), LocalEngine(cores=2, rows_in_driver=0)
 lake.stream(engine, hourly_pipeline(parallelism=2))
 Path(sys.argv[2]).touch()
@@ -114,6 +116,21 @@ finally:
 
 
 @pytest.mark.first(1)
+def test_a_process_stays_though_its_allocator_keeps_more_memory_than_loky_takes_for_a_leak() -> None:
+    pool = Pool(1)
+    try:
+        (limit,) = pool.run([_limit_of_loky])[0].column(0).to_pylist()
+    finally:
+        pool.close()
+    assert limit > psutil.virtual_memory().total
+
+
+def _limit_of_loky() -> list[pa.RecordBatch]:
+    from loky import process_executor
+
+    return [pa.record_batch({"limit": [process_executor._MAX_MEMORY_LEAK_SIZE]})]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     lake_of(tmp_path / "lake")
