@@ -381,7 +381,7 @@ def test_a_run_with_spark_shows_no_secret_on_a_command_line_and_leaves_none_in_a
     upload(server, Path(disk.path("events")), bucket, "here/events")
     life = Life(tmp_path / "project", f"s3://{bucket}/here", options_of(server.endpoint))
     written = life.file.read_text().replace("[storage_options]", SPARK_WITH_A_SECRET + "[storage_options]")
-    life.file.write_text(written)
+    life.file.write_text(written.replace('engine = "local"', 'engine = "spark"'))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     command = [sys.executable, "-m", "tidegate", "stream", "hours", "--available-now"]
