@@ -23,11 +23,13 @@ from tidegate.expectations.ledger import (
     taken_in_all,
 )
 from tidegate.expectations.scope import Proof, Scope, fresh_windows, interval_since, scope_of
-from tidegate.expectations.slices import ROWS, Slices, hashes_of
 from tidegate.expectations.tables_read import (
+    ROWS,
+    Slices,
     count_side_tables,
     faults,
     final_windows,
+    hashes_of,
     ids_of,
     pass_over,
     slices_of,

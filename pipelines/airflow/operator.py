@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import GroupEvents, WindowEvents, event_extra
-from tidegate.pipelines.airflow.bundles import check_file_outside_bundles
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
-from tidegate.pipelines.definition.config import ENVIRONMENT, LEASE_NOTE, load_config
+from tidegate.pipelines.definition.config import ENVIRONMENT, LEASE_NOTE, Config, load_config
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
 
@@ -330,3 +330,42 @@ def _small(result: Any) -> Any:
     if not isinstance(result, dict):
         return result
     return {name: _small(value) for name, value in result.items() if not isinstance(value, list)}
+
+
+_PLACES = ("warehouse", "work", "artifacts", "backups")
+
+
+def check_outside_bundles(config: Config) -> None:
+    """Refuse paths that are relative to a tidegate.toml in Airflow's copy of a DAG bundle.
+
+    Raises:
+        UsageError: the next version of the bundle would start on an empty warehouse; the error names the settings.
+    """
+    from airflow.sdk.configuration import conf
+
+    given = conf.get("dag_processor", "dag_bundle_storage_path", fallback=None)
+    copies = Path(given or Path(tempfile.gettempdir(), "airflow", "dag_bundles"))
+    if not config.root.resolve().is_relative_to(copies.resolve()):
+        return
+    places = {name: getattr(config, name) for name in _PLACES}
+    relative = [
+        name for name, place in places.items() if place and "://" not in place and not Path(place).is_absolute()
+    ]
+    if relative:
+        raise UsageError(
+            f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has another folder: "
+            f"`{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
+        )
+
+
+def check_file_outside_bundles(config_file: str) -> None:
+    """Refuse the same for a tidegate.toml file; if it can't be read, the command reports that itself.
+
+    Raises:
+        UsageError: as in `check_outside_bundles`.
+    """
+    try:
+        config = load_config(Path(config_file))
+    except UsageError:
+        return
+    check_outside_bundles(config)

@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from tidegate.pipelines.airflow.bundles import check_outside_bundles
 from tidegate.pipelines.airflow.factory import PipelineDags
+from tidegate.pipelines.airflow.operator import check_outside_bundles
 from tidegate.pipelines.airflow.options import DagOptions
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.definition.names import listed

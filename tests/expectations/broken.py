@@ -9,8 +9,8 @@ import pandas as pd
 from tidegate.expectations.invariants.rule import Rule
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.run import any_rows, validate
-from tidegate.expectations.slices import ROWS
 from tidegate.expectations.suites import suites
+from tidegate.expectations.tables_read import ROWS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 

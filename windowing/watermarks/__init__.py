@@ -1,6 +1,5 @@
 """Watermarks, which measure event time, with idleness and alignment of sources."""
 
-from tidegate.windowing.watermarks.alignment import WatermarkAlignment, WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -12,7 +11,13 @@ from tidegate.windowing.watermarks.event_time import EventTime, EventTimes, Inpu
 from tidegate.windowing.watermarks.generator import PunctuatedWatermarks, WatermarkGenerator, WatermarkOutput
 from tidegate.windowing.watermarks.idleness import Clock, IdlenessTimer, WatermarksWithIdleness
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
-from tidegate.windowing.watermarks.strategy import GeneratorSupplier, TimestampAssigner, WatermarkStrategy
+from tidegate.windowing.watermarks.strategy import (
+    GeneratorSupplier,
+    TimestampAssigner,
+    WatermarkAlignment,
+    WatermarkAlignmentParams,
+    WatermarkStrategy,
+)
 from tidegate.windowing.watermarks.valve import ChannelStatus, StatusWatermarkValve
 
 __all__ = [

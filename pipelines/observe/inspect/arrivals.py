@@ -162,8 +162,7 @@ class Arrivals:
         if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
             raise Refused(
                 f"pipeline {pipeline.name!r}: its watermark generator sees every event, so only a run shows what it "
-                f"would do: `tidegate late summary {pipeline.name}` has the late rows `tidegate late summary "
-                f"{pipeline.name}` has the late rows"
+                f"would do: `tidegate late summary {pipeline.name}` has the late rows"
             )
         for choice in choices_of(config, pipeline):
             if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:

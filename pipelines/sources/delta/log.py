@@ -35,8 +35,15 @@ from tidegate.pipelines.sources.delta.actions import (
 )
 from tidegate.pipelines.sources.delta.changes import Changes, changed_files, cheapest, refusal_of, removes_data
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
-from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
-from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, check_position, details_of, way_to_open
+from tidegate.pipelines.sources.delta.table_facts import (
+    TABLE_ID,
+    TableFacts,
+    check_collations,
+    check_position,
+    details_of,
+    unusual_columns,
+    way_to_open,
+)
 from tidegate.pipelines.storage.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis

@@ -21,7 +21,7 @@ from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.delta.table_columns import unusual_columns
+from tidegate.pipelines.sources.delta.table_facts import unusual_columns
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import SourceParquet

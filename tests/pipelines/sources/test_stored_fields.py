@@ -22,7 +22,7 @@ from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.delta.table_columns import stored_fields
+from tidegate.pipelines.sources.delta.table_facts import stored_fields
 from tidegate.pipelines.sources.source_columns import instants
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
