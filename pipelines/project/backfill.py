@@ -258,14 +258,14 @@ def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool
     ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
     if first < begins:
         raise UsageError(
-            f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin at the start, or set an "
-            f"earlier {ways}"
+            f"--start {show(first)} is before {show(begins)}, the start of {pipeline} (both in UTC): begin at the "
+            f"start, or set an earlier {ways}"
         )
     if first > begins and not fill_gaps and read_snapshot(PipelineTables.of(config, pipeline)) is None:
         raise Refused(
-            f"--start {show(first)}: {pipeline} starts at {show(begins)} and has never run, so the rows between these "
-            f"times would be lost. Begin at {show(begins)}, run the intervals in between with --fill-gaps, or set a "
-            f"later {ways}"
+            f"--start {show(first)}: {pipeline} starts at {show(begins)} (both in UTC) and has never run, so the rows "
+            f"between these times would be lost. Begin at {show(begins)}, run the intervals in between with "
+            f"--fill-gaps, or set a later {ways}"
         )
 
 

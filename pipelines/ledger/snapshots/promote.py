@@ -138,11 +138,15 @@ def _check_epochs(
     """Refuse epochs that did more than read the source."""
     for row in epoch_rows:
         if row["kind"] not in _OF_BRANCH:
+            way_out = f"Create another branch, from a newer epoch of {tables.pipeline}, and run it as a stream"
+            if row["kind"] != "change":  # A restored branch would read the changed version of the source again.
+                way_out = (
+                    f"Go back to before it (`tidegate restore {branch.pipeline} {row['parent']}`), stream the branch "
+                    "on and promote it. Or create another branch, and run it as a stream"
+                )
             raise Refused(
                 f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
-                f"its source as a stream can be promoted. Go back to before it (`tidegate restore {branch.pipeline} "
-                f"{row['parent']}`), stream the branch on and promote it. Or create another branch, and run it as a "
-                "stream"
+                f"its source as a stream can be promoted. {way_out}"
             )
     where = pc.field("epoch") > shared
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "kind"], where).to_pylist()

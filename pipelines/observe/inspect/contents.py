@@ -138,7 +138,8 @@ def _by_place(rows: pa.Table, key: tuple[str, ...]) -> dict[tuple[Any, ...], dic
 
 
 def _note_change(difference: Difference, before: dict[str, Any], after: dict[str, Any]) -> None:
-    columns = tuple(name for name in after if name not in _TIMERS and before.get(name) != after[name])
+    # As texts, so that NaN, also within lists and structs, is the same as NaN.
+    columns = tuple(name for name in after if name not in _TIMERS and repr(before.get(name)) != repr(after[name]))
     if columns:
         difference.changed.append(Change(before, after, columns))
     old, new = set(_timers_of(before)), set(_timers_of(after))

@@ -173,10 +173,11 @@ class History:
             late_rows: the rows of the key in table `late`, with their event times in `TIME`.
             published: the rows of the key in table `results`.
         """
-        newest: dict[Bounds, int] = {}
+        newest, final_at = dict[Bounds, int](), dict[Bounds, Millis]()
         for row in published:
             window = to_millis(row["window_start"]), to_millis(row["window_end"])
             newest[window] = max(row["epoch"], newest.get(window, 0))
+            final_at[window] = max(to_millis(row["final_at"]), final_at.get(window, MIN_TIMESTAMP))
         begins = self.begins
         late_before = [
             row[TIME]
@@ -187,7 +188,8 @@ class History:
         ]
         reopened = reopenings(late_rows)
         merges, lateness = self.windows.assigner.merges, self.windows.lateness
-        return Life(self.steps, self.windows_of, merges, lateness, reopened, late_before, newest).live(rows.rows)
+        life = Life(self.steps, self.windows_of, merges, lateness, reopened, late_before, newest, final_at)
+        return life.live(rows.rows)
 
     def forgotten(self, key: Key) -> int | None:
         """Return the newest epoch that forgot a key, 0 if none did; None if that is not known."""
@@ -365,7 +367,17 @@ def _moves(
         upper = LAST_TIME if frontier is None else frontier
         parts = list(of_version(source, source.log.settled(read), base, lower, upper).parts) if read >= 0 else []
         parts = _without_skipped(source, tables, base, parts, Interval(start=lower, end=upper))
-        yield Step(base.epoch, BASE, read, base.processing_time, MIN_TIMESTAMP, watermark, None, tuple(parts))
+        closed = MIN_TIMESTAMP if base.closed_through is None else base.closed_through
+        yield Step(
+            base.epoch,
+            BASE,
+            read,
+            base.processing_time,
+            MIN_TIMESTAMP,
+            watermark,
+            parts=tuple(parts),
+            closed_through=closed,
+        )
     for row in rows:
         epoch, kind, version = row["epoch"], row["kind"], row["source_version"]
         clock = to_millis(row["processing_time"])

@@ -41,6 +41,7 @@ class Step:
         lag: in event order, how far the watermark follows behind the rows; else None.
         parts: the rows that it reads.
         lateness: allowed lateness of the code that ran, milliseconds; None for that of the present code.
+        closed_through: of a `BASE`: end of the windows that code with less allowed lateness had closed by then.
     """
 
     epoch: int
@@ -52,6 +53,7 @@ class Step:
     lag: Millis | None = None
     parts: tuple[FilePart, ...] = ()
     lateness: Millis | None = None
+    closed_through: Millis = MIN_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Life:
         late_before: times of the late rows that were in no window when the history starts.
         published: the newest epoch that published each window. No table says which windows a reopening has given the
             rows that they missed while another window accepted them; those that it published have them.
+        final_at: for each published window, the watermark from which on nothing can change it.
     """
 
     steps: Sequence[Step]
@@ -100,6 +103,7 @@ class Life:
     reopened: Mapping[int, Sequence[Millis]] = field(default_factory=dict)
     late_before: Sequence[Millis] = ()
     published: Mapping[Bounds, int] = field(default_factory=dict)
+    final_at: Mapping[Bounds, Millis] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     panes: dict[Bounds, tuple[int, ...]] = field(default_factory=dict)
     """The newest pane of each window: the numbers of its rows."""
@@ -110,7 +114,9 @@ class Life:
     _watermark: Millis | None = None
     _allowed: Millis = 0
     _closed_through: Millis = MIN_TIMESTAMP
-    """End of the windows that are closed, whatever lateness later steps allow."""
+    """End of the windows that are closed, whatever lateness later steps allow, unless they are in `_recomputed`."""
+    _recomputed: set[Bounds] = field(default_factory=set)
+    """Windows that were closed, and accept rows again: recomputed by code with more allowed lateness."""
 
     def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
         """Take rows through the steps; rows are ordered by step, then by time."""
@@ -133,6 +139,9 @@ class Life:
                 if window in self._open:
                     self._fire("fired late", number, window)
             self._reopen(number, step, rows)
+            if step.kind == BASE:
+                self._closed_through = step.closed_through
+                self._recomputed = {each for each in self._open if self.final_at.get(each, step.after) > step.after}
             self._advance(number, step.after)
         return self
 
@@ -152,10 +161,13 @@ class Life:
         emitting = [event for event in self.events if event.what in EMITTING and self.steps[event.step].kind != BASE]
         return {(event.start, event.end) for event in emitting if event.start is not None and event.end is not None}
 
-    def _is_closed(self, window: Bounds) -> bool:
+    def _is_closed(self, window: Bounds, met: Sequence[Bounds] = ()) -> bool:
+        stays_closed = window[1] - 1 <= self._closed_through and self._recomputed.isdisjoint((window, *met))
+        return stays_closed or self._is_final(window)
+
+    def _is_final(self, window: Bounds) -> bool:
         assert self._watermark is not None
-        last = window[1] - 1
-        return last <= self._closed_through or saturating_add(last, self._allowed) <= self._watermark
+        return saturating_add(window[1] - 1, self._allowed) <= self._watermark
 
     def _take(self, step: int, number: int, row: Mapping[str, Any], touched: dict[Bounds, None]) -> None:
         assert self._watermark is not None
@@ -164,7 +176,7 @@ class Life:
         for window in windows:
             met = self._met(window, self._open)
             target = _cover(window, met)
-            if self._is_closed(target):
+            if self._is_closed(target, met):
                 missed.append(window)
                 continue
             accepted = True
@@ -203,6 +215,8 @@ class Life:
             for window in met:
                 self.panes.pop(window, None)
         self._open[target] = [*rows, number]
+        if not self._recomputed.isdisjoint(met):
+            self._recomputed.add(target)
 
     def _fire(self, what: str, step: int, window: Bounds) -> None:
         assert self._watermark is not None
@@ -243,12 +257,13 @@ class Life:
                     self._closed.pop(each, None)
                     self.panes.pop(each, None)
                     changed.pop(each, None)
-                (self._open if is_open else self._closed)[target] = sorted([*joined, number])
+                self._hold(target, sorted([*joined, number]), is_open)
                 changed[target] = None
         for window in list(self._missed) if reopening.kind == "reopen" else ():
             if window in changed or self.published.get(window, 0) >= reopening.epoch:
-                held_by = self._open if window in self._open else self._closed
-                held_by[window] = sorted([*held_by.get(window, ()), *self._missed.pop(window)])
+                is_open = window in self._open
+                joined = (self._open if is_open else self._closed).pop(window, [])
+                self._hold(window, sorted([*joined, *self._missed.pop(window)]), is_open)
                 changed[window] = None
         for window in changed:
             assert self._watermark is not None
@@ -256,6 +271,12 @@ class Life:
             if window[1] - 1 <= self._watermark:
                 self.panes[window] = held
             self.events.append(Event("reopened", step, self._watermark, *window, held))
+
+    def _hold(self, window: Bounds, rows: list[int], is_open: bool) -> None:
+        """Keep a recomputed window; it is open again if the lateness that the code allows now has not passed."""
+        if not is_open and not self._is_final(window):
+            self._recomputed.add(window)
+        (self._open if is_open or window in self._recomputed else self._closed)[window] = rows
 
 
 def _cover(window: Bounds, met: Sequence[Bounds]) -> Bounds:

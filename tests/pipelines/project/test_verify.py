@@ -284,6 +284,35 @@ def test_windows_after_a_correction_of_changed_rows_verify(lake: Lake) -> None:
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
 
 
+@pytest.mark.parametrize("changes", ["refuse", "correct"])
+def test_windows_closed_by_code_with_less_lateness_stay_closed_until_they_are_recomputed(
+    changes: Any, lake: Lake
+) -> None:
+    def pipeline(hours: int) -> Pipeline:
+        source = DeltaSource("events", timestamp="at", changes=changes)
+        return hourly_pipeline(source=source, allowed_lateness=timedelta(hours=hours))
+
+    def late(minute: int) -> None:
+        lake.append(*((user, at(f"10:{minute}"), minute) for user in ("ann", "bob", "cem")))
+        lake.stream(LOCAL, longer)
+        assert verified(lake, longer).faults == ()
+
+    longer = pipeline(24)
+    lake.append(("ann", at("10:10"), 1), ("bob", at("10:10"), 2), ("cem", at("10:10"), 3))
+    lake.append(("ann", at("13:00"), 4))
+    lake.stream(LOCAL, pipeline(0))
+    late(20)
+    lake.reopen(LOCAL, longer, Selection(key=("ann",)))
+    late(30)
+    if changes == "correct":
+        DeltaTable(lake.path("events")).update(predicate="user = 'cem' and value = 3", updates={"value": "30"})
+    late(40)
+    open_again = {"ann", "cem"} if changes == "correct" else {"ann"}
+    assert {row["user"] for row in lake.rows(longer, "late").to_pylist() if row["at"] == at("10:40")} == (
+        {"ann", "bob", "cem"} - open_again
+    )
+
+
 def flip_the_newest_result(rows: pa.Table) -> pa.Table:
     return set_where(rows, "total", pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 7)), 700)
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.lake import at, hourly_pipeline, session_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.observe.inspect.contents import Difference, checksums, compare
+from tidegate.windowing import Count, Sum
 
 
 def between(by_hand: ByHand, one: str, other: str) -> Difference:
@@ -87,3 +88,15 @@ def test_a_changed_row_changes_the_checksum_of_its_key_group_alone(by_hand: ByHa
     by_hand.epoch(("user7", at("10:00"), 1), watermark=at("10:00"))
     second = sums(by_hand)
     assert len([group for group in first if first[group] != second[group]]) == 1
+
+
+def test_a_sum_that_is_nan_in_both_snapshots_has_not_changed(lake: Lake) -> None:
+    sums = {"events": Count(), "sum": Sum("ratio")}
+    pipeline = hourly_pipeline(aggregate=sums, columns={"ratio": "cast(user as double)"})
+    for minute in ("10:10", "10:20"):
+        lake.append(("NaN", at(minute), 1))
+        lake.stream(LOCAL, pipeline)
+    found = compare(
+        lake.tables(pipeline).warehouse, *(find_snapshot(lake.tables(pipeline), name) for name in ("1", "2"))
+    )
+    assert (found.came, found.went, [change.columns for change in found.changed]) == ([], [], [("acc_events",)])
