@@ -39,8 +39,8 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
 class ExpectFinalAtToFitTheBounds(Rule):
     """A window is final when the watermark reaches its last millisecond and the lateness.
 
-    The current lateness may differ from that of an older epoch, but within an epoch it is the same for all windows.
-    Milliseconds.
+    The current lateness may differ from that of an older epoch, but within an epoch it is the same for all windows. A
+    retraction repeats its pane, which an older epoch may have emitted, so it is not checked. Milliseconds.
     """
 
     lateness: int
@@ -52,7 +52,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        bounded = rows[rows["window_end"].notna() & rows["final_at"].notna()]
+        bounded = rows[(rows["op"] == "+") & rows["window_end"].notna() & rows["final_at"].notna()]
         waited = milliseconds(bounded["final_at"]) - (milliseconds(bounded["window_end"]) - 1)
         epochs = bounded["epoch"]
         rows_of = pd.DataFrame({"epoch": epochs, "waited": waited, "rows": 1}).groupby(["epoch", "waited"]).count()

@@ -21,6 +21,8 @@ _DEPARTED = pa.struct([(name, pa.int64()) for name in ("epoch", "late", "reopene
 SHAPE = "shape"
 _SHAPE = pa.struct([(name, pa.int64()) for name in Shape.model_fields])
 
+FINGERPRINT = "fingerprint"
+
 _COUNTED = {
     counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
 }
@@ -56,5 +58,6 @@ SCHEMA = pa.schema(
         _COUNTED[counters.TAKEN_BACK],
         column(DEPARTED, pa.list_(_DEPARTED), "rows removed from late and rejects, by the epoch that had counted them"),
         column(SHAPE, _SHAPE, "size, slide, offset, gap and allowed lateness of windows in the code that ran, ms"),
+        column(FINGERPRINT, pa.string(), "identifies the code that ran; null in epochs of older versions"),
     ]
 )

@@ -239,7 +239,7 @@ class OpenInput:
         Raises:
             Refused: see `Source.unread`.
         """
-        following = self.log.settled(after) + 1
+        following = self.passed_version(after) + 1
         return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
 
     def skipped(self, manifest: Manifest | None, positions: Mapping[str, Position]) -> int:
@@ -309,7 +309,20 @@ class OpenInput:
 
         A position before these versions would need their log entries, which the source may remove after a while.
         """
-        return position if position.files else self.settled(position)
+        return position if position.files else self._moved(position, self.passed_version(position.version))
+
+    def passed_version(self, version: int) -> int:
+        """Return the last of the versions that follow a version and are not read: maintenance and skipped ones.
+
+        With a skipped version its rows may differ, so rows are read from the `settled` version.
+        """
+        while True:
+            version = self.log.settled(version)
+            if not isinstance(self.log, ChangingSource) or version >= self.log.head:
+                return version
+            if not self.log.skipped(version, version + 1):
+                return version
+            version += 1
 
     def _moved(self, position: Position, version: int) -> Position:
         if version == position.version:

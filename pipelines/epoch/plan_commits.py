@@ -142,7 +142,7 @@ def _position(source: OpenInput, commits: Sequence[ReadCommit], manifest: Manife
     version = reads[-1].commit.version
     if not reads[-1].complete:
         return source.position(version - 1, files=reads[-1].end)
-    return source.position(source.log.settled(version))
+    return source.position(source.passed_version(version))
 
 
 def _commits_of(source: OpenInput, commits: Sequence[ReadCommit]) -> list[ReadCommit]:

@@ -132,7 +132,9 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
     positions = {
         table: position
         for input_ in source.inputs
-        for table, position in input_.position(input_.log.settled(manifest.position_in(input_.table).version)).items()
+        for table, position in input_.position(
+            input_.passed_version(manifest.position_in(input_.table).version)
+        ).items()
     }
     counts = SliceCounts(
         usable=sum(measured.usable for measured in measures),

@@ -17,7 +17,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, rows_of_key
-from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history, reopenings
+from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history
 from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
@@ -238,13 +238,12 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
     history, rows = history.read(
         lambda table: np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False)), after=forgotten
     )
-    of_late = late_rows_of(late_rows)
-    reopened, life = reopenings(of_late), history.lives(rows, of_late, panes.to_pylist())
+    life = history.lives(rows, late_rows_of(late_rows), panes.to_pylist())
     whole = Trace(
         pipeline,
         named,
         history.manifest.epoch,
-        _elements(history, rows, life, reopened),
+        _elements(history, rows, life),
         tuple(_happened(history, event) for event in life.events),
         _with_rows(panes, life.events, history),
         None if rows.rows else f"{pipeline}: the source has no row of this key that the pipeline has read",
@@ -283,13 +282,12 @@ def _forgotten(history: History, key: tuple[str, ...], panes: pa.Table, late_row
     return newest if len(panes) or len(late_rows) or held else None
 
 
-def _elements(history: History, rows: Rows, life: Life, reopened: dict[int, list[Millis]]) -> tuple[Traced, ...]:
+def _elements(history: History, rows: Rows, life: Life) -> tuple[Traced, ...]:
     judged = {event.rows[0]: event for event in life.events if event.what in _ARRIVING}
     hidden = {STEP, TIME, PART, PLACE}
     elements = []
     for number, row in enumerate(rows.rows):
         step, event = history.steps[row[STEP]], judged[number]
-        back = [epoch for epoch, times in reopened.items() if event.what == "late" and row[TIME] in times]
         elements.append(
             Traced(
                 number,
@@ -300,7 +298,7 @@ def _elements(history: History, rows: Rows, life: Life, reopened: dict[int, list
                 row[TIME],
                 event.watermark,
                 event.what == "late",
-                back[0] if back else None,
+                life.reopened_in.get(number),
                 {name: value for name, value in row.items() if name not in hidden},
             )
         )

@@ -114,6 +114,21 @@ def test_a_window_does_not_fit_a_later_code(tmp_path: Path) -> None:
     assert ("final windows", "expect_windows_to_be_aligned") in broken_in(hand.tables, hand.pipeline)
 
 
+def test_a_retraction_repeats_the_lateness_of_the_code_that_emitted_its_pane(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("10:10"), 1), ("ann", at("14:00"), 1))
+    lake.stream(LOCAL, hourly_pipeline())
+    lake.append(("ann", at("10:20"), 1))
+    later = hourly_pipeline(allowed_lateness=minutes(30))
+    lake.stream(LOCAL, later)
+    lake.reopen(LOCAL, later)
+    waits = [
+        row["final_at"] - row["window_end"] for row in lake.rows(later, "results").to_pylist() if row["epoch"] == 3
+    ]
+    assert len({*waits}) == 2
+    assert broken_in(lake.tables(later), later) == set()
+
+
 def test_epochs_of_an_older_version_count_as_those_of_the_next_that_kept_its_shape(tmp_path: Path) -> None:
     hand = ByHand(tmp_path, code(TumblingEventTimeWindows.of(minutes(60))))
     for hour in ("10", "12"):

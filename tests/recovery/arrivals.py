@@ -27,10 +27,17 @@ if TYPE_CHECKING:
 USERS = 4
 
 PIPELINE = hourly_pipeline(
-    name="hours", watermark_by="user", allowed_lateness=timedelta(minutes=30), parallelism=2, max_parallelism=8
+    name="hours",
+    watermark_by="user",
+    allowed_lateness=timedelta(minutes=30),
+    parallelism=2,
+    max_parallelism=8,
+    checkpoint_interval=timedelta(hours=1),
 )
+"""Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume.
 
-"""Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume."""
+Clocks that differ by minutes add no epoch.
+"""
 
 FILE_BY_FILE = EpochLimits(files=1)
 

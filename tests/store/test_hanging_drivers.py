@@ -111,13 +111,14 @@ def test_a_process_that_was_stopped_and_continued_after_another_one_worked_ends_
 
 
 def main(folder: str, warehouse: str, options: dict[str, str], clock: int, step: str) -> None:
-    """Stream, and stop this process after a step of the second epoch."""
-    planned: list[str] = []
+    """Stream, and stop this process once, after a step of the second epoch; it may publish the epoch again later."""
+    planned, stopped = list[str](), list[str]()
 
     def tell(done: str) -> None:
         if done == "planned":
             planned.append(done)
-        if done == step and len(planned) == 2:
+        if done == step and len(planned) == 2 and not stopped:
+            stopped.append(done)
             os.kill(os.getpid(), signal.SIGSTOP)
 
     try:

@@ -295,6 +295,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "stale": False,
         epochs.DEPARTED: _departed(manifest),
         epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
+        epochs.FINGERPRINT: manifest.fingerprint,
     }
     columns = []
     for column in schema:

@@ -28,7 +28,7 @@ from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.history import History, NoHistory, Rows, late_rows_of
-from tidegate.pipelines.observe.inspect.lives import STEP, TIME, Bounds, Life
+from tidegate.pipelines.observe.inspect.lives import BASE, STEP, TIME, Bounds, Life
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.key_codes import encode_keys
@@ -192,7 +192,9 @@ def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[
 
 
 _ROWS_GONE = "their rows are no longer in the source"
+_BEFORE_FIRST = "they begin before the first interval, and when their rows were added is no longer known"
 _MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
+_OTHER_CODE = "other code computed them, which ran up to epoch {}"
 _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is no longer known"
 
 
@@ -260,10 +262,16 @@ class _Compared:
         for time in sorted({*expected, *found}):
             if expected[time] != found[time]:
                 fault = Fault("late", None, self.key, time, f"{expected[time]} row(s)", f"{found[time]} row(s)")
-                self._add(fault, (time, time))
+                self._add(fault, (time, time), *(row["epoch"] for row in published if row[TIME] == time))
 
-    def _add(self, fault: Fault, bounds: Bounds) -> bool:
-        """Keep a difference and return True, or count the window as one that can't be recomputed."""
+    def _add(self, fault: Fault, bounds: Bounds, *published: int) -> bool:
+        """Keep a difference and return True, or count the window as one that can't be recomputed.
+
+        Args:
+            fault: the difference.
+            bounds: the span of its rows.
+            published: the epochs that published them, besides that of the fault.
+        """
         history, reason = self.history, None
         assigner, begins = history.windows.assigner, history.begins
         gap = assigner.gap_of_every_element if assigner.merges else 0
@@ -271,6 +279,10 @@ class _Compared:
             reason = _ROWS_GONE
         elif self.is_cut:
             reason = _MAY_BE_FORGOTTEN
+        elif begins is not None and bounds[0] < history.first_start:
+            reason = _BEFORE_FIRST
+        elif self._is_by_other_code(bounds, *published, *filter(None, [fault.epoch])):
+            reason = _OTHER_CODE.format(history.other_code[0])
         elif begins is not None and history.after is None and self._depends_on_order:
             reason = _ORDER_UNKNOWN.format(begins)
         if reason is None:
@@ -278,6 +290,12 @@ class _Compared:
         else:
             self.found.unverifiable[reason] += 1
         return reason is None
+
+    def _is_by_other_code(self, bounds: Bounds, *published: int) -> bool:
+        """Return True if other code published a span, or may have read one of its rows."""
+        (until, gap), steps = self.history.other_code, self.history.steps
+        near = [steps[row[STEP]] for row in self.rows.rows if bounds[0] - gap <= row[TIME] <= bounds[1] + gap]
+        return until > 0 and min([*published, *(0 if step.kind == BASE else step.epoch for step in near)]) <= until
 
     @property
     def _depends_on_order(self) -> bool:
@@ -405,7 +423,8 @@ def faults_of_manifests(
         if row is None:
             faults.append(Fault("epoch", epoch, {}, None, "a row in table epochs", None))
             continue
-        wrong = [name for name in made if name not in ("stale", "phases") and made[name] != row[name]]
+        unlike = {"stale", "phases"} | ({epochs.FINGERPRINT} if row.get(epochs.FINGERPRINT) is None else set())
+        wrong = [name for name in made if name not in unlike and made[name] != row[name]]
         if wrong:
             kind = "manifest" if "run_id" in wrong else "epoch"
             values = {name: made[name] for name in wrong}, {name: row[name] for name in wrong}

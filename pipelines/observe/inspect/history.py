@@ -31,14 +31,14 @@ from tidegate.pipelines.epoch.event_times import EventOrder, EventTimes
 from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
-from tidegate.pipelines.epoch.recompute_rows import without_skipped
+from tidegate.pipelines.epoch.recompute_rows import FirstRun, without_skipped
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Life, Step
+from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
 from tidegate.pipelines.sources.base import FileGone
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -79,12 +79,26 @@ class History:
         """The epoch at which the history starts; None if it starts with the first row."""
         return self.steps[0].epoch if self.steps and self.steps[0].kind == BASE else None
 
+    @cached_property
+    def first_start(self) -> Millis:
+        """Start of the first interval of a backfill; rows from before it were read only if they came later."""
+        first = FirstRun.of(self.tables)
+        return FIRST_TIME if first is None else first.start
+
     @property
     def windows(self) -> Windows:
         """The computation, with bound aggregates."""
         compute = self.source.bound.compute
         assert isinstance(compute, Windows)
         return compute
+
+    @cached_property
+    def other_code(self) -> tuple[int, Millis]:
+        """The newest epoch that ran other code than the present (0 if none is known), and such code's longest gap."""
+        rows, present = _epochs(self.tables, self.manifest, 0), self.source.bound.fingerprint
+        others = [row for row in rows if row.get(epochs.FINGERPRINT) not in (None, present)]
+        gaps = [(row.get(epochs.SHAPE) or {}).get("gap") or 0 for row in others]
+        return max((row["epoch"] for row in others), default=0), max(gaps, default=0)
 
     def read(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> tuple[History, Rows]:
         """Return the usable rows of some keys, like `rows`, with this history or with one that starts later.
@@ -179,17 +193,32 @@ class History:
             newest[window] = max(row["epoch"], newest.get(window, 0))
             final_at[window] = max(to_millis(row["final_at"]), final_at.get(window, MIN_TIMESTAMP))
         begins = self.begins
+        of_source = self._columns_in_both(rows, late_rows)
+
+        def identity(row: Mapping[str, Any]) -> Identity:
+            return row[TIME], tuple(repr(row[name]) for name in of_source)
+
         late_before = [
-            row[TIME]
+            identity(row)
             for row in late_rows
             if begins is not None
             and row["epoch"] <= begins
             and (row.get(late.REOPENED) is None or row[late.REOPENED] > begins)
         ]
-        reopened = reopenings(late_rows)
+        reopened: dict[int, list[Identity]] = {}
+        for row in late_rows:
+            if (epoch := row.get(late.REOPENED)) is not None:
+                reopened.setdefault(epoch, []).append(identity(row))
         merges, lateness = self.windows.assigner.merges, self.windows.lateness
-        life = Life(self.steps, self.windows_of, merges, lateness, reopened, late_before, newest, final_at)
+        life = Life(self.steps, self.windows_of, merges, lateness, identity, reopened, late_before, newest, final_at)
         return life.live(rows.rows)
+
+    def _columns_in_both(self, rows: Rows, late_rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the columns of the source, without nested ones, that rows of it and late rows have."""
+        own = {TIME, *self.source.bound.pipeline.columns, *(column.name for column in late.TRAILING)}
+        kinds = {field.name for field in self.source.bound.source if not pa.types.is_nested(field.type)}
+        both = set(rows.rows[0] if rows.rows else ()) & set(late_rows[0] if late_rows else ())
+        return sorted((both & kinds) - own)
 
     def forgotten(self, key: Key) -> int | None:
         """Return the newest epoch that forgot a key, 0 if none did; None if that is not known."""
@@ -359,19 +388,25 @@ def _moves(
 ) -> Iterator[Step]:
     """Yield the same steps, all with the allowed lateness of the present code."""
     times: EventTimes | None = EventTimes.of(source.bound.pipeline, None)
-    read, watermark, frontier = -1, MIN_TIMESTAMP, None
+    read, corrected, watermark, frontier = -1, -1, MIN_TIMESTAMP, None
     if base is not None:
         position = base.position_in(source.table)
         read, watermark, frontier = position.version, base.watermark, position.frontier
+        # The rows of a version that was corrected are in the windows before they move the watermark.
+        corrected = source.whole(position).version
         times = EventTimes.of(source.bound.pipeline, base) if frontier is None else None
         upper = LAST_TIME if frontier is None else frontier
-        parts = list(of_version(source, source.log.settled(read), base, lower, upper).parts) if read >= 0 else []
+        parts = (
+            list(of_version(source, source.log.settled(corrected), base, lower, upper).parts) if corrected >= 0 else []
+        )
         parts = _without_skipped(source, tables, base, parts, Interval(start=lower, end=upper))
+        if (first := FirstRun.of(tables)) is not None:
+            parts = first.without_unread(source, parts, corrected)
         closed = MIN_TIMESTAMP if base.closed_through is None else base.closed_through
         yield Step(
             base.epoch,
             BASE,
-            read,
+            corrected,
             base.processing_time,
             MIN_TIMESTAMP,
             watermark,
@@ -398,7 +433,7 @@ def _moves(
             times.end_together([source.measure(rest).largest.get(0, {})], clock, [()])
             yield Step(epoch, kind, version, clock, watermark, after, None, rest.parts)
         elif kind in ("stream", "promote", "clock") and times is not None:
-            yield from _commits(source, times, epoch, read, version, watermark)
+            yield from _commits(source, times, epoch, (read, corrected), version, watermark)
             if kind == "clock":
                 yield Step(epoch, kind, None, clock, watermark, max(after, times.advance(clock)))
         else:
@@ -430,16 +465,26 @@ def _without_skipped(
 
 
 def _commits(
-    source: OpenInput, times: EventTimes, epoch: int, read: int, until: int, watermark: Millis
+    source: OpenInput, times: EventTimes, epoch: int, read: tuple[int, int], until: int, watermark: Millis
 ) -> Iterator[Step]:
-    """Yield the steps of the commits after a version, and advance event time over them."""
-    for commit in source.log.unread(read, until):
+    """Yield the steps of the commits after a version, and advance event time over them.
+
+    Args:
+        source: the source.
+        times: the event times before; they are advanced.
+        epoch: the epoch.
+        read: the version up to which commits have moved the watermark, and that up to which their rows were read.
+        until: the last version.
+        watermark: the watermark before.
+    """
+    for commit in source.log.unread(read[0], until):
         (alone,) = in_steps([ReadCommit(commit, commit.files, len(commit.files), True)], times)
         largest = source.measure(of_commits(source.files, [alone])).largest
         steps = steps_of([alone], times, largest, lambda read: ())
         before = max(watermark, steps[0].watermark if len(steps) > 1 else MIN_TIMESTAMP)
         watermark = max(watermark, times.watermark)
-        yield Step(epoch, "stream", commit.version, steps[-1].clock, before, watermark, None, parts_of(source, commit))
+        parts = parts_of(source, commit) if commit.version > read[1] else ()
+        yield Step(epoch, "stream", commit.version, steps[-1].clock, before, watermark, None, parts)
 
 
 def _watermark(value: Any, before: Millis, newest: Manifest | None) -> Millis:
@@ -455,12 +500,3 @@ def late_rows_of(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows of table `late` as dicts, with their event times in `TIME`."""
     times = late.event_times(rows).tolist() if len(rows) else []
     return [{**row, TIME: time} for row, time in zip(rows.to_pylist(), times, strict=True)]
-
-
-def reopenings(late_rows: Sequence[Mapping[str, Any]]) -> dict[int, list[Millis]]:
-    """Return the event times of the late rows that each epoch reopened."""
-    found: dict[int, list[Millis]] = {}
-    for row in late_rows:
-        if (epoch := row.get(late.REOPENED)) is not None:
-            found.setdefault(epoch, []).append(row[TIME])
-    return found

@@ -6,6 +6,7 @@ commit with late rows. It does not know the early panes of other triggers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ Bounds = tuple[Millis, Millis]
 
 BASE = "base"
 """Kind of the step with the rows that were read before the history begins. Their order of arrival is not known."""
+
+Identity = tuple[Millis, tuple[str, ...]]
+"""Event time of a row, and its values as texts: rows with the same time may differ."""
 
 STEP, TIME, PART, PLACE = "tidegate:step", "tidegate:time", "tidegate:part", "tidegate:place"
 """Of a row: number of its step, event time, number of its file, and place in the file."""
@@ -89,8 +93,9 @@ class Life:
         windows_of: returns the windows of a row.
         merges: True if windows that touch merge.
         lateness: allowed lateness of the present code, milliseconds.
-        reopened: for each epoch, the times of the late rows that it reopened.
-        late_before: times of the late rows that were in no window when the history starts.
+        identity: returns the identity of a row.
+        reopened: for each epoch, the late rows that it reopened.
+        late_before: the late rows that were in no window when the history starts.
         published: the newest epoch that published each window. No table says which windows a reopening has given the
             rows that they missed while another window accepted them; those that it published have them.
         final_at: for each published window, the watermark from which on nothing can change it.
@@ -100,13 +105,16 @@ class Life:
     windows_of: Callable[[Mapping[str, Any]], Sequence[Bounds]]
     merges: bool
     lateness: Millis
-    reopened: Mapping[int, Sequence[Millis]] = field(default_factory=dict)
-    late_before: Sequence[Millis] = ()
+    identity: Callable[[Mapping[str, Any]], Identity]
+    reopened: Mapping[int, Sequence[Identity]] = field(default_factory=dict)
+    late_before: Sequence[Identity] = ()
     published: Mapping[Bounds, int] = field(default_factory=dict)
     final_at: Mapping[Bounds, Millis] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     panes: dict[Bounds, tuple[int, ...]] = field(default_factory=dict)
     """The newest pane of each window: the numbers of its rows."""
+    reopened_in: dict[int, int] = field(default_factory=dict)
+    """By number of a late row, the epoch that reopened it."""
     _open: dict[Bounds, list[int]] = field(default_factory=dict)
     _closed: dict[Bounds, list[int]] = field(default_factory=dict)
     _late: list[int] = field(default_factory=list)
@@ -120,14 +128,15 @@ class Life:
 
     def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
         """Take rows through the steps; rows are ordered by step, then by time."""
-        at, late_before = 0, list(self.late_before)
+        at = 0
+        in_base = [number for number, row in enumerate(rows) if self.steps[row[STEP]].kind == BASE]
+        late_before = self._chosen(in_base, rows, self.late_before)
         for number, step in enumerate(self.steps):
             self._allowed = self.lateness if step.lateness is None else step.lateness
             self._advance(number, step.before)
             touched: dict[Bounds, None] = {}
             while at < len(rows) and rows[at][STEP] == number:
-                if step.kind == BASE and rows[at][TIME] in late_before:
-                    late_before.remove(rows[at][TIME])
+                if at in late_before:
                     self._leave(number, at, rows[at])
                     at += 1
                     continue
@@ -199,6 +208,21 @@ class Life:
         self._late.append(number)
         self.events.append(Event("late", step, self._watermark, start, end, (number,)))
 
+    def _chosen(
+        self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any]], wanted: Sequence[Identity]
+    ) -> set[int]:
+        """Return the numbers of wanted rows: those with the same values, then those that have only the time."""
+        chosen, left = set[int](), list(wanted)
+        times = {time for time, _ in wanted}
+        identities = {number: self.identity(rows[number]) for number in numbers if rows[number][TIME] in times}
+        for is_same in (operator.eq, lambda one, other: one[0] == other[0]):
+            for number, identity in identities.items():
+                found = next((each for each in left if number not in chosen and is_same(identity, each)), None)
+                if found is not None:
+                    left.remove(found)
+                    chosen.add(number)
+        return chosen
+
     def _met(self, window: Bounds, others: Mapping[Bounds, list[int]]) -> list[Bounds]:
         if not self.merges:
             return [window] if window in others else []
@@ -239,13 +263,11 @@ class Life:
 
     def _reopen(self, step: int, reopening: Step, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take in the late rows that an epoch reopened; their windows are recomputed as a whole."""
-        wanted = list(self.reopened.get(reopening.epoch, ())) if reopening.kind == "reopen" else []
+        wanted = self.reopened.get(reopening.epoch, ()) if reopening.kind == "reopen" else ()
         changed: dict[Bounds, None] = {}
-        for number in list(self._late):
-            if rows[number][TIME] not in wanted:
-                continue
-            wanted.remove(rows[number][TIME])
+        for number in sorted(self._chosen(self._late, rows, wanted)):
             self._late.remove(number)
+            self.reopened_in[number] = reopening.epoch
             for window in self.windows_of(rows[number]):
                 both = {**self._closed, **self._open}
                 met = self._met(window, both)

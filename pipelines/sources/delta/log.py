@@ -246,13 +246,12 @@ class SourceLog:
     def settled(self, version: int) -> int:
         """Return the newest version with the same rows, followed only by maintenance (OPTIMIZE, VACUUM, ALTER).
 
-        Skipped versions count as maintenance. A position at the returned version needs neither earlier log entries nor
-        files that were compacted.
+        A position at the returned version needs neither earlier log entries nor files that were compacted.
         """
         for following in range(version + 1, self.head + 1):
             try:
                 actions = self._actions(following)
-                if not self._is_passed_over(actions) and any(changes_data(action) for action in actions):
+                if any(changes_data(action) for action in actions):
                     break
             except Refused:
                 break

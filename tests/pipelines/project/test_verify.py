@@ -34,6 +34,7 @@ from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Count,
+    Max,
     ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
     Sum,
@@ -295,7 +296,7 @@ def test_windows_closed_by_code_with_less_lateness_stay_closed_until_they_are_re
     def late(minute: int) -> None:
         lake.append(*((user, at(f"10:{minute}"), minute) for user in ("ann", "bob", "cem")))
         lake.stream(LOCAL, longer)
-        assert verified(lake, longer).faults == ()
+        assert (verified(lake, longer).faults, verified(lake, longer).unverifiable) == ((), 0)
 
     longer = pipeline(24)
     lake.append(("ann", at("10:10"), 1), ("bob", at("10:10"), 2), ("cem", at("10:10"), 3))
@@ -311,6 +312,49 @@ def test_windows_closed_by_code_with_less_lateness_stay_closed_until_they_are_re
     assert {row["user"] for row in lake.rows(longer, "late").to_pylist() if row["at"] == at("10:40")} == (
         {"ann", "bob", "cem"} - open_again
     )
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        hourly_pipeline(aggregate={"events": Count(), "total": Sum("value"), "largest": Max("value")}),
+        hourly_pipeline(aggregate={"events": Count(), "total": Sum("twice")}, columns={"twice": "value * 2"}),
+        replace(
+            hourly_pipeline(),
+            compute=Windows(
+                SlidingEventTimeWindows.of(timedelta(hours=2), timedelta(hours=1)),
+                aggregate={"events": Count(), "total": Sum("value")},
+            ),
+        ),
+    ],
+    ids=["added", "expression", "size"],
+)
+def test_windows_of_older_code_are_unverifiable_where_the_present_code_computes_others(
+    newer: Pipeline, lake: Lake
+) -> None:
+    older = hourly_pipeline()
+    lake.append(("ann", at("10:10"), 1), ("ann", at("13:30"), 2))
+    lake.stream(LOCAL, older)
+    lake.append(("ann", at("13:40"), 3), ("ann", at("20:10"), 4), ("ann", at("23:50"), 5))
+    lake.stream(LOCAL, newer)
+    outcome = verified(lake, newer)
+    assert outcome.faults == ()
+    assert outcome.unverifiable >= 2
+    assert "other code computed them, which ran up to epoch 1" in str(list(outcome.shown()))
+    change(lake, newer, "results", lambda rows: set_where(rows, "total", pc.equal(rows["epoch"], 2), 700))
+    assert to_millis(at("20:00")) in {fault.start for fault in verified(lake, newer).faults}
+
+
+@pytest.mark.parametrize("gap", [15, 60])
+def test_sessions_that_older_code_began_with_another_gap_are_unverifiable(gap: int, lake: Lake) -> None:
+    older, newer = session_pipeline(), session_pipeline(gap * MINUTE)
+    lake.append(("ann", at("10:10"), 1), ("ann", at("13:30"), 2))
+    lake.stream(LOCAL, older)
+    lake.append(("ann", at("13:55"), 3), ("ann", at("20:10"), 4), ("ann", at("23:50"), 5))
+    lake.stream(LOCAL, newer)
+    assert verified(lake, newer).faults == ()
+    change(lake, newer, "results", lambda rows: set_where(rows, "total", pc.equal(rows["epoch"], 2), 700))
+    assert len(verified(lake, newer).faults) == 1
 
 
 def flip_the_newest_result(rows: pa.Table) -> pa.Table:
@@ -474,8 +518,9 @@ def compacted(table: DeltaTable) -> None:
     [(deleted, updated), (compacted, updated, deleted), (deleted,), (updated, deleted)],
     ids=lambda changes: " ".join(change.__name__ for change in changes),
 )
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
 def test_late_rows_are_reopened_beside_the_rows_that_a_skipped_change_removed(
-    lake: Lake, changes: tuple[Callable[[DeltaTable], None], ...]
+    lake: Lake, changes: tuple[Callable[[DeltaTable], None], ...], is_read: bool
 ) -> None:
     """Windows keep the rows that they have: the ledger counts them, and so does a plain computation."""
     pipeline = hourly_pipeline(
@@ -488,8 +533,9 @@ def test_late_rows_are_reopened_beside_the_rows_that_a_skipped_change_removed(
     lake.stream(LOCAL, pipeline)
     for number, change in enumerate(changes):
         change(DeltaTable(lake.path("events")))
-        lake.append(("end", at(f"14:0{number}"), 0))
-        lake.stream(LOCAL, pipeline)
+        if is_read:
+            lake.append(("end", at(f"14:0{number}"), 0))
+            lake.stream(LOCAL, pipeline)
     lake.reopen(LOCAL, pipeline)
     totals = {
         row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist() if row["window_start"] < at("13:00")
@@ -525,6 +571,46 @@ def test_late_rows_of_a_time_whose_skipped_change_is_gone_are_not_reopened(
     totals = {row["window_start"]: row["total"] for row in lake.latest(pipeline).to_pylist()}
     assert (totals[at("10:00")], totals[at("18:00")]) == (3, 8)
     assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+CORRECTED = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
+
+
+def test_rows_whose_correction_moved_the_watermark_count_once(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("bob", at("11:00"), 2))
+    lake.stream(LOCAL, CORRECTED)
+    DeltaTable(lake.path("events")).update(predicate="value = 2", updates={"at": "at + interval '5 hours'"})
+    lake.append(("bob", at("19:00"), 4))
+    lake.stream(LOCAL, CORRECTED)
+    assert [row["kind"] for row in lake.rows(CORRECTED, "epochs").sort_by("epoch").to_pylist()][:2] == [
+        "stream",
+        "change",
+    ]
+    outcome = verified(lake, CORRECTED).require()
+    assert (outcome.windows, outcome.unverifiable) == (2, 0)
+
+
+def test_rows_from_before_the_first_interval_are_in_no_window_after_a_correction_either(lake: Lake) -> None:
+    lake.append(("ann", at("08:30"), 1), ("ann", at("10:30"), 1), ("ann", at("12:30"), 1))
+    lake.backfill(LOCAL, CORRECTED, at("10:00"), at("13:00"), "3h")
+    DeltaTable(lake.path("events")).update(updates={"value": "value + 1"})
+    lake.stream(LOCAL, CORRECTED)
+    lake.append(("ann", at("19:00"), 4))
+    lake.stream(LOCAL, CORRECTED)
+    outcome = verified(lake, CORRECTED).require()
+    assert (outcome.windows, outcome.unverifiable) == (2, 0)
+
+
+def test_a_late_row_is_distinguished_from_a_row_on_time_with_the_same_time(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("end", at("13:00"), 0))
+    lake.stream(LOCAL, CORRECTED)
+    lake.append(("ann", at("10:00"), 5), ("ann", at("10:00"), -5))
+    lake.stream(LOCAL, CORRECTED)
+    DeltaTable(lake.path("events")).update(predicate="value = 0", updates={"value": "2"})
+    lake.stream(LOCAL, CORRECTED)
+    assert len(lake.rows(CORRECTED, "late")) == 2
+    outcome = verified(lake, CORRECTED).require()
+    assert (outcome.windows, outcome.unverifiable) == (1, 0)
 
 
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
