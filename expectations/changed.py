@@ -28,7 +28,7 @@ from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
 
 MOST_KEYS: Final = 1000
-"""Largest number of partitions that one event names: Airflow makes a row, and a run of each reader, for every one."""
+"""Largest number of partitions that one event names: for each one, Airflow creates a row and a run of each consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Mark:
         version: version of that table.
         epoch: newest epoch whose rows are included.
         watermark: watermark of the epoch, int64 epoch milliseconds.
-        first, last: starts of the first and the last partition that were ever announced; None for none.
+        first, last: starts of the first and the last partition that were ever announced; None if there are none.
         held: starts of the partitions that changed but were held back because windows in them fail.
         unit: length of these partitions.
     """
@@ -69,7 +69,7 @@ class Mark:
         return Until(self.epoch, self.watermark)
 
     def held_by(self, unit: PartitionUnit) -> Ints:
-        """Return the partitions of another length that contain those that were held back."""
+        """Return the partitions of the given unit that contain those that were held back."""
         kind, old = f"datetime64[{UNITS[unit]}]", UNITS[self.unit or unit]
         starts = np.array(self.held, "datetime64[ms]").astype(f"datetime64[{old}]")
         lasts = (starts + 1).astype("datetime64[ms]") - 1
@@ -93,7 +93,7 @@ class Changed:
         mark: the results that the readers know once these are announced.
         is_any: True if there is something to announce: a final window changed that is not held back. Windows without
             bounds belong to no partition.
-        held: starts of the partitions that also changed, or were held back before, and in which windows fail.
+        held: starts of the partitions with failing windows that also changed, or were held back before.
     """
 
     unit: PartitionUnit
@@ -149,7 +149,7 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, 
         unit: length of a partition.
         since: the results that the readers know; if None, every partition counts.
         failing: starts of windows that fail, as numpy's times; their partitions are held back. Partitions that were
-            held back before count as changed once no window in them fails any more.
+            held back before count as changed once none of their windows fails.
     """
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
     mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)
@@ -177,7 +177,7 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, 
         mark = replace(mark, first=int(named.min()), last=int(named.max()))
     if len(held):
         mark = replace(mark, held=tuple(held.astype("datetime64[ms]").astype(np.int64).tolist()), unit=unit)
-    # An event without a partition covers all of them, so it waits for those that are held back.
+    # An event without a partition covers all partitions, so it waits for those that are held back.
     return Changed(unit, starts, mark, len(starts) > 0 or (is_any and not len(held)), held)
 
 

@@ -42,16 +42,16 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.time import to_millis
 
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
-"""Texts and quoted names of SQL."""
+"""Strings and quoted names in SQL."""
 _UNSTABLE = re.compile(
     r"\b(?:select\b|(?:now|random|uuid|today)\s*\(|current_(?:date|time|timestamp)\b|localtime(?:stamp)?\b)",
     re.IGNORECASE,
 )
-"""What depends on other windows or on the moment: a condition is evaluated again at each check."""
+"""Expressions that depend on other windows or on the current time: each check evaluates a condition again."""
 
 
 _ROWS_OF = {"rejects": "rejected"}
-"""By suite, the name of its rows where it is another one."""
+"""Name of a suite's rows, where it differs from the suite's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Quality(Answer):
 
     @property
     def success(self) -> bool:
-        """True if every critical expectation holds."""
+        """True if every critical expectation passed."""
         return not self.run.is_critical
 
     def require(self) -> Quality:
@@ -122,7 +122,7 @@ class Quality(Answer):
                 for check in run.failed
             ]
             yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
-            yield f"`tidegate trace {run.pipeline} KEY --window START` shows how a window came about"
+            yield f"`tidegate trace {run.pipeline} KEY --window START` shows how a window was computed"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"
@@ -201,15 +201,15 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
     """Let known bad windows pass the pipeline's own suite from now on.
 
     Raises:
-        UsageError: the reason is missing, no window satisfies the condition, or its answer could differ in another
+        UsageError: the reason is missing, no window satisfies the condition, or its result could differ in another
             check.
     """
     if not reason.strip():
         raise UsageError("--reason is empty: say why these windows may pass, for later readers")
     if found := _UNSTABLE.search(_QUOTED.sub("''", where)):
         raise UsageError(
-            f"--where {where!r}: {found[0].strip('( ')!r} may give a different answer in the next check, which could "
-            "then skip windows that nobody has seen. Compare columns of a window with values"
+            f"--where {where!r}: {found[0].strip('( ')!r} may give a different result in the next check, which could "
+            f"then skip windows that nobody has reviewed. Compare columns of a window with constants"
         )
     tables = PipelineTables.of(config, pipeline)
     # Most bad windows are new; only `quality --all` looks at the others, and there may be very many.
@@ -273,7 +273,7 @@ def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
 
 
 SOURCE = "source"
-"""Name of these rows among those of `[pipelines.NAME.suites]`; the others are the names of their tables."""
+"""Name of the source's rows in `[pipelines.NAME.suites]`; the other names are those of tables."""
 
 
 def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
@@ -330,7 +330,7 @@ def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Ta
 
 
 def _rows_of(files: FileSlice, schema: pa.Schema) -> list[pa.Table]:
-    """Return the rows of a slice with all columns of the source, only those of its interval."""
+    """Return the slice's rows within its interval, with all columns of the source."""
     found = []
     for number, part in enumerate(files.parts):
         table = files.table_of(number)

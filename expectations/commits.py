@@ -28,8 +28,7 @@ from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in
 from tidegate.pipelines.storage.warehouse import active_files
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
-"""Faults of a file: no commit of tidegate added it; none removed it; its rows changed; it is not there or damaged; a
-foreign commit rewrote it."""
+"""Faults of a file: not added by tidegate; not removed by it; rows changed; missing or damaged; rewritten by others."""
 
 _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
@@ -186,9 +185,9 @@ class _Trail:
         self.new |= dict.fromkeys(adds, version)
 
     def _put_back(self, version: int, good: int, removes: Iterable[str]) -> None:
-        """Expect the files of an earlier version again, if they ever were: there may have been compactions in between.
+        """Expect an earlier version's files again if they were expected then: compactions may have replaced them.
 
-        A table that has the files of the previous version stays as it is, because a user gave up what is missing.
+        A table that keeps the files of the previous version is left unchanged: a user gave up the missing ones.
         """
         self.takes_away = True
         self.same.clear()
@@ -229,7 +228,7 @@ class _Trail:
         before = {path: self.expected[path] for path in removed}
         if _rows(before.values()) != _rows(added.values()):
             return False
-        # Checksums of the two rules don't add up.
+        # Checksums computed by different rules can't be added.
         as_text = all(_recorded(action)[1] for action in before.values())
         try:
             sums = [
@@ -247,7 +246,7 @@ class _Trail:
         return self._read_checksum(path, nested_as_text)
 
     def _looked_at(self, file: dict[str, Any], sizes: dict[str, int], read: bool) -> FollowedFile:
-        """Return a file that is expected and listed, with its fault."""
+        """Return an expected and listed file with its fault."""
         path, size = file["path"], file["size_bytes"]
         if path not in sizes:
             return FollowedFile(self.table, path, UNREADABLE, "the file is missing")
@@ -274,7 +273,7 @@ class _Trail:
 
 
 def _recorded(action: dict[str, Any]) -> tuple[int | None, bool]:
-    """Return the checksum of a file, and True if it is one by the rule of versions before 0.3."""
+    """Return the checksum of a file, and True if versions before 0.3 computed it by their own rule."""
     stats = json.loads(action.get("stats") or "{}")
     text = stats.get(CHECKSUM_OF_VALUES, stats.get(CHECKSUM))
     return None if text is None else int(text, 16), CHECKSUM_OF_VALUES not in stats

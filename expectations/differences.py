@@ -24,10 +24,10 @@ UNITS: Final = {"hour": "h", "day": "D", "month": "M"}
 _YEARS: Final = (np.datetime64("0001-01-01", "ms"), np.datetime64("9999-12-31T23:59:59.999", "ms"))
 _NO_PARTITION: Final = np.iinfo(np.int64).min
 _SALT: Final = secrets.token_bytes(16)
-"""A secret of the process, so that nobody can make keys with one number: hashes of keys can be made at will."""
+"""A secret of this process, so that nobody can craft keys with equal numbers, as is possible with plain hashes."""
 
 _SEEN: Final = frozenset({"window_start", "window_end", "event_time", "output"})
-"""Leading columns that readers go by; the others tell how a result came about."""
+"""Leading columns that matter to readers; the others describe how a result was computed."""
 
 _ROWS: Final = pa.schema(
     {
@@ -44,16 +44,16 @@ _ROWS: Final = pa.schema(
 )
 """Rows that differ between the mark and now.
 
-`window` is a number of key and window (0 for rows that are no panes), `content` one of what readers see, and `plus`
-is false for a retraction. `came` is true for a row that is there now, false for one that is gone. `was_final` and
-`is_final` tell if its window was final at the mark, and if it is now.
+`window` is a number for key and window (0 for rows that are not panes), `content` one for what readers see, and `plus`
+is false for a retraction. `came` is true for an added row, false for a removed one. `was_final` and `is_final` say
+whether its window was final at the mark, and whether it is now.
 """
 
 Ints = npt.NDArray[Any]
 
 
 class Until(NamedTuple):
-    """The results that readers know: those up to an epoch that a watermark makes final."""
+    """The results that readers know: those of epochs up to this one that are final at this watermark."""
 
     epoch: int
     watermark: Millis
@@ -207,14 +207,14 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
             "pane": batch["pane"].cast(pa.int64()),
             "content": np.where(plus, content, ~window),
             "plus": plus,
-            # Only the end of input makes the global window final.
+            # The global window becomes final only at the end of input.
             "final_at": epoch_millis(batch["final_at"]).fill_null(MAX_TIMESTAMP),
         }
     return pa.table(columns)
 
 
 def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Return a number for each row that differs for different keys, even if keys were chosen maliciously."""
+    """Number the rows by key: different keys get different numbers, even if they were chosen maliciously."""
     texts = digests(pa.Table.from_batches([batch]), key, _SALT).dictionary_encode()
     numbers = np.array([int(text[:16], 16) for text in texts.dictionary.to_pylist()], np.uint64)
     return np.asarray(numbers[texts.indices.to_numpy()], np.uint64)

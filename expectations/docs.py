@@ -39,7 +39,7 @@ def write_page(
     outcome: str,
     checks: Sequence[QualityRow],
 ) -> str:
-    """Write the page of a check, rewrite the list of all checks, and return the list's address.
+    """Write the page of a check, update the list of all checks, and return the list's address.
 
     Args:
         artifacts: the project's artifacts, where the pages are written.
@@ -75,7 +75,7 @@ def write_page(
     outdated: list[dict[str, Any]] = []
 
     def with_check(listed: bytes | None) -> bytes:
-        # A store may have written the list without answering; then the list includes the check.
+        # A store may have written the list although its answer was lost; then the list includes the check.
         others = [other for other in _parsed(listed) if other["page"] != name]
         outdated[:] = others[KEPT - 1 :]
         return json.dumps([check, *others[: KEPT - 1]]).encode()
@@ -87,7 +87,7 @@ def write_page(
 
 
 def write_result(artifacts: Artifacts, manifest: Manifest, check_id: str, content: bytes) -> str:
-    """Write the JSON of a check next to its page, with which it is removed, and return its address."""
+    """Write the JSON of a check next to its page, and return its address. Both are removed together."""
     name = f"{docs_folder(manifest.pipeline)}/{_result_name(_page_name(manifest, check_id))}"
     artifacts.write(name, content)
     return artifacts.address(name)

@@ -14,7 +14,7 @@ from importlib.util import LazyLoader
 from types import ModuleType
 
 _NOT_NEEDED = frozenset({"pyspark", "sqlalchemy"})
-"""Great Expectations does without these if they are not installed."""
+"""Optional dependencies of Great Expectations."""
 
 _WHEN_USED = frozenset({"altair", "scipy.stats"})
 
@@ -36,8 +36,8 @@ class _Lean(MetaPathFinder):
 def import_lean() -> None:
     """Import Great Expectations for data frames alone.
 
-    For a process that only checks: its Great Expectations will not work with Spark or a database. Code that is
-    imported later, such as a suite, can import all libraries.
+    Use it in a process that only runs checks: its Great Expectations does not work with Spark or a database. Code that
+    is imported later, such as a suite, can import all libraries.
     """
     finder = _Lean()
     sys.meta_path.insert(0, finder)

@@ -2,7 +2,7 @@
 
 A row that was lost or written twice, in any table, shows up here. Rows that `tidegate forget` and `tidegate late prune`
 removed are not lost: each of these commands has its own epoch, which records them. Rows that were removed from tables
-late and rejects because the source deleted them are counted by the epoch that noticed.
+late and rejects because the source deleted them are counted by the epoch that noticed the deletion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidegate.windowing.columnar.slices import open_windows, windows_of_rows
 from tidegate.windowing.state.rows import SLICE, WINDOW
 
 _PRUNED = ("late", "rejected")
-"""Counters of rows that `tidegate late prune` may remove, always all of an epoch at once."""
+"""Counters of rows that `tidegate late prune` may remove; it always removes all rows of an epoch."""
 
 ELEMENTS = "elements in windows"
 
@@ -34,7 +34,7 @@ Ints = npt.NDArray[Any]
 
 
 class Entry(NamedTuple):
-    """A counter (`counted`) and the number of rows that it should equal (`found`); no range means all key groups."""
+    """A counter (`counted`) and the number of rows that it should equal (`found`); no range: all key groups."""
 
     epoch: int
     what: str
@@ -103,7 +103,7 @@ def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
 
 
 class Erased(NamedTuple):
-    """The newest epochs that removed rows on purpose, by `tidegate forget` and `tidegate late prune`; None for none."""
+    """The newest epochs of `tidegate forget` and `tidegate late prune`, which remove rows on purpose, if any."""
 
     forgotten: int | None
     pruned: int | None
@@ -147,7 +147,7 @@ class Contents:
         self.open_windows += np.bincount(open_windows(rows, key)["key_group"].to_numpy(), minlength=self.groups)
 
     def take_elements(self, rows: pa.Table, count: str) -> None:
-        """Add the elements in open windows of state rows; `count` names the result that counts those of a window."""
+        """Add the elements in open windows of state rows; result column `count` counts a window's elements."""
         rows = rows.filter(pc.and_(pc.is_in(rows["namespace"], pa.array([WINDOW, SLICE])), rows["in_flight"]))
         # The elements of a slice are in each of its windows.
         counts = rows[f"acc_{count}"].to_numpy() * windows_of_rows(rows)
@@ -166,8 +166,8 @@ class Contents:
 class Taken(NamedTuple):
     """Element counts up to an epoch.
 
-    `taken` counts the elements that windows accepted. `final` counts those in final windows, and those that no pane
-    ever showed, once for each window of an element.
+    `taken` counts the elements that windows accepted. `final` counts those in final windows and those that no pane ever
+    showed, once per window.
     """
 
     taken: int
@@ -193,7 +193,7 @@ def snapshot_entries(
     if not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
     if before is None and not is_whole(epochs, manifest.line):
-        # Rows of old epochs are removed eventually, and only they know how many elements the epochs accepted.
+        # Rows of old epochs, which alone say how many elements the epochs accepted, are removed eventually.
         return
     by_range = _by_range(epochs, ("on_time", "reopened")) if before is None else None
     unseen, given_back = (_by_range(epochs, (name,)) for name in ("never_emitted", "taken_back"))
@@ -211,7 +211,7 @@ def snapshot_entries(
 def counts_elements(manifest: Manifest, shape: WindowShape | None) -> bool:
     """Return True if every element is counted in all its windows.
 
-    An element behind the watermark may miss some of several windows.
+    An element behind the watermark may miss some of its windows.
     """
     is_exact = shape is not None and (shape.multiplicity == 1 or manifest.order == "event")
     return is_exact and shape is not None and shape.count is not None and shape.multiplicity is not None

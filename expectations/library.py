@@ -1,8 +1,8 @@
-"""Expectations about windows for your own suites, of a pipeline or of Great Expectations alone over its results.
+"""Expectations about windows, for a pipeline's own suite or for Great Expectations alone over its results.
 
 Each works on rows in memory with columns `window_start` and `window_end`, one row per window. Lengths are milliseconds.
-A check of a pipeline passes its suite the windows that became final since the previous check, and "the previous window"
-is the previous one among these.
+A check gives a pipeline's suite the windows that became final since the previous check; "the previous window" is the
+previous one among these.
 
 >>> import great_expectations as gx
 >>> from tidegate.expectations.library import ExpectWindowsToFollowEachOther
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class ExpectWindowsToBeAtMost(Rule):
-    """No window is longer: a session that never ends is often a device that keeps sending the same event.
+    """No window is longer than this. A session that never ends is often a device that keeps sending the same event.
 
     Args:
         length: milliseconds.
@@ -61,9 +61,9 @@ def _before(rows: pd.DataFrame, key: list[str], values: pd.Series) -> pd.Series:
 
 
 class ExpectWindowsToFollowEachOther(Rule):
-    """Between the end of a window and the start of the next one of its key, at most this much time passes.
+    """At most this much time lies between the end of a window and the start of its key's next one.
 
-    A window without elements has no row, so a gap is a time in which the source had no rows for the key.
+    A window without elements has no row, so a gap means that the source had no rows for the key.
 
     Args:
         key: the key columns; if empty, all windows are taken together.

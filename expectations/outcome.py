@@ -1,4 +1,4 @@
-"""The outcome of one expectation, over all parts of the rows that it was checked on.
+"""The outcome of one expectation, over all parts of the checked rows.
 
 All suites of a check form one result; the `meta` of each expectation's configuration says which suite it belongs to.
 """
@@ -37,10 +37,10 @@ _OF_ALL = {
     *("id", "meta", "notes", "description", "severity", "rendered_content", "catch_exceptions", "result_format"),
     *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging", "by_epoch", "library_metadata"),
 }
-"""Parameters that say nothing about what an expectation demands."""
+"""Parameters that don't affect what an expectation requires."""
 _BOUNDS = ("window_start", "window_end")
 _LONGEST = 200
-"""Characters of a value that are shown."""
+"""Largest number of characters shown of a value."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Outcome:
             self.failing.append(rows.loc[places])
             self.examples += [self._example(row) for row in rows.loc[places[:left]].to_dict("records")]
         elif selected is not None:
-            # The columns are those that the query names, so all of them are meaningful.
+            # The query chose the columns, so all of them are meaningful.
             self.failing.append(pd.DataFrame(selected))
             self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
@@ -202,7 +202,7 @@ def _moments(times: pd.Series) -> npt.NDArray[Any] | None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for people."""
+    """Return a value as human-readable text."""
     if value is None or value is pd.NA or value is pd.NaT:
         text = "null"
     elif hasattr(value, "isoformat"):
@@ -213,21 +213,21 @@ def shown(value: Any) -> str:
         text = ", ".join(map(shown, value))
     else:
         text = str(value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value)
-        # A text that would look like a null, or like no value, is quoted.
+        # Strings that look like a null or a missing value are quoted.
         if isinstance(value, str) and (value in ("", "null") or value.startswith('"')):
             text = json.dumps(value, ensure_ascii=False)
     return _cut(text)
 
 
 def _key(row: dict[str, Any]) -> str:
-    """Return the columns of a key as the command line accepts them, so that a null is not mistaken for text."""
+    """Return a key's columns in command-line form, so that a null is not mistaken for a string."""
     plain = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
     texts = {name: text_of_value(None if pd.isna(value) else value) for name, value in plain.items()}
     return ", ".join(f"{name} {_cut(text)}" for name, text in texts.items())
 
 
 def _pairs(row: dict[str, Any], names: Sequence[str]) -> str:
-    # The value that a rule computed for comparison has its own column.
+    # The value that a rule computed for comparison is in a separate column.
     return ", ".join(f"{name.replace(COMPUTED, 'computed ')} {shown(row[name])}" for name in names)
 
 
@@ -276,7 +276,7 @@ def validation_result(
     """Return the JSON of a check.
 
     `great_expectations.core.expectationSuiteValidationResultSchema.loads` reads it. Rows that break an expectation are
-    shown as in table `quality`: up to 20, as texts.
+    shown as in table `quality`: up to 20, as strings.
 
     Args:
         manifest: manifest of the checked epoch.
@@ -305,7 +305,7 @@ def validation_result(
             "epoch": manifest.epoch,
         },
     )
-    # An erasure finds the page of a key by the key's text, which must be here unchanged.
+    # `forget` finds the page of a key by the key's text, which must therefore appear here unchanged.
     return json.dumps(result.to_json_dict(), ensure_ascii=False).encode()
 
 
@@ -315,7 +315,7 @@ def _result(suite: str, outcome: Outcome) -> ExpectationValidationResult:
     found: dict[str, Any] = {"element_count": outcome.rows}
     if outcome.unexpected is not None:
         found["unexpected_count"] = outcome.unexpected
-        # A query may select more rows than there are.
+        # A query may return more rows than it reads.
         found["unexpected_percent"] = min(100.0, 100 * outcome.unexpected / outcome.rows) if outcome.rows else 0.0
         found["partial_unexpected_list"] = [str(example) for example in outcome.examples]
     if outcome.number is not None or outcome.observed:

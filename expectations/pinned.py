@@ -64,7 +64,7 @@ class ShapeSince(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes up to an epoch, oldest first; `newest` is that of the epoch, with facts from the current code.
+    """The shapes up to an epoch, oldest first; `newest` is the epoch's shape, completed from the current code.
 
     The code may change gap, size and lateness. Each epoch records the shape that it ran with; a window that was open
     when the code changed keeps its bounds, so it has the shape of its epoch or of an earlier one.
@@ -131,7 +131,7 @@ def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
 
 
 _NESTED = ("phases", "shards", DEPARTED, SHAPE)
-"""Columns of table epochs that no suite looks at."""
+"""Columns of table epochs that no suite uses."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ class Pinned:
         scope: the epoch, and the range of rows to check.
         shapes: shapes of the windows; None if the pipeline computes something else.
         since: the newest epoch before it whose check passed; None if there is none.
-        interval: event time that has run since, `start` and `end` in epoch milliseconds; None for a stream.
-        fresh_windows: number of windows that became final since, or whose result changed.
-        slices: rows of table `results` to check, and the rows that they are compared with.
+        interval: event time that was run since then, `start` and `end` in epoch milliseconds; None for a stream.
+        fresh_windows: number of windows that became final since then, or whose result changed.
+        slices: rows of table `results` to check, and the rows to compare them with.
         epochs: rows of table `epochs` in the snapshot's lineage.
         lines: epochs whose rows each table has.
         files: files of each table, with their faults.
@@ -285,8 +285,7 @@ def pin(
     erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
-    # After an erasure it is unknown how many elements were removed with it, and of windows with the same id only one is
-    # seen.
+    # The number of elements that `forget` removed is unknown, and of windows with equal ids only one is seen.
     is_counted = not read.share_ids and erased.forgotten is None and (scope.proof is None or before is not None)
     is_counted &= shapes is not None and shapes.counts_elements
     of_snapshot = list(
@@ -323,7 +322,7 @@ def pin(
 
 
 def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Add a column with the window ids that follow from key and bounds, to compare with the written ids."""
+    """Add a column with the window ids computed from key and bounds, to compare with the stored ids."""
     if not results.has_panes(rows.schema):
         return rows
     rows = rows.append_column(COMPUTED_ID, pa.array(ids_of(rows, manifest), pa.int64()))
@@ -334,7 +333,7 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
 def as_frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
     """Return rows as a frame in which pandas distinguishes the same keys as this code.
 
-    Pandas compares texts only up to a NUL character, and converts integers with nulls to floats, which are inexact.
+    Pandas compares strings only up to a NUL character, and converts integers with nulls to floats, which are inexact.
     """
     # A time within a struct or a map becomes a Python datetime, which ends with the year 9999.
     rows = as_text(rows, only_nested=True)
@@ -352,7 +351,7 @@ CHECKSUMS = ("key_group", "recorded", "computed")
 
 
 def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
-    """Return a row for each key group; no row if there was no restore, or its snapshots are no longer retained.
+    """Return a row for each key group, or no rows if there was no restore or its snapshots are no longer retained.
 
     Args:
         tables: tables of the pipeline.
@@ -366,7 +365,7 @@ def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
     if after is None or before is None:
         return pd.DataFrame(columns=list(CHECKSUMS))
     rows_before, rows_after = state_rows(tables.warehouse, before), state_rows(tables.warehouse, after)
-    # Columns that are younger than the snapshot, such as that of a new aggregate, have only nulls, which count nothing.
+    # Columns that are newer than the snapshot, such as that of a new aggregate, hold only nulls, which don't count.
     recorded, computed = checksums(rows_before), checksums(rows_after)
     groups = sorted({*recorded, *computed})
     return pd.DataFrame(

@@ -43,9 +43,9 @@ class QualityRun:
         epoch: the checked epoch.
         checks: a row for each expectation.
         docs: address of the page that lists all checks.
-        validation_result: address of the same result as Great Expectations' own JSON.
-        failing: starts of the windows that fail critical expectations, as numpy's times; None if a rule of tidegate
-            fails, or an expectation that does not name windows.
+        validation_result: address of the same result in Great Expectations' JSON format.
+        failing: starts of the windows that fail critical expectations, as numpy's times; None if a rule of tidegate or
+            an expectation that does not name windows fails.
     """
 
     pipeline: str
@@ -117,7 +117,7 @@ def run_suites(
     )
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
-    # The page is written before the table, so that a reader of the table always finds the page.
+    # The page is written before the table, so that readers of the table always find the page.
     docs = write_page(artifacts, pinned, check.id, now, run.state, checks)
     result = write_result(artifacts, manifest, check.id, validation_result(manifest, check.id, now, judged))
 
@@ -162,7 +162,7 @@ class Check:
                 rows=outcome.rows,
                 results_version=self.versions[0],
                 state_version=self.versions[1],
-                # Limits change and have their own column, so the id does not include them.
+                # Limits may change, so they have a column of their own and the id does not include them.
                 expectation_id=outcome.expectation.id or (name if used[name] == 1 else f"{name}#{used[name]}"),
                 columns=outcome.columns,
                 limits=outcome.limits,
@@ -203,7 +203,7 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
     """
     outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
     for rows in suite.parts():
-        # Great Expectations lets an expectation belong to only one suite, and each part needs a new suite.
+        # An expectation can belong to only one suite in Great Expectations, and each part needs a new suite.
         copies = [expectation.copy(deep=True) for expectation in suite.expectations]
         for place, copy in enumerate(copies):
             # The results come in a different order.

@@ -1,7 +1,7 @@
 """The scope of a check: the rows that were added since the last check that passed, and the windows around them.
 
 All rows are in scope if there is no valid proof for the older ones: in the first check, after rows were removed (by a
-restore, an erasure, or running an interval again), when the code has changed, and when the log does not reach back far
+restore, an erasure, or running an interval again), when the code has changed, or when the log does not reach back far
 enough.
 
 A check covers all windows that became final since the last check that passed, however many epochs ago that was. After a
@@ -75,7 +75,7 @@ class Scope:
 
     @property
     def of_windows(self) -> pc.Expression | None:
-        """Return the filter for rows of windows that are new, or near new ones; None for all."""
+        """Return the filter for rows of new windows and of windows near them; None for all."""
         if self.proof is None:
             return None
         chosen = pc.field("epoch") > self.proof.epoch
@@ -90,10 +90,10 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, ever
 
     `everything` ignores earlier checks: all windows are new, and every file is read.
     """
-    # What a damaged log still has of earlier checks is read next.
+    # The checks that a damaged log still has are read next.
     quality.mend(tables)
     pinned = pin_epoch(tables, epoch)
-    # Read after the tables were opened, so it includes every epoch whose rows they have.
+    # This is read after the tables were opened, so it includes every epoch whose rows they have.
     newest = require_snapshot(tables).manifest.line
     since = None if everything else since_of(tables, pinned)
     proof = Proof.parse(quality.proof_of(tables, since))
@@ -201,7 +201,7 @@ class Proof:
         versions: version of each table.
         fingerprint: fingerprint of the pipeline's computation.
         watermark: watermark of the epoch, int64 epoch milliseconds.
-        lateness: the longest wait for a window after its end so far, milliseconds.
+        lateness: the longest time so far from a window's end until it was final, milliseconds.
         taken, final: numbers of elements that windows accepted, and of those in final windows; None if they can't be
             counted.
     """
@@ -266,7 +266,7 @@ def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
-    """Return the event time that has run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
+    """Return the event time that was run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
     newer = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
     starts, ends = (epoch_millis(newer[name]) for name in ("interval_start", "interval_end"))
     run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}

@@ -26,7 +26,7 @@ from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.errors import UsageError
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
-"""Critical fails the task and holds the asset back, warning marks the run, info is recorded."""
+"""Critical fails the task and holds back the asset, warning marks the run, and info is only recorded."""
 
 
 Parts: TypeAlias = Callable[[], Iterable[pd.DataFrame]]
@@ -54,7 +54,7 @@ class TableSuite:
 
 def own_suite(rows: str, suite: Any, frame: pd.DataFrame, *, of_windows: bool = False) -> TableSuite:
     """Return one of the pipeline's own suites over some rows, which messages call `rows`."""
-    # Great Expectations lets an expectation belong to only one suite, and the caller may use the suite again.
+    # An expectation can belong to only one suite in Great Expectations, and the caller may use the suite again.
     copies = tuple(expectation.copy(deep=True) for expectation in suite.expectations)
     return TableSuite(f"{rows}: {suite.name}", lambda: (frame,), copies, is_own=True, of_windows=of_windows)
 
@@ -65,7 +65,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     Args:
         pinned: the tables.
         pipeline_suite: the pipeline's own ExpectationSuite, for the windows that became final since the newest check
-            that passed. If there are none, it is left out: a mean or a row count means nothing without rows.
+            that passed. If there are none, it is left out: a mean or a row count is meaningless without rows.
     """
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
@@ -225,7 +225,7 @@ def check_suite(suite: Any, name: str, rows: pd.DataFrame, what: str = "final wi
     Args:
         suite: the ExpectationSuite.
         name: its field in tidegate.toml; messages begin with it.
-        rows: rows with the columns that the suite is for, or no rows.
+        rows: rows with the columns that the suite checks; there may be none.
         what: name of these rows in messages.
 
     Raises:
@@ -251,7 +251,7 @@ def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
     elif isinstance(query, str) and "{batch}" not in query:
         yield f"its query {query!r} does not read the {what.split()[-1]}: select FROM {{batch}}"
     elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
-        yield f"its query {query!r} has braces that are not {{batch}}: write other braces twice"
+        yield f"its query {query!r} has braces that are not {{batch}}: double all other braces"
     if expectation.expectation_type != _MAY_LACK:
         lists = (given.get(name) for name in _OF_SEVERAL)
         named = [given.get(name) for name in _OF_ONE] + [each for few in lists for each in few or ()]

@@ -1,4 +1,4 @@
-"""One pass over the rows of a check, which counts rows and elements, and finds final and new windows.
+"""One pass over the rows of a check that counts rows and elements, and finds final and new windows.
 
 A rule about windows needs all rows of a key together. So if there are too many rows, they are written to files by a
 hash of the key, and the files are read one after the other.
@@ -41,7 +41,7 @@ from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 ROWS = 100_000
-"""Approximate number of rows in a part; with everything computed from them they take some 200 MB."""
+"""Approximate number of rows in a part; with everything computed from them, they take about 200 MB."""
 
 
 _PARTS = "parts-"
@@ -129,7 +129,7 @@ class Read:
         contents: elements and open windows of the snapshot, and of the windows that became final.
         final: number of elements in windows that became final.
         fresh: number of windows that became final since a check passed.
-        lateness: the longest wait for a window after its end so far, milliseconds.
+        lateness: the longest time so far from a window's end until it was final, milliseconds.
         share_ids: True if two windows of a key have the same id.
     """
 
@@ -160,7 +160,7 @@ def slices_of(
             count_panes(counts, new, groups_of(new, manifest))
             yield batch
 
-    # The schema is the table's, since the types of a file may be narrower: the reader widens them.
+    # Use the table's schema: the types of a file may be narrower, and the reader widens them.
     rows = sum(file["num_records"] for file in files)
     return Slices(batches(), schema, tuple(manifest.schemas.key), rows, folder, rows_at_a_time)
 
@@ -201,7 +201,7 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
         if count is not None:
             contents.take_elements(rows, count)
         if manifest.slices:
-            # Slices of a window may be in several batches.
+            # The slices of a window may be in several batches.
             sliced.append(rows.select([*key, *_OF_WINDOWS]))
         else:
             contents.take_windows(rows, key)
@@ -243,7 +243,7 @@ def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def ids_of(rows: pa.Table, manifest: Manifest) -> Ints:
-    """Return the window id of each pane that follows from its key and bounds."""
+    """Return the window id of each pane, computed from its key and bounds."""
     # The id of the global window, which has no bounds, is computed with bounds of 0.
     bounds = [epoch_millis(rows[name]).fill_null(0).to_numpy() for name in ("window_start", "window_end")]
     return window_ids(hashes_of(rows, manifest_key(manifest)), *bounds)
@@ -252,7 +252,7 @@ def ids_of(rows: pa.Table, manifest: Manifest) -> Ints:
 def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
     """Return key columns and id of windows of a key that legitimately share an id.
 
-    Whoever chooses keys and times can produce such windows, which must not make a check fail.
+    Chosen keys and times can produce such windows, which must not make a check fail.
     """
     by = [*manifest_key(manifest), "window_id"]
     if not results.has_panes(rows.schema):
@@ -260,7 +260,7 @@ def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
     windows = distinct(rows.select([*by, "window_start", "window_end"]))
     windows = windows.filter(_are_repeated(windows.select(by)))
     if len(windows):
-        # A session that grew had the bounds of its id only once.
+        # A session that grew no longer has the bounds that its id was computed from.
         windows = windows.filter(pa.array(ids_of(windows, manifest) == windows["window_id"].to_numpy()))
         windows = windows.filter(_are_repeated(windows.select(by)))
     return windows.select(by)
@@ -285,7 +285,7 @@ def manifest_key(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _is_looked_at(file: dict[str, Any], scope: Scope) -> bool:
-    """Return True if a file may hold rows that are new, or rows of windows near new ones."""
+    """Return True if a file may hold new rows, or rows of windows near new ones."""
     if may_be_new(file, scope.proof) or scope.looks_from is None:
         return may_be_new(file, scope.proof)
     if file.get("null_count.window_end") != 0 or file.get("max.window_end") is None:
@@ -315,7 +315,7 @@ def _longest_wait(rows: pa.Table) -> Millis:
 
 
 MISSING, SURPLUS, UNREADABLE = "missing", "stands not", "unreadable"
-"""Faults: a window that stands is not in the table; a row is none of these windows; a file can't be read."""
+"""Faults: a current window is missing from the table; a row belongs to no current window; a file can't be read."""
 
 
 def faults(tables: PipelineTables, scope: Scope, slices: Slices, folder: Path | None) -> pd.DataFrame | None:

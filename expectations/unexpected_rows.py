@@ -30,7 +30,7 @@ _BATCH: Final = "batch"
 def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that a query selects; `{batch}` in it stands for the given rows.
 
-    The query is put in parentheses, where SQL allows no statement that writes, such as COPY or CREATE.
+    The query is put in parentheses, where SQL does not allow statements that write, such as COPY or CREATE.
     """
     table = pa.Table.from_pandas(rows, preserve_index=False)
     # Delta has no type for columns in which every value is null.
@@ -38,7 +38,7 @@ def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         write_deltalake(folder, table.cast(pa.schema(fields)))
         engine = QueryBuilder().register(_BATCH, DeltaTable(folder))
-        # The last line break ends a comment in the query.
+        # The final line break ends a comment at the end of the query.
         read_only = f"SELECT * FROM (\n{query.format(batch=_BATCH).rstrip().removesuffix(';')}\n)"
         answer = pa.table(engine.execute(read_only).read_all())
     # These are DataFusion's own text types, which pandas does not support within lists.

@@ -191,7 +191,7 @@ class Windows:
         if self.process is not None or self.reduce is not None:
             return "your own function"
         if self.assigner.sees_order:
-            return f"assigner {type(self.assigner).__name__}, whose windows may depend on more than a time"
+            return f"assigner {type(self.assigner).__name__}, whose windows may depend on more than the event time"
         if function := next((part for part in self._functions if part.sees_order), None):
             return f"aggregate function {type(function).__name__}, which does not declare sees_order = False"
         return None

@@ -43,9 +43,9 @@ class Rule(BatchExpectation):
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""
-    """The rule in words, with parameters as `$name`."""
+    """Description of the rule, with parameters as `$name`."""
     shown: ClassVar[tuple[str, ...] | None] = None
-    """Columns that an example shows beside key and window; None shows all."""
+    """Columns that an example shows in addition to key and window; None shows all."""
 
     @abstractmethod
     def broken(self, rows: pd.DataFrame) -> pd.Series:

@@ -1,7 +1,7 @@
-"""Rules for values that follow from others in their row, for the origin of rows, for epochs, and for a snapshot.
+"""Rules for computed values, for the origin of rows, for epochs, and for a snapshot.
 
-Where an expected value follows from others (a window's id from its bounds, a key group from its key), it is computed
-before the rule sees the rows, from columns in their own types, as a further column.
+If an expected value follows from others (a window's id from its bounds, a key group from its key), it is computed
+before the rule sees the rows, from columns in their own types, and added as a column.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.expectations.invariants.rule import Rule, milliseconds
 from tidegate.pipelines.definition.counters import FATES
 
 COMPUTED = "\0"
-"""Beginning of the names of computed columns; no column of a table has it."""
+"""Prefix of the names of computed columns; no column of a table has it."""
 COMPUTED_ID, COMPUTED_GROUP = f"{COMPUTED}window_id", f"{COMPUTED}key_group"
 
 
@@ -37,7 +37,7 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
 
 
 class ExpectFinalAtToFitTheBounds(Rule):
-    """A window is final when the watermark reaches its last millisecond and the lateness.
+    """A window is final when the watermark reaches its last millisecond plus the allowed lateness.
 
     The current lateness may differ from that of an older epoch, but within an epoch it is the same for all windows. A
     retraction repeats its pane, which an older epoch may have emitted, so it is not checked. Milliseconds.
@@ -48,7 +48,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
     success_keys: ClassVar[tuple[str, ...]] = ("lateness",)
     shown: ClassVar[tuple[str, ...] | None] = ("final_at", "epoch")
     text: ClassVar[str] = (
-        "All windows of an epoch become final equally long after their end; currently that is $lateness ms."
+        "All windows of an epoch become final the same time after their end; currently that is $lateness ms."
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -64,7 +64,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
 
 
 class ExpectKeysToHashToTheirGroup(Rule):
-    """A row of the snapshot is in the key group of its key: an epoch looks for it nowhere else."""
+    """A row of the snapshot is in the key group of its key, the only place where an epoch looks for it."""
 
     text: ClassVar[str] = "The key group of a row is the hash of its key."
     shown: ClassVar[tuple[str, ...] | None] = ("key_group", COMPUTED_GROUP)
@@ -103,7 +103,7 @@ class ExpectNobodyElseToRewriteFiles(Rule):
 
 
 class ExpectTableToHaveTheWindowsThatStand(Rule):
-    """Table `windows` has the newest pane of each current window, and no other row; `rows` are those that differ.
+    """Table `windows` has the newest pane of each current window and no other row; `rows` holds the differences.
 
     `tidegate windows build` repairs the table.
     """
@@ -146,7 +146,7 @@ class ExpectWatermarkNeverToGoBack(Rule):
 
 def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
     """Mark the windows whose cleanup time the watermark has reached; the global window has no cleanup time."""
-    # A slice shows the next of its windows that fires.
+    # A slice records which of its windows fires next.
     ends = rows["window_end"].where(rows["namespace"] != "slice", rows["state_window_end"])
     bounded = ends[rows["namespace"].isin(["window", "slice"]) & ends.notna()]
     cleanup = milliseconds(bounded) - 1 + lateness

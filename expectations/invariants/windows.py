@@ -1,8 +1,8 @@
 """Rules for windows: their bounds, the numbers and timing of their panes, and the windows of a key together.
 
-**Bounds.** Windows of a fixed size are aligned to a grid; a session is at least as long as its gap. `by_epoch` has what
-each version of the code declared, with the first epoch that ran it. A window that was open when the code changed keeps
-its bounds, so a window fits what was declared in its epoch or earlier.
+**Bounds.** Windows of a fixed size are aligned to a grid; a session is at least as long as its gap. `by_epoch` holds
+what each version of the code declared, and the first epoch that ran it. A window that was open when the code changed
+keeps its bounds, so a window matches the declaration of its epoch or of an earlier one.
 
 **Panes.** `op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with
 one that had fired more often, its numbers continue from the larger one.
@@ -12,7 +12,7 @@ the session gap. In arrival order there is one valid exception, as in Flink: an 
 session next to one that is already closed. The two may overlap. The younger one ends later, and with further elements
 behind the watermark it may grow over the closed one; but no session is created inside a closed one.
 
-**Sliding windows.** The element counts of the windows determine the count in each slide of time: a window and its
+**Sliding windows.** The element counts of the windows determine the count in each slide, because a window and its
 predecessor share all slides but the first and the last. If a window is lost or duplicated, the computed count for a
 slide is negative.
 """
@@ -34,7 +34,7 @@ class ExpectWindowsToBeAligned(Rule):
         size: milliseconds.
         slide: milliseconds.
         offset: milliseconds.
-        by_epoch: first epoch, size, slide and offset of each code; empty if they never changed.
+        by_epoch: first epoch, size, slide and offset of each version of the code; empty if they never changed.
     """
 
     size: int
@@ -55,11 +55,11 @@ class ExpectWindowsToBeAligned(Rule):
 
 
 class ExpectWindowsToBeAtLeast(Rule):
-    """Every window has at least this length: a session ends its gap after its last element.
+    """Every window has at least this length, because a session ends one gap after its last element.
 
     Args:
         length: milliseconds.
-        by_epoch: first epoch and least length of each code; empty if it never changed.
+        by_epoch: first epoch and minimum length of each version of the code; empty if it never changed.
     """
 
     length: int
@@ -78,7 +78,7 @@ class ExpectWindowsToBeAtLeast(Rule):
 
 
 def _since(rows: pd.DataFrame, epoch: int) -> pd.Series:
-    """Mark the rows of an epoch and of those after it; for epoch 0, all rows, which then need no such column."""
+    """Mark the rows of an epoch and later ones. Epoch 0 marks all rows, even without an epoch column."""
     return rows["epoch"] >= epoch if epoch else pd.Series(True, index=rows.index)
 
 
@@ -185,7 +185,7 @@ class ExpectNoSessionInsideAnother(Rule):
         of_key = ordered.groupby(self.key, dropna=False).ngroup() if self.key else pd.Series(0, ordered.index)
         for row in ordered.index[inside]:
             around = (of_key == of_key[row]) & (starts <= starts[row]) & (ends >= ends[row]) & (ordered.index != row)
-            # A session that opened after the inner one was closed fires behind it, or late at the same watermark.
+            # A session that opened after the inner one was closed fires after it, or late at the same watermark.
             behind = (fired > fired[row]) | ((fired == fired[row]) & is_late)
             inside[row] = (around & ~behind).any()
         return inside.reindex(rows.index)
@@ -230,7 +230,7 @@ class ExpectElementsInEverySlidingWindow(Rule):
     def _bad_starts(
         self, starts: np.ndarray, counts: np.ndarray, last_final: int, first_known: int | None
     ) -> np.ndarray:
-        """Return the numbers of the windows whose counts no set of elements can explain."""
+        """Return the numbers of the windows whose counts are impossible for any set of elements."""
         per_element = self.size // self.slide
         first = int(starts.min())
         total = max(int(last_final), int(starts.max())) - first + 1
@@ -245,8 +245,8 @@ class ExpectElementsInEverySlidingWindow(Rule):
         padded = np.pad(change, (0, -total % per_element)).reshape(-1, per_element)
         elements = padded.cumsum(axis=0).ravel()[:total]
         if first == first_known:
-            # Each class of slides may begin with a number that keeps its sums non-negative; together these numbers must
-            # fit into the first window.
+            # Each residue class may start with a count that keeps its sums non-negative; these counts together must fit
+            # into the first window.
             least = np.maximum(0, -padded.cumsum(axis=0).min(axis=0))
             fits = least.sum() <= windows[0]
             bad = np.empty(0, np.int64) if fits else np.flatnonzero((elements == -least.max()) & (change < 0)) + first

@@ -60,7 +60,7 @@ class BoundPipeline:
         results: type of one result row.
         state: columns of the state rows.
         inputs: the inputs, each with its own columns; the columns above are those of the events of all inputs.
-        renamed: by table (late, rejects), new names of source columns whose type changed, by the first name.
+        renamed: by table (late, rejects), new names of source columns whose type changed, by original name.
     """
 
     pipeline: Pipeline
@@ -90,7 +90,7 @@ class BoundPipeline:
 
     @property
     def panes(self) -> PanePolicy:
-        """Policy for the panes of windows. Other computations have no panes and ignore it."""
+        """Pane policy of windows. Other computations have no panes and ignore it."""
         return panes_of(self.compute) if isinstance(self.compute, Windows) else PanePolicy()
 
     @property
@@ -180,14 +180,14 @@ def no_windows(compute: Compute) -> str | None:
     if has_windows(compute):
         return None
     what = "panes that hold only parts of windows" if isinstance(compute, Windows) else "results that are not windows"
-    return f"no table windows: it emits {what}"
+    return f"no table windows, because it emits {what}"
 
 
 def check_windows(pipeline: Pipeline, wanted: Wanted) -> None:
     """Check that the key and the results of a pipeline fit into table `windows`, if it has one.
 
     Raises:
-        Refused: one has the name of the partition column.
+        Refused: a key or result has the name of the partition column.
     """
     compute = pipeline.compute
     if isinstance(compute, Windows) and has_windows(compute):
@@ -214,7 +214,7 @@ def bind(
 
     Raises:
         Refused: a column is missing, or has a type that its use does not support; the message names it.
-        IllegalArgument: the definition is wrong whatever the types are, for example two columns have the same name.
+        IllegalArgument: the definition is wrong for any types; for example, two columns have the same name.
     """
     compute = pipeline.compute
     if not isinstance(compute, Windows):
@@ -250,7 +250,7 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
     else:
         used = list(derived.names if pipeline.uses is None else pipeline.uses)
         if pipeline.uses is None and windows.reduce is not None and windows.process is None:
-            # A reduced element is a result, which also has the key's columns.
+            # Reduced elements are results, which also have the key's columns.
             used = [name for name in used if name not in pipeline.key]
         for column in used:
             require(pipeline, derived, column, "uses", pipeline.source)
@@ -265,7 +265,7 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
 
 
 def _columns_of_parts(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> Iterator[str]:
-    """Yield the columns that named aggregates and the assigner declare that they read.
+    """Yield the columns that named aggregates and the assigner declare as read.
 
     Raises:
         Refused: a column is missing; the message names it.
@@ -311,7 +311,7 @@ def _bind_elements(
         )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
-        raise IllegalArgument("right", None, "give the columns of the second input's source too")
+        raise IllegalArgument("right", None, "also give the columns of the second input's source")
     inputs = tuple(
         bound_input(pipeline, part, side, *schemas)
         for part, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)

@@ -1,6 +1,6 @@
 """An input of a pipeline, bound to the columns of its source, with the types of its key and its elements.
 
-Two inputs share a slice. These are the columns of its events, and of its rows as tables late and rejects keep them:
+Two inputs share a slice. These are the columns of its events, and of its rows in tables late and rejects:
 
     event   key columns, tidegate:side, left:amount, left:shop, right:paid     the other side's columns are null
     row     key columns, side, left {...}, right {...}
@@ -178,7 +178,7 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
 def _time_from(kind: pa.DataType, column: str) -> str:
     """Return advice on deriving a time from a column of another type."""
     if pa.types.is_nested(kind):
-        return "derive one in columns= from a value in it, such as a field of the struct or an element of the array"
+        return "in columns=, derive one from a value in it, such as a field of the struct or an element of the array"
     name = quoted(column)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         instant = f"timestamp_seconds({name})"
@@ -200,7 +200,7 @@ def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
     """Return the key of both inputs, with the names of the first input.
 
     Raises:
-        Refused: a key column has another type in the second input, so equal keys would not match.
+        Refused: a key column has a different type in the second input, so equal keys would not match.
     """
     left, right = (part.key for part in inputs)
     for name, kind, other, other_kind in zip(left.names, left.types, right.names, right.types, strict=True):
@@ -208,7 +208,7 @@ def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
             raise Refused(
                 f"key column {name!r} of pipeline {pipeline.name!r} has type {name_of(kind)} in table "
                 f"{inputs[0].input.source.table!r}, and {other!r} has type {name_of(other_kind)} in table "
-                f"{inputs[1].input.source.table!r}: equal keys would not meet. Cast one in columns=, for example "
+                f"{inputs[1].input.source.table!r}: equal keys would not match. Cast one in columns=, for example "
                 f"columns={ {f'{name}_key': f'cast({quoted(name)} as string)'} }"
             )
     return left

@@ -1,4 +1,4 @@
-"""The settings that a branch may change, and the pipeline that it runs: that of the code with these settings."""
+"""The settings that a branch may change, and the pipeline that it runs: the code's pipeline with these settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.windowing.time import Millis
 
 
 def branch_pipeline(config: Config, name: str, pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline of a branch: that of the code, with the branch's name and settings.
+    """Return the pipeline of a branch: the code's pipeline with the branch's name and settings.
 
     Args:
         config: the project.
@@ -35,13 +35,13 @@ def branch_pipeline(config: Config, name: str, pipeline: Pipeline) -> Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A setting of time that a branch may change.
+    """A time setting that a branch may change.
 
     Args:
         of: returns its value in a pipeline, milliseconds; None if the pipeline has no such setting.
         changed: returns the pipeline with another value.
-        needs: what a pipeline needs to have it, in words.
-        may_be_added: True if a pipeline whose value is None can get one.
+        needs: a phrase for what a pipeline needs to have it.
+        may_be_added: True if it can be set where the pipeline has None.
     """
 
     of: Callable[[Pipeline], Millis | None]
@@ -93,7 +93,7 @@ SETTINGS: dict[str, _Setting] = {
         "a source",
     ),
 }
-"""The settings that a branch may change. The state of one value continues under another."""
+"""The settings that a branch may change: state computed with one value stays valid under another."""
 
 
 def check_setting(name: str) -> None:
@@ -122,6 +122,6 @@ def with_settings(pipeline: Pipeline, settings: Mapping[str, Millis]) -> Pipelin
 
 
 def differing(pipeline: Pipeline, settings: Mapping[str, Millis]) -> dict[str, Millis | None]:
-    """Return the settings that have another value in a pipeline, with that value."""
+    """Return the settings whose value differs in a pipeline, with that value."""
     present = {name: SETTINGS[name].of(pipeline) for name in settings}
     return {name: value for name, value in present.items() if value != settings[name]}

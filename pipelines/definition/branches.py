@@ -1,6 +1,6 @@
 """Branches of a pipeline: their names, and the notes in their folders.
 
-A branch is a separate pipeline in the folder `PIPELINE@BRANCH`: the code of the pipeline with other settings of time.
+A branch is a separate pipeline in the folder `PIPELINE@BRANCH`: the code of the pipeline with other time settings.
 The note in the folder has these settings. It is written last, so a branch without a note is incomplete.
 """
 
@@ -60,7 +60,7 @@ def write_note(warehouse: Warehouse, name: str, note: BranchNote) -> None:
 
 
 def remove_note(warehouse: Warehouse, name: str) -> None:
-    """Remove the note of a branch, so that nothing runs the branch any more."""
+    """Remove the note of a branch, after which nothing runs it."""
     warehouse.delete_file(warehouse.path(name), _NOTE)
 
 
@@ -75,7 +75,7 @@ def check_no_branches(warehouse: Warehouse, pipeline: str, refused: str) -> None
     Args:
         warehouse: the warehouse.
         pipeline: name of the pipeline.
-        refused: a clause that says what can't be done, and why.
+        refused: a clause that says what is refused, and why.
 
     Raises:
         Refused: there are branches; the message names the command that deletes the first.

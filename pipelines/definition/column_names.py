@@ -62,8 +62,8 @@ def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, name
         rows: rows of the table.
         ours: columns of the table that don't come from the input.
         source: columns of the input.
-        names: as for `input_fields`. Rows from before the change have their values under the old name. If these can't
-            be values of the new type, the column was dropped and another one got its name; then these rows get null.
+        names: as for `input_fields`. Rows from before the change have their values under the old name. If these don't
+            fit the new type, the column was dropped and another one took its name; then these rows get null.
     """
     columns = {}
     for field, kept in zip(source, input_fields(ours, source), strict=True):
@@ -95,7 +95,7 @@ def check_names(
     trailing: Iterable[Sequence[pa.Field]],
     field: str,
 ) -> None:
-    """Refuse names of keys and results that another column of our tables already has.
+    """Refuse names of keys and results that our tables already use for another column.
 
     Args:
         key: names of the key columns.
@@ -113,9 +113,7 @@ def check_names(
     ours = list(of_results)
     for number, name in enumerate(results):
         if _shared([name], results[:number]):
-            raise IllegalArgument(
-                field, name, "two results have names that differ only in upper and lower case: rename one"
-            )
+            raise IllegalArgument(field, name, "two result names differ only in upper and lower case: rename one")
     for name in _shared(results, ours):
         raise IllegalArgument(field, name, f"table results already has a column of that name: {rename}")
     for name in _shared(key, [*ours, *of_state]):

@@ -1,4 +1,4 @@
-"""Columns of our tables: their types, the meaning that Delta stores as a comment, and their names in SQL."""
+"""Columns of our tables: their types, the description that Delta stores as a comment, and their names in SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) -> pa.Field:
-    """Return a column with its meaning."""
+    """Return a column with a comment that describes it."""
     return pa.field(name, kind, nullable, {"comment": meaning})
 
 

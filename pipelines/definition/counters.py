@@ -1,4 +1,4 @@
-"""The list of all counters of an epoch, with the meaning of each number and where it is stored and shown.
+"""All counters of an epoch, with the meaning of each and where it is stored and shown.
 
 In every epoch, events_in = on_time + late + no_window + rejected + dropped.
 """
@@ -19,10 +19,10 @@ class Counter:
         label: label in the run report; empty if the report does not show the counter.
         by_task: True if the tasks count it, for each shard; False if the driver does.
         by_shard: True if table epochs also has it for each range of key groups.
-        is_fate: True if it counts an outcome of the rows that were read. Each row has exactly one outcome.
+        is_fate: True if it counts one outcome of the rows that were read; each row has exactly one.
         changes_state: True if the state of a shard may have changed when the counter is not 0.
         is_kept: True if manifests and table epochs store it.
-        is_younger: True if tables of older versions lack it, so that it may be null.
+        is_younger: True if tables of older versions lack it, so it may be null.
     """
 
     name: str
@@ -92,7 +92,7 @@ CHANGES = tuple(counter.name for counter in COUNTERS if counter.changes_state)
 FATES = tuple(counter.name for counter in COUNTERS if counter.is_fate)
 
 FILTERED = tuple(name for name in FATES if name not in ("on_time", "late"))
-"""Fates of rows that no window accepted and that are not late."""
+"""Outcomes of rows that no window accepted and that are not late."""
 FIRED = ("fired_early", "fired_on_time", "fired_late")
 """Counters of panes, by timing."""
 RETRACTED = "withdrawn"

@@ -11,7 +11,7 @@ from tidegate.pipelines.definition.recorded import Shape
 NAME = "epochs"
 
 ERASING = frozenset({"forget", "prune"})
-"""Kinds of epochs that remove rows on a user's request. A restore keeps their rows in this table."""
+"""Kinds of epochs that remove rows on a user's request. A restore keeps these epochs' rows in this table."""
 
 _SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.OF_SHARDS)])
 

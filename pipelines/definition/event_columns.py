@@ -10,7 +10,7 @@ OURS = "tidegate:"
 TIME = f"{OURS}time"
 """Event time, int64 epoch milliseconds."""
 STATUS = f"{OURS}status"
-"""`ok`, `dropped`, or the reason of a reject."""
+"""`ok`, `dropped`, or the rejection reason."""
 COMMIT = f"{OURS}commit"
 """Index of the row's source commit within the epoch."""
 ROW = f"{OURS}row"
@@ -28,7 +28,7 @@ MARKER = "__marker"
 SIDE = f"{OURS}side"
 """Input of the row if there are two: `left` or `right`."""
 PARTITION = f"{OURS}partition"
-"""Text that names the row's source partition."""
+"""Name of the row's source partition."""
 KEPT = f"{OURS}kept"
 """True for a row that `where` keeps."""
 SHARD = "__shard"
@@ -43,14 +43,14 @@ DROPPED = "dropped"
 
 FIRST_TIME = 0
 LAST_TIME = 253_402_300_800_000
-"""Bounds of the times that are accepted, int64 epoch milliseconds: the start of 1970 and the end of 9999."""
+"""Bounds of accepted times, int64 epoch milliseconds: the start of 1970 and the end of 9999."""
 
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a key column on its way to the tasks: text and bytes become dictionaries.
+    """Return the type in which a key column is sent to the tasks: strings and bytes become dictionaries.
 
     Args:
         kind: type of the column in the source.

@@ -38,13 +38,13 @@ def holds_times(kind: pa.DataType) -> bool:
 
 
 def far_rows(column: pa.ChunkedArray) -> Bools:
-    """Return True for each row whose value is or contains a time that Python can't hold; False for nulls."""
+    """Return True for each row whose value is or contains a time that Python can't represent; False for nulls."""
     flags = [_far(chunk) for chunk in column.chunks]
     return np.concatenate(flags) if flags else np.zeros(0, np.bool_)
 
 
 def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
-    """Return rows with text instead of times in each column that contains a time that Python can't hold.
+    """Return rows in which columns with a time that Python can't represent hold text instead of times.
 
     Args:
         rows: rows of any table.
@@ -59,7 +59,7 @@ def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Return the values of a column; each that contains a time that Python can't hold has text instead of times."""
+    """Return the values of a column; those with a time that Python can't represent have text instead of times."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):

@@ -31,15 +31,16 @@ from tidegate.pipelines.definition.user_code import (
 )
 
 LEFT_OUT_AT_DEFAULT = "left_out_at_default"
-"""Key of a dataclass field's metadata. Such a field is not described at its default, so adding it changes nothing."""
+"""Key of a dataclass field's metadata. Such a field is left out of the description at its default, so adding it changes
+no fingerprint."""
 
 _PLAINEST = frozenset({type(None), bool, int, float, str, bytes})
 
 _LONGEST = 4096
-"""Limit of the characters of a description within another one. A longer one is replaced by its hash."""
+"""Largest number of characters of a nested description. A longer one is replaced by its hash."""
 
 _DEEPEST = 100
-"""Limit of the depth of nested values, such as links of a chain. Python's recursion can't go much deeper."""
+"""Largest depth of nested values, such as a linked list. Python's recursion can't go much deeper."""
 
 
 def fingerprint(*values: Any) -> str:
@@ -54,14 +55,14 @@ def describe(value: Any) -> Any:
 
 
 class _Describer:
-    """Describes values; each function, class and object of user code only once, as they may refer to each other."""
+    """Describes values; user functions, classes and objects only once, because they may refer to each other."""
 
     def __init__(self) -> None:
         self._at_work: set[int] = set()
         self._reached: dict[int, tuple[Any, int]] = {}
         """By id, each object that was described before, and its number."""
         self._from: str | None = None
-        """Package of the code whose names are followed; None at values that the pipeline itself holds."""
+        """Package of the code whose names are followed; None for values that the pipeline itself holds."""
 
     def describe(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str | bytes):
@@ -116,7 +117,7 @@ class _Describer:
         return (type(value).__qualname__, fields, described, *classes)
 
     def _each(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Describe each of many values. A module may hold a million plain values, which don't need a call each."""
+        """Describe each of many values. A module may hold a million plain values, too many for a call each."""
         return (item if type(item) in _PLAINEST else self.describe(item) for item in items)
 
     def _function(self, function: Any) -> Any:
@@ -146,7 +147,7 @@ class _Describer:
             return (kind.__qualname__, tuple((name, self._reach(member)) for name, member in members_of(kind)))
 
     def _reach(self, value: Any) -> Any:
-        """Describe a value that code names: user functions and classes in full the first time, others by name."""
+        """Describe a value that code refers to: user functions and classes in full the first time, others by name."""
         if isinstance(value, type):
             return self._classes(value) if self._is_followed(value) else (module_of(value), value.__qualname__)
         if code_of(value) is None:
@@ -177,7 +178,7 @@ class _Describer:
 
     @contextmanager
     def _following(self, code: Any) -> Iterator[None]:
-        """Within this context, treat names like names in the package of a function or class."""
+        """Within this context, resolve names as in the package of a function or class."""
         before, self._from = self._from, package_of(code.__module__)
         try:
             yield
@@ -190,7 +191,7 @@ def _by_name(items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def _text(described: Any) -> str:
-    """Return a description as text within another one. Nesting doubles the quotes, so long texts are hashed."""
+    """Return a description as text for nesting in another one. Nesting doubles quotes, so long text is hashed."""
     text = repr(described)
     return text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Explanations of failed imports: file and line in a project's module, or the extra of a library that is missing."""
+"""Explanations of failed imports: file and line in a project's module, or the extra that installs a missing library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.extras import missing_extra
 from tidegate.pipelines.definition.names import listed
 
 _FOLDERS = ("expectations", "pipelines", "windowing")
-"""Folders of `tidegate`, which are links in a checkout. Before 0.2 each was a package of its own."""
+"""Folders of `tidegate`, which are links in a checkout. Before 0.2, each was a separate package."""
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _VALUES = (
     "tidegate.pipelines",
@@ -28,7 +28,7 @@ _VALUES = (
 
 
 def explain_import(error: BaseException, module: str, root: Path) -> str:
-    """Return the reason why a module of the project can't be imported, with its place.
+    """Return the reason why a module of the project can't be imported, and where.
 
     Args:
         error: the error that the import raised.
@@ -45,7 +45,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
         )
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
-    # The message of an error of windowing is complete; an error of Python also needs its name.
+    # Windowing's own errors have complete messages; Python's also need the name of the exception.
     ours = type(error).__module__.partition(".")[0] == "tidegate"
     message = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
     if (extra := missing_extra(error, f"the module {module}", module)) is not None:

@@ -1,4 +1,4 @@
-"""Checks of names of pipelines, savepoints and tables, which become folder names, and of folder addresses."""
+"""Checks of folder addresses, and of names that become folder names: of pipelines, savepoints and tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 NAME_RULE = "use a letter from a to z or A to Z, then up to 99 such letters, digits, _ or -"
 
 STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
-"""Schemes of the object stores that both libraries know which read and write tables."""
+"""Object store schemes that both deltalake and obstore support."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/*)")
 _OTHER_MEANING = "%#?[]^|\\"
-"""Characters that deltalake, which takes an address for a URL, reads as others, or that end the process."""
+"""Characters with a special meaning in a URL, as which deltalake parses addresses, or that crash the process."""
 
 
 def listed(names: Collection[str], most: int = 12) -> str:
@@ -37,7 +37,7 @@ def check_name(name: str) -> str:
 def check_address(address: str) -> str:
     """Return a path, or the URI of a folder in an object store, unchanged.
 
-    The key in a URI is written as the store shows it, with spaces and letters of any language.
+    The key in a URI is written as the store displays it, with spaces and letters of any language.
 
     Raises:
         ValueError: it is neither; the message shows no part that may be a password.

@@ -36,14 +36,14 @@ _GIVE_COLUMNS = "give SQL expressions by the names of the resulting columns, suc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One input of a pipeline: its rows, their keys and the progress of their event time.
+    """One input of a pipeline: its rows, their keys and how their event time advances.
 
     The fields of a pipeline describe its first or only input. A process function over two inputs and a join get the
     second input as `right=Input(...)`, whose key and watermark default to those of the first input.
 
     Args:
         source: the table of events.
-        key: key columns, one for each key column of the pipeline and of the same type; empty for the same names.
+        key: key columns, one of the same type for each key column of the pipeline; empty for the same names.
         watermark: strategy by which event time advances in a stream; None for the pipeline's strategy.
         watermark_by: column whose values are source partitions, each with its own watermark.
         where: SQL condition; rows for which it is not true are dropped and counted.
@@ -83,7 +83,7 @@ class Pipeline:
     Args:
         name: letters, digits, `_` and `-`; it names the folder of the pipeline's tables.
         source: the table of events.
-        key: columns of the key; elements with equal values share state. Empty for a single key.
+        key: columns of the key; elements with equal values share state. Empty for a single group.
         compute: windows with a function of their contents, a process function, or a join.
         watermark: strategy by which event time advances in a stream.
         right: the second input, if `compute` takes two; the fields of the pipeline then describe the left input.
@@ -173,11 +173,11 @@ class Pipeline:
 
     @property
     def uncorrectable(self) -> str | None:
-        """Reason why windows can't be corrected when rows of the source change, in words; None if they can."""
+        """Reason why windows can't be corrected when rows of the source change, as a phrase; None if they can."""
         return uncorrectable(self.compute, self.watermark, self.watermark_from, self.key, self.columns)
 
     def _check_places(self) -> None:
-        """Refuse a name whose folder would contain a source. This compares names, `sources.open_source` paths."""
+        """Refuse a name whose folder would contain a source. `sources.open_source` also compares paths."""
         for number, part in enumerate(self.inputs):
             table = _normal(part.source.table)
             if table == "." or table.split("/")[0] == self.name:
@@ -233,7 +233,7 @@ class Pipeline:
 
 
 def _check_source(field: str, source: SourceDescription) -> None:
-    """Refuse a value that does not describe a source; the message for a near miss says what is missing."""
+    """Refuse a value that does not describe a source; for a near miss, the message says what is missing."""
     missing = missing_in(source)
     if missing:
         lacks = "" if len(missing) == len(MEMBERS) else f"; your own kind of source also needs {', '.join(missing)}"
@@ -270,7 +270,7 @@ def _warn_of_lost_elements(name: str, windows: Windows) -> None:
 
 
 def _normal(table: str) -> str:
-    """Return the name of a table without dots and doubled slashes. A URI only loses trailing slashes."""
+    """Return the name of a table without dots and doubled slashes. From a URI, only trailing slashes are removed."""
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
 
 
@@ -299,7 +299,7 @@ def _checked_columns(field: str, names: object) -> tuple[str, ...]:
     if isinstance(names, str):
         raise IllegalArgument(field, names, f"give a tuple of columns: ({names!r},)")
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name for name in names):
-        raise IllegalArgument(field, names, "give a tuple of names of columns, such as ('user', 'country')")
+        raise IllegalArgument(field, names, "give a tuple of column names, such as ('user', 'country')")
     return tuple(names)
 
 
@@ -310,7 +310,7 @@ def _wrapped(compute: object) -> str:
 
 
 def order_seen_by(compute: Compute) -> str | None:
-    """Return the part, in words, that makes results depend on more than the set of a window's elements, or None."""
+    """Return a phrase for what makes results depend on more than the set of a window's elements, or None."""
     if isinstance(compute, Join):
         return "a join, whose state lacks the elements that a changed row was joined with"
     if not isinstance(compute, Windows):
@@ -320,7 +320,7 @@ def order_seen_by(compute: Compute) -> str | None:
     assigner = compute.assigner
     if assigner.forms_sessions or assigner.array_assignment is not None:
         return None
-    return f"assigner {type(assigner).__name__}, whose windows may depend on more than a time"
+    return f"assigner {type(assigner).__name__}, whose windows may depend on more than the event time"
 
 
 def uncorrectable(

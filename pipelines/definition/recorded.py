@@ -1,4 +1,4 @@
-"""Values of a pipeline's definition and sources that are recorded in each manifest."""
+"""Values about a pipeline's definition and sources that each manifest records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Position(_Value):
     `version` has been read completely; `frontier` is the event time before which its rows are used, None for all of
     them. `files` counts the files of the next version, in the source's order, that have already been read. `own` has
     the fields that the source itself adds, plain JSON that only the source reads; in the manifest they are next to the
-    other fields. Delta adds `table_id`, because a table that replaced another one has a different id.
+    other fields. Delta adds `table_id`, because a replaced table has a new id.
 
         {"version": 3, "frontier": null, "files": 0, "table_id": "6a1f..."}
     """
@@ -58,7 +58,7 @@ class Shape(_Value):
 
 
 class Schemas(_Value):
-    """The schemas that a restore is checked against, with a text for each field.
+    """The schemas that a restore is checked against, with a string for each field.
 
     `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
     the state rows.

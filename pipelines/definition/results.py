@@ -23,7 +23,7 @@ from tidegate.windowing.timestamps import epoch_millis
 NAME = "results"
 
 _MANY, _MOST_BYTES = 200_000, 1 << 30
-"""Rows from which on an order is worth its time, and bytes up to which it costs no more memory than an epoch has."""
+"""Number of rows from which sorting pays off, and of bytes up to which it needs no more memory than an epoch has."""
 
 _MADE = (
     column("timeline", pa.int64(), "the timeline that it belongs to; a restore begins a new one", False),
@@ -77,8 +77,8 @@ def of_kind(rows: pa.Schema, *, has_panes: bool) -> pa.Schema:
 def has_panes(rows: pa.Schema) -> bool:
     """Return True if rows with this schema are panes of windows.
 
-    Tables of older versions don't say so. Before `timeline`, our columns end with `output` for functions and joins, and
-    with `watermark` for panes.
+    Tables of older versions don't say so. There, the column before `timeline` is `output` for functions and joins, and
+    `watermark` for panes.
     """
     if (kind := (rows.metadata or {}).get(KIND.encode())) is not None:
         return bool(kind == PANES.encode())
@@ -95,7 +95,7 @@ def time_column(rows: pa.Schema) -> str:
 def by_window(rows: pa.Table) -> pa.Table:
     """Return the rows in the order of their windows' starts if there are many, else unchanged.
 
-    After an epoch that caught up over a long time, a reader of a short time then reads only a part of the file, which
+    After an epoch that caught up on a long period, a query of a short period then reads only a part of the file, which
     is also smaller.
     """
     if len(rows) < _MANY or rows.nbytes > _MOST_BYTES or not has_panes(rows.schema):
@@ -112,11 +112,11 @@ def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 
 
 def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the newest pane of each window that is not retracted, given rows without stale ones."""
+    """Return the newest unretracted pane of each window; the rows must not include stale ones."""
     if not has_panes(rows.schema):
         return rows
     by = [*key, "window_id"]
-    # A retraction (op '-') of a pane sorts as newer than the pane itself.
+    # A pane's retraction (op '-') counts as newer than the pane itself.
     order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
     ordered = rows.take(pc.sort_indices(order))
     numbers = pa.array(range(len(rows)), pa.int64())
@@ -125,7 +125,7 @@ def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Return every pane that was not retracted, for windows whose panes each hold a part of the contents."""
+    """Return every pane that was not retracted, for windows whose panes each hold only a part of the contents."""
     rows = rows.filter(pc.invert(rows["stale"]))
     panes, retractions = (rows.filter(pc.equal(rows["op"], op)) for op in "+-")
     by = [*key, "window_id"]
@@ -149,7 +149,7 @@ def are_final(rows: pa.Table, through: Millis) -> npt.NDArray[np.bool_]:
 
     Args:
         rows: panes of windows.
-        through: the watermark, or the last time that the clock has passed, int64 epoch milliseconds; `MAX_TIMESTAMP`
+        through: the watermark, or the last time that the clock has reached, int64 epoch milliseconds; `MAX_TIMESTAMP`
             after the end of input, when every window is final.
     """
     if through == MAX_TIMESTAMP:
@@ -158,5 +158,5 @@ def are_final(rows: pa.Table, through: Millis) -> npt.NDArray[np.bool_]:
 
 
 def final(rows: pa.Table, through: Millis) -> pa.Table:
-    """Return those of the latest rows that can no longer change; `through` is that of `are_final`."""
+    """Return those of the latest rows that can no longer change; `through` is as in `are_final`."""
     return rows.filter(pa.array(are_final(rows, through))) if has_panes(rows.schema) else rows

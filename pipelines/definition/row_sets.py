@@ -33,10 +33,10 @@ def with_largest(rows: pa.Table, column: str) -> pa.Table:
 
 
 def one_of_each(by: pa.Table, numbers: pa.Array, function: Literal["min", "max"]) -> pa.ChunkedArray:
-    """Return the smallest or largest of the numbers of each group of equal rows.
+    """Return the smallest or largest number in each group of equal rows.
 
     Args:
-        by: the columns whose values make a group.
+        by: the columns that define the groups.
         numbers: a number for each row.
         function: the number to return.
     """
@@ -74,7 +74,7 @@ def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bool
 
 
 def _dense(codes: Int64s) -> tuple[Int64s, int]:
-    """Return codes from 0 on without gaps, and the number of distinct codes."""
+    """Return codes from 0 without gaps, and the number of distinct codes."""
     distinct, dense = np.unique(codes, return_inverse=True)
     return dense, len(distinct)
 
@@ -89,7 +89,7 @@ def _ranks(codes: Int64s) -> Int64s:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as an array for a dictionary: numbers by their bits, nested values as text."""
+    """Return a column as an array that can be dictionary-encoded: numbers by their bits, nested values as text."""
     array = pa.concat_arrays(column.chunks)
     kind = array.type
     if pa.types.is_nested(kind):
@@ -100,7 +100,7 @@ def _comparable(column: pa.ChunkedArray) -> pa.Array:
 
 
 def texts_of(rows: pa.Table) -> list[str]:
-    """Return each row as text. Python values can't be used: they don't cover all of Arrow's times."""
+    """Return each row as text. Python values can't be used, because they don't cover all of Arrow's times."""
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
     arrays = [column.combine_chunks() for column in rows.columns]
     return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]

@@ -46,7 +46,7 @@ class SourceDescription(Protocol):
 
 
 MEMBERS = tuple(sorted(name for name in vars(SourceDescription) if not name.startswith("_")))
-"""Names that a description has."""
+"""Members of a description."""
 
 
 def missing_in(value: object) -> list[str]:

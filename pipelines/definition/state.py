@@ -1,7 +1,7 @@
 """Table `state`: the operator's state, one row for each key and namespace, and the manifest.
 
 Each version of this table that an epoch committed is a snapshot. The manifest is a separate row with key group -1, so
-it has the version of the state and survives when the log is cleaned up.
+it has the same table version as the state and survives log cleanup.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ MANIFEST_KEY_GROUP = -1
 MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group -1")
 
 DELTA_ROW, DELTA_GONE = 1, 0
-"""Marks of the rows of a delta: a row of its key, and the statement that its key has no rows any more."""
+"""Marks of a delta's rows: a row of its key, or the statement that its key no longer has rows."""
 
 MARK = column("delta_mark", pa.int32(), "null: a row of a base; 1: of a delta; 0: its key has no rows any more")
 HASH = column("delta_hash", pa.int64(), "xxhash64(key columns)")
 DUE = column("delta_due", pa.int64(), "the first of event_time_timers")
 DUE_BY_CLOCK = column("delta_due_by_clock", pa.int64(), "the first of processing_time_timers")
 DELTAS = (MARK, HASH, DUE, DUE_BY_CLOCK)
-"""Columns of table state in version 2: they tell the rows of bases and deltas apart, and which of them an epoch needs.
+"""Columns of table state in version 2: they distinguish rows of bases and deltas, and show which ones an epoch needs.
 
 They are null in a base that is always read whole.
 """
 
 BOUNDED = ("key_group", MARK.name, HASH.name)
-"""Columns whose bounds are among the statistics of the files."""
+"""Columns whose bounds are in the statistics of the files."""
 
 VERSION: Literal[2] = 2
-"""Version of the state with deltas."""
+"""State version that has deltas."""
 
 _TIMES = ("window_start", "window_end", "state_window_start", "state_window_end")
 _MEANINGS = {

@@ -68,7 +68,7 @@ def package_of(module: str) -> str:
 
 
 def module_of(value: Any) -> str:
-    """Return the module of a class or function; for ours only the package, because our files may move."""
+    """Return the module of a class or function; for our own only the package, because our files may move."""
     module = getattr(value, "__module__", "") or ""
     return "tidegate" if package_of(module) == "tidegate" else module
 
@@ -108,7 +108,7 @@ def plain_text(value: Any) -> str | None:
         return f"{value.dtype} {value.shape} {_digest(held)}"
     if isinstance(value, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
         return f"{value.schema if hasattr(value, 'schema') else value.type} {_digest(repr(value.to_pylist()).encode())}"
-    # A value of pandas exists only after pandas was imported.
+    # Pandas values exist only after pandas was imported.
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
         return _of_frame(value)
@@ -139,7 +139,7 @@ def code_of(value: Any) -> CodeType | None:
 
 
 def is_opaque(kind: type) -> bool:
-    """Return True if the name of a class is enough to describe its objects, as for Python's loggers and locks."""
+    """Return True if a class's name suffices to describe its objects, as for Python's loggers and locks."""
     return _is_pythons(package_of(kind.__module__)) and kind not in (functools.partial, SimpleNamespace)
 
 
@@ -163,7 +163,7 @@ def _names(slots: Any) -> tuple[str, ...]:
 def members_of(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the methods, properties and constants of a class by name, without those that Python adds."""
     for name, member in sorted(vars(kind).items()):
-        # A fact that the class does not answer itself: the safe answer of a base class.
+        # A fact that the class does not define itself: the base class's safe default.
         if name in _NO_BEHAVIOUR or is_fact(member):
             continue
         if name in _MADE_BY_DATACLASS and dataclasses.is_dataclass(kind) and _is_generated(member):
@@ -199,7 +199,7 @@ def _constant(constant: Any) -> Any:
 
 
 def globals_of(function: Any) -> list[tuple[str, Any]]:
-    """Return the globals that a function and its nested functions use, and the names that they import, by name."""
+    """Return by name the globals that a function and its nested functions use, and what they import."""
     values: dict[str, Any] = {}
     for code in _nested(function.__code__):
         values.update(_named(code, function.__globals__))

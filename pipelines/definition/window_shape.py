@@ -52,11 +52,11 @@ class WindowShape:
 
     @property
     def kept(self) -> Shape:
-        """Return the part of it that the manifest of an epoch stores."""
+        """Return the part of the shape that an epoch's manifest stores."""
         return Shape(size=self.size, slide=self.slide, offset=self.offset, gap=self.gap, lateness=self.lateness)
 
     def by(self, kept: Shape | None) -> WindowShape:
-        """Return the shape with what the manifest of an epoch stored; None keeps this one, that of the current code."""
+        """Return the shape with the values that an epoch's manifest stored; with None, this one, the current code's."""
         return self if kept is None else replace(self, **kept.model_dump())
 
 
@@ -73,7 +73,7 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
     assigner = windows.assigner if stagger_offset is None else windows.assigner.with_stagger(stagger_offset)
     grid = assigner.window_grid
     if grid is not None and grid.step is not None:
-        # Windows that grow have no fixed size, and elements no fixed number of windows.
+        # Windows that grow have no fixed size, so an element has no fixed number of windows.
         grid = None
     return WindowShape(
         size=None if grid is None else grid.size,

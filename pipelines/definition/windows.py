@@ -25,7 +25,7 @@ from tidegate.windowing.timestamps import epoch_millis
 NAME = "windows"
 
 EARLY = "tidegate.early"
-"""Property of the table: `true` if speculative panes stand too."""
+"""Property of the table: `true` if it includes speculative panes."""
 
 PARTITIONS = {"day": "window_day", "month": "window_month"}
 """Column by which the table is partitioned: the first day of the day or month, in UTC, in which a window starts."""
@@ -123,7 +123,7 @@ def partition_of_all(file: dict[str, Any], unit: str) -> dict[str, str | None] |
 
 
 def identities(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the columns that identify windows of the table: at any time only one window of a key has its bounds."""
+    """Return the columns that identify windows of the table: no two current windows of a key have the same bounds."""
     return rows.select([*key, *_BOUNDS])
 
 
@@ -144,7 +144,7 @@ def without(rows: pa.Table, replaced: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def starts_of(replaced: pa.Table) -> tuple[np.ndarray[Any, np.dtype[np.int64]], bool]:
-    """Return the starts of windows, ascending, int64 epoch milliseconds, and True if one of them has no start."""
+    """Return the starts of windows, ascending, int64 epoch milliseconds, and whether one of them has no start."""
     starts = replaced["window_start"]
     return np.unique(epoch_millis(starts.drop_null()).to_numpy()), starts.null_count > 0
 

@@ -1,13 +1,13 @@
-"""The engine of a run: it runs functions over Arrow batches in tasks, over the rows of a slice or over given pieces.
+"""The engine of a run: it runs functions over Arrow batches in tasks, over a slice's rows or given pieces of work.
 
-It can do three things for an epoch. All three return when every task has ended, and if a task fails, the call fails.
+It can do three things for an epoch. Each call returns when all tasks have ended, and fails if a task fails.
 
-    over        files -> checked rows -> the caller's function -> batches in_place    pieces of work -> the caller's
-    function -> batches exchanged   files -> checked rows -> packs of events by shard -> the caller's function, once per
-    shard -> batches
+    over        files -> checked rows -> the caller's function -> batches
+    in_place    pieces of work -> the caller's function -> batches
+    exchanged   files -> checked rows -> packs of events by shard -> the caller's function, once per shard -> batches
 
-`SparkEngine` runs tasks of Spark, and also evaluates SQL and reads files that only Spark can. `LocalEngine` runs them
-in processes on this machine. An epoch writes the same with either, so each continues the other's snapshots.
+`SparkEngine` runs Spark tasks, and also evaluates SQL and reads files that only Spark supports. `LocalEngine` runs them
+in processes on this machine. An epoch writes the same rows with either, so each continues the other's snapshots.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
 Run: TypeAlias = "Callable[[Iterator[JudgedRows]], Batches]"
-"""Function of a task: it gets the judged rows of some parts, and yields batches."""
+"""Function of a task: it gets the checked rows of some parts, and yields batches."""
 
 Names: TypeAlias = Sequence[Sequence[str]]
 """Columns of events by input."""
@@ -58,16 +58,16 @@ class Engine(Protocol):
         """True if all tasks see the folders of this machine."""
 
     def start(self) -> None:
-        """Start whatever takes long to start; without this call, the first task starts it."""
+        """Start whatever is slow to start; without this call, the first task starts it."""
 
     def setting(self, name: str) -> str | None:
         """Return the value of a setting of Spark, which may change what an SQL expression means; None if unset."""
 
     def check(self, error: Exception | None = None, within: float = 0.0) -> None:
-        """Raise an error if the engine has ended by itself; a stream calls it between two polls.
+        """Raise an error if the engine has ended on its own; a stream calls this between two polls.
 
         Args:
-            error: an error that the end may have caused; an error with another known cause is kept.
+            error: an error that this may have caused; an error with another known cause is kept.
             within: seconds to wait for the end.
 
         Raises:
@@ -79,7 +79,7 @@ class Engine(Protocol):
 
         Args:
             pieces: number of pieces, at least one.
-            rows: number of rows in all pieces, as far as known.
+            rows: number of rows in all pieces, if known.
         """
 
     def in_place(
@@ -154,7 +154,7 @@ class Engine(Protocol):
 def settings_of(config: Config) -> Callable[[str], str | None]:
     """Return a function that returns the value of a setting of Spark in tidegate.toml, or None.
 
-    A session that the project was given has its own settings.
+    A Spark session passed to the project has its own settings.
     """
 
     def setting(name: str) -> str | None:

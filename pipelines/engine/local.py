@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import Config
 
 _ROWS_IN_DRIVER = 300_000
-"""Rows up to which an epoch runs in the driver: sending it to processes that run already costs as much."""
+"""Largest number of rows for an epoch in the driver: sending it even to running processes costs as much."""
 _ROWS_TO_START = 1_000_000
-"""Rows from which on it pays to start the processes: each imports the libraries first."""
+"""Number of rows from which starting the processes pays off: each first imports the libraries."""
 _ROWS_OF_A_BATCH = 100_000
 _PREFIX = "exchange-"
 
@@ -154,7 +154,7 @@ class LocalEngine:
     def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
         """Refuse an input whose rows go through Spark, with the reason."""
         if choice.expressions:
-            # What Spark could not evaluate either is reported as such.
+            # What even Spark can't evaluate is reported as such.
             from tidegate.pipelines.sources.sql.words import check_expressions
 
             check_expressions(pipeline, input_, without_metadata(source.schema).names)
@@ -170,7 +170,7 @@ class LocalEngine:
         return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
 
     def _heaps(self, files: FileSlice) -> list[list[int]]:
-        """Return the numbers of the parts that each task reads; one group, for the driver, if they have few rows."""
+        """Return the numbers of the parts for each task; with few rows, one group for the driver."""
         parts = files.parts
         return heaped(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
 
@@ -232,7 +232,7 @@ class _Call:
         self._run, self._arguments = run, arguments
 
     def __call__(self) -> list[pa.RecordBatch]:
-        """Run it to the end."""
+        """Run it to completion."""
         return list(self._run(*self._arguments))
 
 

@@ -20,12 +20,12 @@ _MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "LOKY_MAX_MEMORY_LEAK_SIZE": str(1 << 50),
 }
-"""Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory. loky
-takes 300 MB for a leak by default, warns, and replaces the process."""
+"""Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory. By
+default, loky considers 300 MB a leak, warns, and replaces the process."""
 
 _LOOKS_EVERY = 1.0
-"""Seconds between two checks that the driver is alive. The system's own signal would come when the thread that made us
-ends."""
+"""Seconds between two checks that the driver is alive. The system's parent-death signal would already come when the
+creating thread ends."""
 
 
 class Pool:
@@ -69,7 +69,7 @@ class Pool:
 
 
 def _begin(driver: int, path: list[str]) -> None:
-    """Prepare a worker: it imports what the driver can import, ends with the driver, and ignores Ctrl-C."""
+    """Prepare a worker: give it the driver's import path, let it end with the driver, and ignore Ctrl-C."""
     sys.path[:] = path
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()

@@ -1,8 +1,9 @@
 """The spans of keys that a recompute affects, and the panes that are published in them.
 
-Two callers ask for a recompute. They differ in the rows that they provide, and so in the spans that these rows touch:
+Two callers ask for a recompute. They differ in the rows that they provide, and therefore in the spans that these rows
+touch:
 
-    late rows       those that a user selects; their windows, and windows that missed a row which others accepted
+    late rows       those that a user selects; their windows, and windows that missed a row that other windows accepted
     changed rows    those that were deleted from the source or added to it; their windows, and the late rows of these
 """
 
@@ -68,7 +69,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 _NUMBER = "\0number"
 _WAITING = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
-"""Late rows that no window holds."""
+"""Late rows that are in no window."""
 
 
 def plan_recompute(
@@ -89,12 +90,12 @@ def plan_recompute(
         asked: the late rows that a user selects, or the rows that changed in the source.
         rows: the source rows of the version to compute from.
         now: the driver's clock, int64 epoch milliseconds.
-        margin: largest distance between sessions that may be one, milliseconds. It is above 0 if the gap was shorter
-            when they were computed.
+        margin: sessions up to this far apart, in milliseconds, may be one session. Above 0 if they were computed with a
+            shorter gap.
 
     Raises:
-        Refused: late rows of this pipeline can't be reopened, or windows of another size contain elements of these
-            windows.
+        Refused: late rows of this pipeline can't be reopened, or elements of these windows are also in windows of
+        another size.
     """
     manifest = head.manifest
     order = EventOrder.of(check_reopenable(bound.pipeline))
@@ -203,10 +204,10 @@ class _Planner:
         may_begin = (1, 0)
         if isinstance(asked, ChangedRows):
             changed = pa.concat_tables([_session_spans(side, windows, key) for side in (asked.gone, asked.came)])
-            # What a key's rows touch depends only on the sessions of that key.
+            # The rows of a key touch only sessions of that key.
             groups = key_groups(changed, names, self.epoch.bound.pipeline.max_parallelism).unique()
             state = of_keys(open_rows(tables, key, self.head, groups=groups), changed, key)
-            # Most sessions end within a few gaps.
+            # Most sessions are only a few gaps long.
             ahead = 3 * (windows.assigner.gap_of_every_element or 0)
             others = [late_spans, spans_of(state, names)]
             seen = NearPanes.of_sessions(tables, key, changed, others, self.margin, ahead)
@@ -218,7 +219,7 @@ class _Planner:
             state, seen = open_rows(tables, key, self.head, self.only), light_panes(tables, key, self.only)
         published = to_retract(seen, names, windows)
         closed = spans_of(published, names)
-        # Leave out the panes of open sessions, which may have grown since: such a pane is not a separate session.
+        # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
         closed = closed.filter(pa.array(~are_among(closed, emitted_spans(state, names), names)))
         is_meant = meant.filter(self.late_rows["window_start"].is_valid()).to_numpy().astype(np.bool_)
         touched = pa.concat_tables([late_spans, changed])
@@ -259,7 +260,7 @@ class _Planner:
         grid = windows.assigner.window_grid
         if grid is None or grid.windows_of_an_element == 1:
             return wanted
-        # The source may still have the rows of a forgotten key. If nobody knows which key it was, none is looked for.
+        # The source may still have the rows of a forgotten key. If the key is no longer known, skip this.
         marks = forgotten_marks(self.epoch.tables).values()
         known = [mark for of_epoch in marks if of_epoch is not None for mark in of_epoch]
         if None in marks:
@@ -282,7 +283,7 @@ class _Planner:
     def _with_windows_of_late_rows(self, windows: Windows, touched: pa.Table) -> tuple[pa.Table, pa.Array]:
         """Return windows of changed rows with those of late rows that they include, and True for each such late row.
 
-        A late row that is in one of the windows is added to all of its windows.
+        A late row in one of these windows is added to all windows that it belongs to.
         """
         names, late_rows = [*self.key.names, START, END], self.late_rows
         wanted = distinct(touched.select(names))
@@ -347,7 +348,7 @@ def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[str, int, int
 
 
 def _keyed(events: pa.Table, key: KeySchema) -> pa.Table:
-    """Return the times of events with the columns of the key by their names."""
+    """Return the times of events together with the key columns by name."""
     keys = {name: events[f"{KEY_PREFIX}{name}"].cast(kind) for name, kind in zip(key.names, key.types, strict=True)}
     return pa.table({**keys, TIME: events[TIME]})
 

@@ -1,7 +1,7 @@
 """Rows that were deleted and added between two versions of a source: the multiset difference of the changed files.
 
 Rows are compared by everything that the pipeline reads: event time, key, the columns that the computation uses, and the
-source partition. A row that was only rewritten, or changed in other columns, is in neither part.
+source partition. A row that was only rewritten, or changed in other columns, counts as neither.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis
 
 USABLE = -1
-"""Status of a usable row. The others are numbers of reasons to reject."""
+"""Status of a usable row. Other statuses are numbers of rejection reasons."""
 
 InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
-"""Returns rows with all columns of the source in the columns by which rows are compared, with the given statuses."""
+"""Converts rows with all source columns, with the given statuses, to the columns by which rows are compared."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class HeldRows:
         distinguish them.
 
         Args:
-            gone: the rows; none of them was judged by the time of its commit, so none is ahead of it.
-            in_columns: returns rows of the source in the same columns.
+            gone: the rows; their times were not compared with the commit time, so none counts as ahead of it.
+            in_columns: converts rows of the source to the same columns.
             names: columns to compare.
         """
         if not len(gone):
@@ -119,7 +119,7 @@ class HeldRows:
         return GoneRows(usable, was_late, {table: rows for table, rows in departed.items() if len(rows)})
 
     def _late_near(self, gone: pa.Table) -> pa.Table:
-        """Return the late rows whose windows may contain deleted rows. Row groups of other windows are not read."""
+        """Return the late rows whose windows may contain deleted rows. Row groups without such windows are not read."""
         bounds = pc.min_max(gone[TIME])
         first, last = (pa.scalar((bounds[name].as_py() or 0) * 1000, TIMESTAMP) for name in ("min", "max"))
         start, end = pc.field("window_start"), pc.field("window_end")
@@ -156,8 +156,8 @@ class ChangedRows:
         departed: the deleted rows of tables late and rejects, by table, with all columns of the table.
         dropped: number of added rows for which `where` is not true.
         largest: largest event time of added rows that move the watermark, by source partition.
-        before: usable rows that were added for times before those that a pipeline reads; no window accepts them.
-        by_feed: True if rows of a change feed are among them.
+        before: usable added rows with times before those that the pipeline reads; no window accepts them.
+        by_feed: True if some of the rows come from a change feed.
     """
 
     gone: pa.Table
@@ -173,7 +173,7 @@ class ChangedRows:
     departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
-        """Return the same rows, marking those before a time, when the first interval began, as touching no window."""
+        """Return the same rows; those before a time, the start of the first interval, are marked as in no window."""
         gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
         return replace(
             self,
@@ -226,12 +226,12 @@ def changed_rows(
         changed: the files.
         version: the newer version.
         held: rows of the source that are in tables late and rejects; None for none.
-        until: rows with this event time or a later one are left out, unless they can't be used.
+        until: usable rows with this event time or a later one are left out.
     """
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(
         # No row is ahead of its commit here: a rewritten row has a later commit than before. Unusable rows belong to no
-        # interval, so those of all times are compared.
+        # interval, so all of them are compared.
         FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
         for came, file in listed
     )
@@ -289,7 +289,7 @@ class _Read:
         return pa.schema({**fixed, **keys, **values, FILE: pa.int32(), PLACE: pa.int64()}).empty_table()
 
     def part(self, number: int) -> list[JudgedRows]:
-        """Return the checked rows of a part."""
+        """Return the rows of a part, with their statuses."""
         columns = self.source.columns
         return list(self.files.judged([number], [self._names(columns)]))
 
@@ -299,7 +299,7 @@ class _Read:
         return list(dict.fromkeys([*columns.names, *by]))
 
     def events(self, judged: JudgedRows) -> pa.Table:
-        """Return all rows, with the reason for which a row is rejected."""
+        """Return all rows with their rejection reason, if any."""
         statuses = np.full(len(judged.times), USABLE, np.int8)
         for reason, flags in judged.rejected.items():
             statuses[flags] = rejects.REASONS.index(reason)
@@ -328,7 +328,7 @@ class _Read:
         return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
 
     def dropped(self, side: Sequence[JudgedRows], until: Millis) -> list[pa.Table]:
-        """Return the rows that `where` drops, in columns of the source, without those at or after a time."""
+        """Return the rows that `where` drops, in columns of the source, up to a time, exclusive."""
         columns, tables = self.source.columns, []
         for dropped in (judged.dropped for judged in side if judged.dropped is not None):
             times, timely = columns.timely(columns.derive(dropped, [columns.timestamp])[columns.timestamp], None)
@@ -341,7 +341,7 @@ def _before(rows: pa.Table, until: Millis) -> pa.Table:
 
 
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
-    """Return added rows, rejecting those whose time is ahead of when their file was written."""
+    """Return added rows; those with a time after their file was written are rejected."""
     if not len(came):
         return came
     numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))
@@ -352,7 +352,7 @@ def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.T
 
 
 def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[int, int]:
-    """Return the numbers of rows that only one of two tables has; None has none."""
+    """Return the numbers of rows that only one of two tables has; None stands for an empty table."""
     if gone is None or came is None:
         return 0 if gone is None else len(gone), 0 if came is None else len(came)
     only_gone, only_came = surplus(gone, came, gone.column_names)

@@ -1,4 +1,4 @@
-"""Closed windows: they stay closed when newer code continues from a snapshot with more allowed lateness.
+"""Closed windows: they stay closed when newer code with more allowed lateness continues from a snapshot.
 
 A window that was cleaned up has no state. An element for it would start the window again with only that element, and
 the new pane would replace the published one. Therefore such an element is late, and `tidegate late reopen` recomputes
@@ -22,7 +22,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 
 def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> Millis:
-    """Return the end of the closed windows of a snapshot: their last millisecond, int64 epoch milliseconds.
+    """Return the time up to which windows of a snapshot are closed: their last millisecond, int64 epoch milliseconds.
 
     Args:
         tables: the pipeline's tables.
@@ -46,7 +46,7 @@ def closed_through_of(
     Args:
         bound: the pipeline.
         parent: the snapshot that the epoch continues from.
-        closed: end of the windows that the parent has closed, int64 epoch milliseconds.
+        closed: time up to which windows of the parent are closed, int64 epoch milliseconds.
         watermark: watermark after the epoch.
         passed: True if the epoch closes the windows that its watermark has passed; an epoch that reopens late rows
             closes none.

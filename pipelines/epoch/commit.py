@@ -36,11 +36,11 @@ def commit(
         engine: the engine that ran the tasks, as the manifest names it.
 
     Raises:
-        Refused: another driver has committed since the plan was made, or a file is not where it was written.
+        Refused: another driver has committed since the plan was made, or a written file is missing.
     """
     tables = plan.tables
     if plan.head is None:
-        # From now on, a missing table means that it was lost together with its rows.
+        # From now on, a missing table was lost, together with its rows.
         tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
@@ -56,7 +56,7 @@ def commit(
 def _of_parent(
     plan: EpochPlan, outcomes: Sequence[ShardOutcome], handle: DeltaTable
 ) -> tuple[set[str], list[DataFile]]:
-    """Return the state files that stay: paths that stay at the head of the table, and files to add again."""
+    """Return the state files to keep: paths that remain in the newest version of the table, and files to add again."""
     changed = [plan.shards[outcome.shard] for outcome in outcomes if outcome.shard >= 0 and outcome.changed]
     stay = {path for outcome in outcomes for path in outcome.kept}
     unchanged = [
@@ -90,8 +90,8 @@ def _manifest(
     counters[ROWS_OUT] = sum(file.rows for file in files[results.NAME])
     stale = tuple(epoch for item in plan.stale for epoch in item.epochs)
     new_line = plan.head is not None and plan.timeline != plan.head.manifest.timeline
-    # The epochs that removed rows on a user's request keep their rows in table epochs, which explain what is missing
-    # after a restore to before this epoch.
+    # The epochs that removed rows on a user's request keep their rows in table epochs, which explain the missing rows
+    # after a restore to an earlier epoch.
     erasures = erasing_epochs(plan.tables) if plan.replaced_epochs else set()
     replaced = dict.fromkeys(PUBLISHED, plan.replaced_epochs)
     replaced[epochs.NAME] = tuple(number for number in plan.replaced_epochs if number not in erasures)

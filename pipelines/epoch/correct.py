@@ -47,7 +47,7 @@ class Work:
         published: published panes in these spans that were not retracted.
         newest_panes: number of the newest pane of each window, including retracted windows.
         may_reappear: published sessions that late elements may make reappear.
-        margin: how far a session may reach beyond its span, milliseconds. No other span of its key is as near as that.
+        margin: how far a session may reach beyond its span, milliseconds. All other spans of its key are farther away.
     """
 
     wanted: pa.Table
@@ -162,7 +162,7 @@ def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corr
 class _Spans:
     """The affected spans of a shard, indexed by key and time.
 
-    `beyond` is how far the windows that were searched for end after their span at most, milliseconds.
+    `beyond` is the most by which a window that was searched for may end after its span, milliseconds.
     """
 
     def __init__(self, job: ShardJob, wanted: pa.Table) -> None:
@@ -182,7 +182,7 @@ class _Spans:
     def may_hold(self, rows: pa.Table) -> bool:
         """Return True if a window among state rows may be in a span.
 
-        Windows that don't merge hardly ever are, so this saves decoding the state rows.
+        Windows that don't merge rarely are, so this avoids decoding the state rows.
         """
         starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
         first = min((span.start for span in self), default=0)
@@ -220,7 +220,7 @@ class _Spans:
 def _parts(span: _Span) -> Iterator[_Span]:
     """Yield the parts of a span: one for each computed window, and one for published windows that were not computed.
 
-    A span is one session, unless the code now has a shorter gap: then it may be several.
+    A span is one session, or several if the code's gap is now shorter.
     """
     bounds = {_bounds(row) for row in span.computed}
     bounds |= {(_window(row).start, _window(row).end) for row in span.open_now}
@@ -255,7 +255,7 @@ def _window(row: StateRow) -> TimeWindow:
 
 def _is_right(job: ShardJob, part: _Span) -> bool:
     """Return True if the published panes and the old state of a part equal the computed ones."""
-    # A window without contents may have lost its elements in an earlier correction.
+    # An earlier correction may have removed all elements of a window without contents.
     before = [row for row in part.open_before if part.open_now or row.contents is not None]
     if not _same(job, part.published, part.computed) or len(before) != len(part.open_now):
         return False
@@ -277,7 +277,7 @@ class _Numbers:
         return window_identity(self.hashed, *window)
 
     def ids_of(self, part: _Span) -> set[int]:
-        """Return the ids that the computed windows of a part have by their bounds."""
+        """Return the ids of a part's computed windows, derived from their bounds."""
         computed = {row["window_id"] for row in part.computed}
         return computed | {window_identity(self.hashed, *_window(row)) for row in part.open_now}
 
@@ -301,17 +301,16 @@ def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection
 
 
 def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
-    """Return the window id that a corrected window keeps (None for its new one), and the number of its next pane."""
+    """Return the window id that a corrected window keeps (None if it gets a new one), and its next pane number."""
     before = _fired_before(part)
     if before is not None and isinstance(before.state_window, TimeWindow):
         identity = numbers.id_of(before)
         return identity, max(numbers.next_pane(part, identity), before.pane)
     if part.open_now:
-        # An open window in the state is identified by its own bounds, which the id of a removed window does not
-        # reflect.
+        # An open window in the state is identified by its own bounds, not by the id of a removed window.
         return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
     for row in _in_order(part.published):
-        # When a session is split, one part may have the bounds that the whole session began with.
+        # When a session is split, one part may have the original bounds of the whole session.
         if (shown := int(row["window_id"])) not in others:
             return shown, numbers.next_pane(part, shown)
     return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
@@ -320,7 +319,7 @@ def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tu
 def _emptied(row: StateRow, pane: int) -> StateRow:
     """Return a window that fired and then lost all its elements: it stays in the state with its next pane number.
 
-    Otherwise an element within the allowed lateness would start it again with pane 0, older than the retraction.
+    Otherwise an element within the allowed lateness would recreate it with pane 0, older than the retraction.
     """
     return replace(row, contents=None, missing=None, pane=pane, late_firing=None, emitted=None, unseen=0)
 
@@ -332,9 +331,9 @@ def _fired_before(part: _Span) -> StateRow | None:
 
 
 def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
-    """Return the state row of an open window with the identity and the pane numbers that it had before."""
+    """Return the state row of an open window with its earlier identity and pane numbers."""
     if row.namespace != WINDOW:
-        return row  # Contents that a discarding window has emitted have no identity.
+        return row  # A discarding window that has emitted its contents has no identity.
     before = _fired_before(part)
     identity = row.state_window if before is None else before.state_window
     assert identity is not None

@@ -51,7 +51,7 @@ class EventOrder:
 
     @classmethod
     def of(cls, compute: Compute) -> EventOrder:
-        """Return the order for a computation."""
+        """Return the event order for a computation."""
         merges = isinstance(compute, Windows) and compute.assigner.merges
         return cls(2 if merges else 1)
 
@@ -62,7 +62,7 @@ def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
-    """Return the source partitions of a manifest that belong to another column than the code's `watermark_by`.
+    """Return the source partitions of a manifest that belong to a column other than the code's `watermark_by`.
 
     The names are those of the manifest.
     """
@@ -121,8 +121,8 @@ class EventTimes:
         """Return the event time of a snapshot; without a snapshot, the minimum.
 
         If the code names another `watermark_by` than the snapshot, the partitions of that input start from scratch at
-        the input's watermark, as at a hand-over. Partitions of the old column would get no more rows, and would hold
-        event time back forever.
+        the input's watermark, as at a handover. Partitions of the old column would get no more rows and hold back event
+        time forever.
         """
         if manifest is None:
             return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
@@ -153,14 +153,14 @@ class EventTimes:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> CommitStep:
-        """Read a source commit, and return its step. A part of a commit advances neither the watermark nor late panes.
+        """Read a source commit, and return its step. A partly read one advances no watermark and emits no late panes.
 
         Args:
             number: number of the input.
             largest: event time of the latest usable row of each source partition in the commit.
             committed: commit time, int64 epoch milliseconds.
             complete: True if no rows of the commit are left to read.
-            events: events of the commit, ordered by time, for a strategy that reads them; such a commit is read whole.
+            events: events of the commit, ordered by time, for a strategy that reads them; it needs whole commits.
         """
         watermark = self._times.read(number, largest, committed, complete, events)
         return CommitStep(self._times.inputs[number].clock, watermark, complete)
@@ -199,12 +199,12 @@ def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnap
 
 
 class SeenEvents:
-    """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit into the driver.
+    """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit in memory.
 
     Args:
         engine: the engine of the run.
         files: the slice.
-        input_: the input. A generator gets the columns that `uses` names, or else all columns.
+        input_: the input. A generator gets the columns that `uses` names; by default all columns.
         number: number of the input; events of the other input are left out.
     """
 

@@ -4,8 +4,8 @@ A pack is an Arrow stream, so events never become rows of Spark, and text keys s
 
 Tasks on one machine that each need the whole slice share what they read: a file is read once, and the tasks exchange
 events through a folder. A task starts on a bundle of files that no other task has started, and leaves the other tasks'
-events in the folder. No task waits for another: what another has started but not delivered in the end, a task reads
-itself. So tasks may run one after the other, or be repeated, and a task that dies only costs time.
+events in the folder. No task waits for another: at the end, a task itself reads what others have started but not
+delivered. So tasks may run one after the other, or be repeated, and a task that dies only costs time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.keys import KeySchema
 
 _ROWS_AT_A_TIME = 1_000_000
-"""Rows that a task packs together; a key that is repeated among them is written once."""
+"""Number of rows that a task packs together; a repeated key is written once per pack."""
 _BYTES_AT_A_TIME = 2**28
-"""Bytes that a task packs together: their packs must fit in one array, whose limit is 2 GiB."""
+"""Number of bytes that a task packs together: their packs must fit in one array, whose limit is 2 GiB."""
 _TASKS_THAT_READ = 3
 """Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/reading-rows.md)."""
 _ROWS_READ_AGAIN = 2_000_000
-"""Rows that a core may read and discard before the extra stage of an exchange is cheaper."""
+"""Number of rows that a core may read and discard before an exchange, with its extra stage, is cheaper."""
 
 
 def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
@@ -45,7 +45,7 @@ def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
 
     Args:
         rows: number of the rows.
-        readers: number of tasks, or shards, each of which would read them.
+        readers: number of tasks or shards that would each read them.
         cores: number of cores.
     """
     return rows * max(0, readers - _TASKS_THAT_READ) / cores > _ROWS_READ_AGAIN
@@ -112,7 +112,7 @@ class Placing:
         keys: KeyCodes,
         present: np.ndarray[tuple[int], np.dtype[np.bool_]],
     ) -> pa.Table:
-        """Return rows of events; a key of one text column becomes a dictionary without the keys of other rows.
+        """Return rows of events; a key of one text column becomes a dictionary of only these rows' keys.
 
         Args:
             events: the events.
@@ -123,7 +123,7 @@ class Placing:
         whole = len(rows) == len(events)
         if len(self.key.names) != 1 or key_type(self.key.types[0]) == self.key.types[0]:
             return events if whole else events.take(pa.array(rows))
-        # Before Arrow takes rows of a dictionary column, it unifies the dictionaries; the codes already are unified.
+        # Before Arrow takes rows of a dictionary column, it unifies the dictionaries; the codes are already unified.
         name = f"{KEY_PREFIX}{self.key.names[0]}"
         rest = events.drop_columns(name)
         kept = rest if whole else rest.take(pa.array(rows))
@@ -144,7 +144,7 @@ def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """Return tables concatenated, None without tables; a column that a table lacks is null in its rows."""
+    """Return the concatenated tables, or None without tables; a column that a table lacks is null in its rows."""
     return pa.concat_tables(tables, promote_options="default") if tables else None
 
 
@@ -189,7 +189,7 @@ def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
 
 _PREFIX, _LOCK = "tidegate-shared-", "driver.lock"
 _BUNDLES_PER_TASK = 5
-"""Tasks rarely end at the same time; with this many bundles, few files are read by two tasks."""
+"""Number of bundles per task: tasks rarely end at the same time, and with this many few files are read twice."""
 _ROWS_OF_A_BUNDLE = range(100_000, 1_000_000)
 """Rows of a bundle: smaller bundles cost more than they save, and larger ones no longer fit one batch."""
 
@@ -267,7 +267,7 @@ class SharedReading:
         tables = {}
         for shard, piece in pieces.items():
             if piece.stat().st_size:
-                # The mapping outlives the file, so the tables can be used after the folder is removed.
+                # The mapping outlives the file, so the tables stay usable after the folder is removed.
                 with pa.memory_map(str(piece)) as file:
                     tables[shard] = pa.ipc.open_stream(file).read_all()
         return tables
@@ -278,7 +278,7 @@ class SharedReading:
 
 @contextmanager
 def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReading | None]:
-    """Create a folder in which tasks share what they read, and remove it afterwards; None if sharing would not pay.
+    """Create a folder in which tasks share what they read, and remove it afterwards; None if sharing is not worthwhile.
 
     Args:
         files: the slice; None if it has no events.
@@ -299,7 +299,7 @@ def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReadin
 
 
 def _remove_abandoned() -> None:
-    """Remove folders of drivers that were killed: nobody holds their locks any more."""
+    """Remove the folders of killed drivers, whose locks nobody holds any more."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         try:
             with path.open() as lock:

@@ -1,4 +1,4 @@
-"""Counts the rows in a slice before the tasks run: from the files' statistics, or else from their rows.
+"""Counts the rows in a slice before the tasks run, from the files' statistics if possible, else from their rows.
 
 The statistics in a Parquet footer bound the values of a row group. If they show that every row of the group is usable
 and within the interval, none of its rows are read. Deleted rows are subtracted. If `where` may drop rows, only its
@@ -118,7 +118,7 @@ def _measure(
 
 
 def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
-    """Add the rows that go through Spark, and compare how many there are with the log if all of them were read.
+    """Add the rows that go through Spark; if all were read, compare their number with the log.
 
     Raises:
         Refused: Spark returned a different number of rows than the log has, so rows would be lost or counted twice.
@@ -194,7 +194,7 @@ def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: I
 def _count_dropped(
     columns: SourceColumns, judged: JudgedRows, part: FilePart, with_placeless: bool
 ) -> Iterator[_Counted]:
-    """Count the rows that `where` drops: those of the interval, and those whose time is in no interval."""
+    """Count the rows that `where` drops: those of the interval, and those without a usable time."""
     if judged.dropped is None:
         return
     if not columns.places_dropped:

@@ -23,7 +23,7 @@ class IntervalParts:
 
     Args:
         inside: rows of the interval.
-        before: rows before it that were committed since the parent, which may be late.
+        before: rows before it, committed since the parent, which may be late.
         unusable: parts with rows for table rejects.
         counts: number of the rows.
     """
@@ -62,11 +62,11 @@ def of_version(
 
 
 def _commit_times(source: OpenInput, files: Iterable[SourceFile], version: int) -> dict[str, Millis]:
-    """Return by path the commit times of files in which a row may be ahead of when the file was written.
+    """Return the commit times, by path, of files that may have rows with times after the file was written.
 
-    A writer may write its files long before it commits them, and a stream compares rows with the commit. A file that
-    OPTIMIZE or an UPDATE wrote has rows of several commits, and the log may have been cleaned up; then the time of
-    writing is used. Only files that need this are looked up, because it reads the log's entries one by one.
+    A writer may write its files long before it commits them, and a stream compares rows with the commit. The time of
+    writing is used for files that OPTIMIZE or an UPDATE wrote, which have rows of several commits, and if the log was
+    cleaned up. Only files that need it are looked up, because this reads log entries one by one.
     """
     columns = source.columns
     margin = columns.max_ahead - (_DAY if columns.zone is not None else 1)
@@ -89,7 +89,7 @@ def files_within(
         until: int64 epoch milliseconds, exclusive.
         is_wall_clock: True if the bounds are wall-clock times of a zone, which is at most a day from UTC.
     """
-    # A log may truncate the largest time to milliseconds.
+    # Statistics in the log may truncate the largest time to milliseconds.
     margin = _DAY if is_wall_clock else 1
     return [
         file
@@ -129,7 +129,7 @@ def of_interval(
     """
     inside = of_version(source, source.log.head, after, interval.start, interval.end)
     if recent is None:
-        # A first run reports the unusable rows of all files, whatever their times; the same pass counts them.
+        # A first run reports the unusable rows of all files, regardless of their times; the same pass counts them.
         whole = of_version(source, source.log.head, after)
         every = whole.of(replace(part, since=interval.start, until=interval.end) for part in whole.parts)
         seen = source.measure(every, with_times=False)
@@ -171,7 +171,7 @@ def may_be_late(
         measures: measures of the slice.
         watermarks: watermark before each commit.
         lateness: allowed lateness of the computation; None if nothing is ever late.
-        closed_through: end of the windows that were closed before the epoch, with any lateness.
+        closed_through: time up to which windows were closed before the epoch, whatever the lateness.
     """
     if lateness is None:
         return {}

@@ -95,14 +95,14 @@ def timeline_of(job: ShardJob) -> Timeline:
 
 
 def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    """Return a column as one array; an empty array if the slice has no events and therefore lacks the column."""
+    """Return a column as one array; an empty array if the slice has no events, and so lacks the column."""
     if name not in events.column_names:
         return pa.array([], kind)
     return as_type(events[name].combine_chunks(), kind)
 
 
 def _key(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a key column. Dictionaries are kept, because the operator makes a dictionary of keys anyway."""
+    """Return a key column. Dictionaries are kept, because the operator needs a dictionary of keys anyway."""
     if name in events.column_names and pa.types.is_dictionary(events.schema.field(name).type):
         return events[name]
     return _column(events, name, kind)

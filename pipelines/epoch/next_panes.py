@@ -1,8 +1,8 @@
 """Pane numbers of sessions that reappear after a correction removed all their elements.
 
 Readers take the newest pane of each window id of a key. A session without elements is removed from the state, and while
-late elements are allowed a session with the same bounds may start again, with pane 0. So the manifest stores the number
-of its next pane, and the epoch in which it first fires adds that number to its panes, in the tables and in the state.
+late elements are allowed, a session with the same bounds may start again with pane 0. So the manifest stores the number
+of its next pane, and the epoch in which it first fires adds that number to its panes in the tables and in the state.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import TimeWindow
 
 Numbers: TypeAlias = Mapping[tuple[str | int, int], int]
-"""Numbers of first panes by window: by what names its key in the manifest, and its id."""
+"""Number of the first pane by window, given as the digest or hash of its key and its id."""
 
 Window: TypeAlias = tuple[Any, int]
-"""A key as in memory, and the id of a window of it. The windows of other keys may have the same id."""
+"""A key in memory, and the id of one of its windows. Windows of other keys may have the same id."""
 
 
 def numbers_of_new(job: ShardJob, rows: pa.Table) -> Numbers:
-    """Return the numbers of the first panes of windows that reappear if they fire in an epoch.
+    """Return the first pane numbers of reappearing windows that may fire in an epoch.
 
     Args:
         job: job of the epoch's tasks.
@@ -51,7 +51,7 @@ def numbers_of_new(job: ShardJob, rows: pa.Table) -> Numbers:
 
 
 def still_needed(items: Iterable[NextPane], watermark: Millis) -> tuple[NextPane, ...]:
-    """Return the pane numbers of windows that an element may still make reappear at a watermark."""
+    """Return the pane numbers of windows that may still reappear at a watermark."""
     return tuple(item for item in items if item.until > watermark)
 
 
@@ -63,7 +63,7 @@ def window_id(job: ShardJob, row: StateRow) -> int | None:
 
 
 def renumbered(panes: pa.Table, key: tuple[str, ...], numbers: Numbers) -> pa.Table:
-    """Return rows of table results, with the numbers of windows that reappear added to those of their panes."""
+    """Return rows of table results; panes of reappearing windows are numbered on from the stored numbers."""
     ids = pa.array({identity for _, identity in numbers}, pa.int64())
     places = np.flatnonzero(pc.is_in(panes["window_id"], value_set=ids).to_numpy())
     again = panes.take(pa.array(places))
@@ -77,7 +77,7 @@ def renumbered(panes: pa.Table, key: tuple[str, ...], numbers: Numbers) -> pa.Ta
 
 
 def renumbered_state(job: ShardJob, rows: pa.Table, numbers: Numbers) -> pa.Table:
-    """Return state rows after an epoch, with the same numbers added to those of windows that have fired."""
+    """Return state rows after an epoch, with the pane numbers of fired windows adjusted in the same way."""
     named = zip(_names(rows, job.key.names), job.state.from_table(rows), strict=True)
     return job.state.to_table((_renumbered(job, row, names, numbers) for names, row in named), job.max_parallelism)
 
@@ -111,7 +111,7 @@ def windows_of(job: ShardJob, rows: pa.Table) -> Iterator[Window]:
 def next_panes(
     job: ShardJob, kept: Iterable[StateRow], out: Sequence[dict[str, Any]], newest: Mapping[Window, int], rows: pa.Table
 ) -> list[tuple[str, int, int]]:
-    """Return digest of the key, id and number of the next pane of windows without state after the correction."""
+    """Return the key's digest, id and next pane number of windows without state after the correction."""
     if not len(rows):
         return []
     fired = {(row.key, window_id(job, row)) for row in kept if row.pane}

@@ -1,4 +1,4 @@
-"""The calls by which a driver reports to metrics. Importing this module does not import OpenTelemetry."""
+"""The calls with which a driver reports to metrics. Importing this module does not import OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Observer:
 
         Args:
             manifest: manifest of the epoch.
-            seconds: duration of its steps; empty if an earlier run computed it.
+            seconds: duration of its steps; empty if an earlier run computed the epoch.
         """
 
     def visible(self, commits: Iterable[Millis]) -> None:

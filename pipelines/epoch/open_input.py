@@ -1,9 +1,9 @@
 """A pipeline's source at its newest version, from which epochs are planned, and the check of a pipeline against it.
 
 In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE rewrites files. So a
-row that was rejected because its time was ahead of its commit could be accepted later. Table rejects has the rejected
-rows with all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline
-can't distinguish such rows anyway.
+row that was rejected for a time ahead of its commit could be accepted later. Table rejects has the rejected rows with
+all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline can't
+distinguish such rows anyway.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def rejected_ahead(
         tables: the pipeline's tables.
         manifest: manifest of the snapshot.
         source: columns of a source row, as table rejects stores it.
-        renamed: new names in the table of columns whose type changed.
+        renamed: names in the table of columns that were renamed because their type changed.
     """
     if not tables.warehouse.exists(tables.path(rejects.NAME)):
         return None
@@ -72,7 +72,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> Fil
     """Return the rows of a version, with the positions of those that were rejected before and are rejected again.
 
     Args:
-        files: all files of the version that may have such rows, of one input.
+        files: all files of the version that may have such rows; all of one input.
         rejected: the rows that were rejected before, in the columns of the source.
         engine: the engine, for rows that go through Spark.
     """
@@ -226,7 +226,7 @@ class OpenInput:
         columns = self.columns
         if columns.by_spark is None:
             return columns.derive(rows, names)
-        # Late rows passed the `where` of their time; today's may differ.
+        # Late rows passed the `where` of their epoch; the current one may differ.
         return self.engine.derived(columns.by_spark, rows, names)
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
@@ -243,7 +243,7 @@ class OpenInput:
         return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
 
     def skipped(self, manifest: Manifest | None, positions: Mapping[str, Position]) -> int:
-        """Return how many versions of all inputs are skipped because they removed rows.
+        """Return the number of versions, over all inputs, that are skipped because they removed rows.
 
         Args:
             manifest: manifest of the snapshot before; None for the beginning of the sources.
@@ -259,7 +259,7 @@ class OpenInput:
 
     @property
     def has_instants(self) -> bool:
-        """True if event time is a TIMESTAMP column of the table itself, so that statistics of files bound it."""
+        """True if event time is a TIMESTAMP column of the table itself, so that file statistics bound it."""
         schema, name = self.input.source, self.input.input.source.timestamp
         if name not in schema.names or name in self.input.input.columns:
             return False
@@ -288,14 +288,14 @@ class OpenInput:
         return position
 
     def settled(self, position: Position) -> Position:
-        """Return a position with the newest version that holds the same rows. The files of that version still exist."""
+        """Return the position at the newest version with the same rows, whose files still exist."""
         return self._moved(position, self.log.settled(position.version))
 
     def whole(self, position: Position) -> Position:
         """Return a position moved to a version that changed rows, if its correction is complete; else unchanged.
 
-        Until then, the position says that all files of that version have been read, because its rows have not yet moved
-        the watermark.
+        Until then, the position stays at the end of that version's files, because its rows have not yet moved the
+        watermark.
         """
         if not position.files:
             return position
@@ -307,7 +307,7 @@ class OpenInput:
     def passed(self, position: Position) -> Position:
         """Return a position moved past the versions without data that follow it, unless it is within a commit.
 
-        A position before these versions would need their log entries, which the source may remove after a while.
+        Otherwise the position would need their log entries, which the source may remove after a while.
         """
         return position if position.files else self._moved(position, self.passed_version(position.version))
 
@@ -338,7 +338,7 @@ class OpenInput:
 
 
 def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
-    """Return what reads each input of a pipeline, without starting Spark.
+    """Return how each input of a pipeline is read, without starting Spark.
 
     Raises:
         MissingSource: a source does not exist.

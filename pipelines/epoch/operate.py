@@ -126,7 +126,7 @@ def run_shards(
     with shared_reading(reads.files, len(shards) if engine.is_on_one_machine else 1) as shared:
 
         def run_in_place(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
-            # The first shard of the task reads, so its time to receive includes the reading.
+            # The first shard of a task reads for all, so its time to receive includes the reading.
             events = cache(partial(reads.of_shards, numbers, shared))
             for number in numbers:
                 yield run(markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
@@ -179,7 +179,7 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
     before: dict[tuple[int, int], Shard] = {}
     if parent is not None and not any(position.files for position in parent.manifest.positions.values()):
         before = {(shard.first, shard.last): shard for shard in parent.manifest.shards}
-    # Other code may clean a window at another time than its timers say.
+    # Changed code may clean up a window at a different time than its timers say.
     may_split = (
         parent is not None
         and not rewrite

@@ -154,7 +154,7 @@ class OutcomeRows:
         }
 
     def _emitted(self, rows: int) -> dict[str, pa.Array]:
-        """Return the column with the driver's clock, which only table results has."""
+        """Return the column with the driver's clock; only table results has it."""
         (moment,) = moments(pa.array([self._job.now], pa.int64()))
         return {"emitted_at": pa.repeat(moment, rows)}
 

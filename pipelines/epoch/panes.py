@@ -52,14 +52,14 @@ def open_rows(
         near: return only windows near these panes; None for all windows.
         groups: key groups of the windows; None for all.
     """
-    # Windows that share slices may be near although none of their slices is.
+    # Windows may be near although none of their slices is.
     near_windows = pc.field("namespace") == WINDOW
     if near is not None:
         near_windows = near_windows & near.overlap
     chosen = (near_windows | (pc.field("namespace") == SLICE)) & pc.field("in_flight")
     if groups is not None:
         chosen = chosen & pc.field("key_group").isin(groups)
-    # Only sessions keep the panes that they have emitted.
+    # Only sessions record the panes that they have emitted.
     wanted = dict.fromkeys((*key.names, "window_start", "window_end", "emitted"))
     of_slices = ("namespace", "state_window_start", "state_window_end", "event_time_timers")
     stored = arrow_schema(head.handle).names
@@ -101,7 +101,7 @@ def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.
 def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows: Windows) -> pa.Table:
     """Return panes that a correction retracts with all columns of table results."""
     ids = panes["window_id"].unique()
-    # Windows of other keys may have these ids; they are left as they are.
+    # Windows of other keys may have the same ids; they are not retracted.
     chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)
     same_ids = read_table(tables.warehouse, tables.look(results.NAME), where=chosen)
     rows = to_retract(same_ids.filter(are_in(same_ids, panes, (*key.names, "window_id"))), key.names, windows)
@@ -130,8 +130,8 @@ def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
 class NearPanes:
     """Rows of table results near recomputed spans, including retractions.
 
-    Rows of other keys are left out, and files and row groups of other times are not read, so correcting a few windows
-    does not read the whole table.
+    Rows of other keys are left out, and files and row groups of other times are not read, so a correction of a few
+    windows does not read the whole table.
 
     Args:
         tables: the pipeline's tables.
@@ -162,7 +162,7 @@ class NearPanes:
         margin: Millis,
         ahead: Millis = 0,
     ) -> pa.Table:
-        """Read the rows near spans, near sessions that touch these, and so on.
+        """Read the rows near spans, then near the sessions that touch them, and so on.
 
         Args:
             tables: the pipeline's tables.
@@ -189,12 +189,12 @@ class NearPanes:
         return replace(self, first=self.first - by, last=self.last + by)
 
     def only(self, spans: pa.Table) -> pa.Table:
-        """Return the given spans that are near, or touch."""
+        """Return the given spans that are near or touch."""
         return spans.filter(pc.and_(pc.less_equal(spans[START], self.last), pc.greater_equal(spans[END], self.first)))
 
     @property
     def overlap(self) -> pc.Expression:
-        """Condition on the bounds of windows that are near, or touch."""
+        """Condition on the bounds of windows that are near or touch."""
         start, end = pc.field("window_start"), pc.field("window_end")
         return (start <= _moment(self.last)) & (end >= _moment(self.first))
 
@@ -214,7 +214,7 @@ class NearPanes:
         return of_keys(rows, self.owners, self.key)
 
     def _may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return False if the log shows that no window of a file is near."""
+        """Return False if the log shows that a file has no window nearby."""
         first, last = file.get("min.window_start"), file.get("max.window_end")
         return (first is None or to_millis(first) <= self.last) and (last is None or to_millis(last) >= self.first)
 
@@ -252,7 +252,7 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Ta
 def may_reappear(
     published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
 ) -> pa.Table:
-    """Return key, id and end of lateness of published sessions of some keys that late elements may make reappear.
+    """Return key, id and end of lateness of some keys' published sessions that late elements may make reappear.
 
     Windows that don't merge don't need this: they stay in the state without their elements.
 

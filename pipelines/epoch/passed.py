@@ -1,7 +1,7 @@
-"""Windows that an element missed although it was not late, because a later window accepted it.
+"""Windows that an element missed although it was not late: a later window accepted it.
 
-This happens only with overlapping windows. No table records it for a row, but it follows from the watermark that the
-row's source version was judged by. If that version is unknown (the log was cleaned up, or files were compacted), the
+This happens only with overlapping windows. No table records it for a row, but it follows from the watermark by which
+the row's source version was judged. If that version is unknown (the log was cleaned up, or files were compacted), the
 newest watermark is used, which only means that more windows are compared. So a source whose log was cleaned up needs no
 special treatment, as long as the version that was read can be opened.
 """
@@ -99,7 +99,7 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
 def marks_of(
     source: OpenInput, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
 ) -> dict[str, Millis]:
-    """Return by path of each file of a version the watermark by which its rows were judged.
+    """Return, for the path of each file of a version, the watermark by which its rows were judged.
 
     The log is read only for files that may have rows in the interval, and only as far back as watermarks differ.
     """

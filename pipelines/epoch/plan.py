@@ -1,6 +1,6 @@
 """Step 1 of an epoch: the plan names the rows to read, the snapshot to continue from, and how time moves.
 
-A plan changes no table. Its rows are counted, mostly from the files' statistics, and later the reports of the tasks are
+A plan changes no table. Its rows are counted, mostly from the files' statistics, and the tasks' reports are later
 checked against these counts. `plan_interval` plans backfills, `plan_commits` streams, `plan_clock` epochs without data,
 and `plan_recompute` corrections. All but the last start from a `Basis`.
 """
@@ -90,7 +90,7 @@ class SliceCounts:
 _NO_ROWS, _NO_COUNTS = SliceRows(), SliceCounts()
 
 MOST_PARTITIONS = 10_000
-"""Limit of source partitions of a pipeline: each epoch writes a watermark of about 150 bytes for each of them."""
+"""Largest number of source partitions of a pipeline: each epoch writes about 150 bytes for each of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ class EpochPlan:
 
     @cached_property
     def table_schemas(self) -> dict[str, pa.Schema]:
-        """Columns of the tables; table state has those of deltas once it was upgraded."""
+        """Columns of the tables; table state has those for deltas once it has been upgraded."""
         schemas = self.bound.table_schemas
         if self.head is None or not state.has_deltas(arrow_schema(self.head.handle)):
             return schemas
@@ -177,7 +177,7 @@ class EpochPlan:
 
     @cached_property
     def compute(self) -> Compute:
-        """The computation; a stagger of its windows is chosen once for the pipeline, and recorded in the manifest."""
+        """The computation; a stagger of its windows is chosen once per pipeline and recorded in the manifest."""
         windows = self.bound.compute
         if not isinstance(windows, Windows):
             return windows
@@ -187,7 +187,7 @@ class EpochPlan:
 
     @cached_property
     def closed_through(self) -> Millis:
-        """End of the windows that the parent snapshot closed, int64 epoch milliseconds; these don't start again."""
+        """End of the windows that the parent snapshot closed, int64 epoch milliseconds; these can't open again."""
         return MIN_TIMESTAMP if self.parent is None else closed_by(self.tables, self.bound, self.parent.manifest)
 
     @property
@@ -205,7 +205,7 @@ class Basis:
         tables: the pipeline's tables.
         head: the snapshot to continue from; None for the beginning.
         now: the driver's clock, int64 epoch milliseconds.
-        shards: returns into how many shards to divide the key groups.
+        shards: returns the number of shards to divide the key groups into.
     """
 
     source: OpenInput
@@ -243,7 +243,7 @@ class Basis:
 
         Args:
             kind: kind of the epoch.
-            positions: how far each input has been read afterwards.
+            positions: how far each input has been read after the epoch.
             steps: how time moves.
             times: event time of the inputs after the steps; None in event order, which needs no partitions.
             rows: the rows to read.
@@ -278,11 +278,11 @@ def clock_of(snapshot: Snapshot | None) -> Millis:
 
 
 ROWS_PER_SHARD = 2_500_000
-"""Events and state rows that one task works on at once: about 600 MB at the peak (docs/decisions/reading-rows.md)."""
+"""Number of events and state rows of one task: about 600 MB at the peak (docs/decisions/reading-rows.md)."""
 BYTES_PER_SHARD = 3 * 2**28
-"""Bytes in memory that one task works on at once: long texts need more bytes than rows of numbers."""
+"""Bytes in memory of one task: long strings need more bytes than rows of numbers."""
 _COMPRESSED = 3
-"""Approximate bytes in memory for one byte of a state file."""
+"""Approximate bytes in memory per byte of a state file."""
 
 
 def files_of(files: Iterable[dict[str, Any]], shard: Shard) -> tuple[str, ...]:

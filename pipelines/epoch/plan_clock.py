@@ -1,4 +1,4 @@
-"""The plan of a clock epoch: it reads no data, but time advances, so due timers fire.
+"""The plan of a clock epoch: it reads no data; time advances and due timers fire.
 
 Each run of a stream ends with a clock epoch, and a continuous stream also runs them between its data. Idle sources,
 processing-time timers, and generators that advance by themselves need no new rows. The positions move past versions
@@ -20,11 +20,11 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000
-"""Longest time that a position may stay before versions without data: Delta keeps log entries for at least a day."""
+"""Longest time for which a position stays before versions without data: Delta keeps log entries for at least a day."""
 
 
 def plan_clock(basis: Basis) -> EpochPlan | None:
-    """Plan an epoch in which only the clock advances; None if nothing is due and no clock epoch need be recorded.
+    """Plan an epoch in which only the clock advances; None if nothing is due and the positions need not move.
 
     The source must be read completely, because unread rows must not look like a time without data.
 
@@ -61,8 +61,9 @@ def plan_end(basis: Basis) -> EpochPlan | None:
     for input_ in basis.source.inputs:
         if input_.position_of(manifest).files:
             raise Refused(
-                f"input of {manifest.pipeline} can't end within a commit of {input_.table!r}, of which epoch "
-                f"{manifest.epoch} read a part: run `tidegate stream {manifest.pipeline} --available-now`, then again"
+                f"input of {manifest.pipeline} can't end within a commit of {input_.table!r}, which epoch "
+                f"{manifest.epoch} read only in part: run `tidegate stream {manifest.pipeline} --available-now`, then "
+                f"again"
             )
     times, clock = EventTimes.of(basis.pipeline, manifest), max(basis.now, manifest.processing_time)
     plan = basis.plan("clock", manifest.positions, (CommitStep(clock, MAX_TIMESTAMP),), times)

@@ -60,7 +60,7 @@ def in_steps(commits: Sequence[ReadCommit], times: EventTimes) -> tuple[ReadComm
     """Return commits with the numbers of their steps.
 
     If event time may advance by itself, a step without rows comes before the first part of each commit. So a stream
-    that ran clock epochs between the commits has the same result as a stream that read all commits together.
+    that runs clock epochs between commits has the same result as one that reads all commits together.
     """
     numbered: list[ReadCommit] = []
     for number, read in enumerate(commits):

@@ -5,7 +5,7 @@ also reads the rows before a (stragglers, judged against the watermark) and the 
 each row, however late the row arrived.
 
 A backfill up to event time b at source version V has read the rows before b, and rejected the unusable rows. The
-hand-over reads the other rows of V as one last, open interval; at its end the watermark is that of the pipeline's
+handover reads the other rows of V as one last, open-ended interval; at its end the watermark is that of the pipeline's
 strategy. Then the stream continues with version V + 1. So backfill and stream together read each row exactly once.
 """
 
@@ -41,7 +41,7 @@ def plan_interval(
         interval: the span of event time.
         parent: the snapshot that the run continues from: the head, or an older one to run an interval again.
         replaced: the interval that this run replaces, and the later intervals, which become stale.
-        recent: commits since the parent of the only input; None for those that the source records.
+        recent: commits since the parent of the only input; None to look them up in the source.
     """
     source, head, after = basis.source, basis.head, None if parent is None else parent.manifest
 
@@ -50,7 +50,7 @@ def plan_interval(
             return recent
         return input_.commits(input_.position_of(after).version)
 
-    # If the same code runs a first interval again, it rejects what it rejected before, even after OPTIMIZE.
+    # Running a first interval again with the same code rejects the same rows, even after OPTIMIZE.
     is_again = after is None and head is not None and head.manifest.fingerprint == source.bound.fingerprint
     rejected_by = head.manifest if head is not None and is_again else after
     sliced = [of_interval(input_, interval, since_parent(input_), rejected_by) for input_ in source.inputs]
@@ -117,7 +117,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
         again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"
         raise Refused(
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
-            f"again before a stream continues, `tidegate backfill {pipeline.name} {again}`"
+            f"again before starting a stream, `tidegate backfill {pipeline.name} {again}`"
         )
     clock = manifest.processing_time
     times = EventTimes.restored(pipeline, manifest.watermark, clock, {}, {})
@@ -145,7 +145,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
 
 
 def _rest(source: OpenInput, manifest: Manifest) -> FileSlice:
-    """Return the rows that the backfill left in the version that it read: those from the frontier on."""
+    """Return the rows that the backfill left unread in its version: those from the frontier on."""
     position = source.settled(source.position_of(manifest))
     assert position.frontier is not None
     return of_version(source, position.version, manifest, since=position.frontier)

@@ -51,9 +51,9 @@ def recompute(
 ) -> tuple[RecomputePlan, list[ShardOutcome]]:
     """Plan which windows to recompute, and recompute them; return the plan and the outcome of each shard.
 
-    If the session gap has grown, two former sessions may now be one. This shows when a computed session reaches beyond
-    its span. Then spans that are as near as that are computed together. The gaps of the rows limit the reach, so this
-    ends; usually the second plan is the last.
+    If the session gap has grown, two former sessions may now be one. Then a computed session reaches beyond its span,
+    and spans within that distance are computed together. The gaps of the rows limit the reach, so this terminates,
+    usually with the second plan.
 
     Args:
         tables: the pipeline's tables, published up to the head.
@@ -201,7 +201,7 @@ def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[
 
 
 def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
-    """Return a shard with its rows, open windows and next timer after the epoch."""
+    """Return a shard with its row and window counts and its next timer after the epoch."""
     if outcome is None or not outcome.changed:
         return before
     counters = {**before.counters, "open_windows": outcome.counters["open_windows"]}
@@ -215,6 +215,6 @@ def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
 
 
 def _counted(shard: Shard, outcome: ShardOutcome | None, numbers: Mapping[str, int]) -> Shard:
-    """Return a shard with the counts of panes that the epoch emitted in it, and with further counts."""
+    """Return a shard with the number of panes that the epoch emitted in it, and with further counts."""
     counted = {} if outcome is None else {name: outcome.counters[name] for name in _COUNTED}
     return shard.model_copy(update={"counters": {**shard.counters, **counted, **numbers}})

@@ -1,4 +1,4 @@
-"""What a recompute is asked for, and the resulting plan: the spans of keys to recompute, and their panes."""
+"""The request for a recompute, and the resulting plan: the spans of keys to recompute, and their panes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Selection:
     """Selection of late rows by key and by the window that they would have been added to. The default selects all.
 
     Args:
-        key: texts of the key columns' values, in order; None for every key.
+        key: the key columns' values as strings, in order; None for every key.
         start: smallest start of the windows, int64 epoch milliseconds; None for no limit.
         end: limit of the window starts, exclusive, int64 epoch milliseconds; None for no limit.
 
@@ -42,7 +42,7 @@ class Selection:
 
 
 Asked: TypeAlias = Selection | ChangedRows
-"""What a caller brings: a selection of late rows, or the rows that changed in the source."""
+"""What a caller passes: a selection of late rows, or the rows that changed in the source."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RecomputePlan:
 
     Args:
         asked: what the caller asked for.
-        epoch: number, shards and clocks; it reads in event order up to the watermark of the head.
+        epoch: number, shards and clocks of the epoch, which reads in event order up to the watermark of the head.
         wanted: the spans to recompute, with the key columns: windows, or whole sessions.
         published: panes in these spans that were published and not retracted.
         reopening: the late rows that the epoch adds.
@@ -139,7 +139,7 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
     if reason is None:
         if assigner.forms_sessions or assigner.array_assignment is not None:
             return windows
-        reason = f"assigner {type(assigner).__name__}, whose windows may depend on more than a time"
+        reason = f"assigner {type(assigner).__name__}, whose windows may depend on more than the event time"
     raise Refused(
         f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so the result of a window "
         "depends on more than its elements. Give its windows a longer allowed_lateness, or backfill it under another "

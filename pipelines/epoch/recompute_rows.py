@@ -1,10 +1,10 @@
 """The source rows of a recompute: those of one version, which tasks read again to recompute windows.
 
-Rows before a backfill's first interval that the source already had then were never read, and are left out.
+Rows that the source already had before a backfill's first interval were never read, and are left out.
 
-first interval [10:00, 11:00) over version 5 a row at 09:50 of version 3                  was never read: no window
-accepts it, not even one that began at 09:00 a row at 09:50 that version 7 appended       was read by the next run, and
-may have been late
+    first interval [10:00, 11:00) over version 5
+    a row at 09:50 of version 3               was never read: no window accepts it, not even one that began at 09:00
+    a row at 09:50 that version 7 appended    was read by the next run, and may have been late
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class FirstRun:
     def without_unread(self, source: OpenInput, parts: Sequence[FilePart], version: int) -> list[FilePart]:
         """Return parts of the files of a version without the rows that the first run did not read.
 
-        In a file that an UPDATE or a compaction wrote, rows don't show when they were added; those before the start are
-        left out.
+        In a file that an UPDATE or a compaction wrote, the rows' original commits are unknown; rows before the start
+        are left out.
 
         Args:
             source: the source.
@@ -108,7 +108,7 @@ def _smallest(times: pa.ChunkedArray) -> Millis:
 
 
 _Content: TypeAlias = tuple[str, str]
-"""Path of a file and its deleted rows: what a version of the source reads from it."""
+"""Path of a file and its deletion vector, which together determine the rows that a version reads."""
 
 
 def _content(file: SourceFile | FilePart) -> _Content:
@@ -130,7 +130,8 @@ def without_skipped(
         within: the interval.
 
     Raises:
-        Refused: files that a skipped version wrote were rewritten since, or those that it removed were vacuumed.
+        Refused: files that a skipped version wrote have been rewritten since, or those that it removed have been
+        vacuumed.
     """
     log, skipped = source.log, skipped_versions(source, tables, manifest)
     if not skipped or not isinstance(log, ChangingSource):
@@ -155,7 +156,7 @@ def without_skipped(
         raise Refused(
             f"source {source.table}: changes of rows were skipped (changes='ignore', version "
             f"{', '.join(map(str, skipped))}), and the files that they wrote or removed have been rewritten or "
-            "vacuumed since. So it can't be told which rows the windows of that time have. To reopen late rows of "
+            "vacuumed since. So the rows in the windows of that time are unknown. To reopen late rows of "
             "another time, give --start and --end; for this time, backfill the table as it is now under another name"
         )
     kept = [part for part in parts if _content(part) not in came]
@@ -262,14 +263,14 @@ class SourceRows:
         return outcomes
 
     def _files(self, within: Interval) -> FileSlice:
-        """Return every usable row of an interval that was read, including those of a version that was read in part."""
+        """Return every usable row of an interval that was read, including those of a partly read version."""
         source, position = self._source, self._position
         end = within.end if position.frontier is None else min(within.end, position.frontier)
         parts: list[FilePart] = []
         if position.version >= 0:
             parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
             if not source.corrects:
-                # Else windows are recomputed from the version as it is, whatever was skipped before.
+                # Otherwise windows are recomputed from the whole version, whatever was skipped before.
                 until = Interval(start=within.start, end=end)
                 parts = without_skipped(source, self._tables, self._head.manifest, parts, until)
             if (first := self._first_run()) is not None:
@@ -314,8 +315,7 @@ def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
     times = np.asarray(events[TIME].to_numpy(), np.int64)
     order = np.lexsort((starts, of_spans))
-    # Events and starts of spans in one order: the last start at or before an event is that of its span, if there is
-    # one.
+    # Sort events and span starts together: the last start at or before an event is that of its span, if it has one.
     everything = np.lexsort(
         (
             np.concatenate([np.zeros(len(spans)), np.ones(len(events))]),

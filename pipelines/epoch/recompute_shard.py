@@ -22,7 +22,7 @@ from tidegate.pipelines.ledger.tables.state_files import read_state
 from tidegate.windowing.columnar.slices import open_windows
 
 BEYOND = "beyond"
-"""Counter of a shard that corrected nothing: the milliseconds by which a session reaches beyond its span."""
+"""Counter of a shard that could not be corrected: the milliseconds by which a session reaches beyond its span."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RecomputeJob:
             job.schemas[state.NAME],
             where=(group >= shard.first) & (group <= shard.last),
         )
-        # State rows become Python objects, so only those whose windows may change are passed.
+        # State rows are decoded to Python objects, so only those whose windows may change are passed.
         concerned = are_in(rows, work.wanted, job.key.names)
         corrections = correct(job, events, rows.filter(concerned), work)
         if not isinstance(corrections, Corrections):

@@ -41,8 +41,8 @@ Receive: TypeAlias = Callable[[], pa.Table | None]
 class ShardOutcome:
     """Report of a task to the driver about one shard.
 
-    `kept` are state files of the shard before the epoch that stay. `next_panes` are digest of the key, id and number of
-    the next pane of windows that a correction removed.
+    `kept` are earlier state files of the shard that stay valid. `next_panes` holds the key's digest, the id and the
+    next pane number of windows that a correction removed.
     """
 
     shard: int
@@ -80,9 +80,9 @@ class Marker:
         shard: number of the shard.
         files: state files of the shard.
         rewrite: True if the state must be rewritten even if nothing changes.
-        before: the same key groups in the parent snapshot; None if its shards were different, or if it read a commit
-            only partially. Their timers show whether the state must be read.
-        deltas: those of the files that may have rows of a delta.
+        before: the same key groups in the parent snapshot; None if it had other shards, or read a commit only
+            partially. Its timers show whether the state must be read.
+        deltas: the files that may hold delta rows.
         split: the files as base and delta; None if the shard has to be read whole.
     """
 
@@ -115,7 +115,7 @@ class Marker:
         return all(timer is None or timer > time for timer, time in zip(timers, reached, strict=True))
 
     def rows_left(self, job: ShardJob, events: int) -> int:
-        """Return the number of state rows that an epoch with this many events leaves alone."""
+        """Return the number of state rows that an epoch with this many events does not touch."""
         if self.split is None or self.before is None or not self.is_untouched(job):
             return 0
         return self.before.rows if is_read_in_part(self.before, events) else 0
@@ -161,7 +161,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     changed = marker.rewrite or any(counters[name] for name in CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
-        # An interval of a backfill is short enough already.
+        # A backfill's interval is already short enough.
         published = run.results() if job.order is not None else results.by_window(run.results())
         suffix = f"{job.epoch:06d}-{marker.shard:05d}"
         for table, table_rows in ((results.NAME, published), (late.NAME, run.late())):

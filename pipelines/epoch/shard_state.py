@@ -1,4 +1,4 @@
-"""The state of a shard in an epoch: the rows that the operator gets, and the files that hold the rows after it.
+"""The state of a shard in an epoch: the rows that the operator gets, and the files that hold the rows afterwards.
 
 An epoch gets all rows of its shard, and writes them all as a new base. In version 2, an epoch that can change few of
 many rows gets only those of keys with an event or a due timer. It writes a delta (`tables.state_files`), and the base
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 SMALLEST = 65_536
-"""Rows of the smallest shard that has a delta: a smaller one is written in less time than a delta is worth."""
+"""Smallest number of rows of a shard with a delta: smaller shards are faster to rewrite."""
 
 SHARE = 32
-"""A delta has at most this part of the rows of its base, and an epoch that may change more rows writes a base."""
+"""Largest size of a delta as a fraction of its base; an epoch that may change more rows writes a base."""
 
 _NEVER = np.iinfo(np.int64).max
 _BY_EVENTS, _BY_CLOCK = state.DUE.name, state.DUE_BY_CLOCK.name
@@ -70,7 +70,7 @@ def split_of(files: Sequence[dict[str, Any]]) -> Split | None:
 
 
 def can_have_deltas(compute: Compute, rows: StateSchema) -> bool:
-    """Return True if an epoch leaves the state rows of a key alone that has neither an event nor a due timer.
+    """Return True if an epoch changes only state rows of keys with an event or a due timer.
 
     State of user code may have a time to live, and process functions and joins keep elements that no timer waits for.
     """
@@ -79,13 +79,13 @@ def can_have_deltas(compute: Compute, rows: StateSchema) -> bool:
 
 
 def is_read_in_part(before: Shard, rows: int) -> bool:
-    """Return True if so few rows of a shard may change that the others are not read."""
+    """Return True if so few of a shard's rows may change that the others need not be read."""
     return before.rows >= SMALLEST and rows * SHARE <= before.rows
 
 
 @dataclass(frozen=True)
 class Written:
-    """The state files of a shard after an epoch: the new one, if there is any row, and those that stay."""
+    """The state files of a shard after an epoch: the new one, if there are rows, and those that stay."""
 
     file: DataFile | None
     kept: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class WholeState:
     Args:
         job: job of the epoch's tasks.
         rows: the rows before the epoch.
-        few: True if the epoch changes few of them, so that a base is worth its order.
+        few: True if the epoch changes few of them, so that sorting the base pays off.
     """
 
     def __init__(self, job: ShardJob, rows: pa.Table, few: bool) -> None:
@@ -136,15 +136,15 @@ class WholeState:
         return cls(job, rows, len(rows) >= SMALLEST and events * SHARE <= len(rows))
 
     def count_after(self, rows: int) -> int:
-        """Return the number of the shard's rows after the epoch, if the operator has this many."""
+        """Return the number of the shard's rows after the epoch, given the operator's number."""
         return rows
 
     def open_windows_after(self, windows: int) -> int:
-        """Return the number of open windows after the epoch, if the operator has this many."""
+        """Return the number of open windows after the epoch, given the operator's number."""
         return windows
 
     def next_timers(self, timers: tuple[Millis | None, Millis | None]) -> tuple[Millis | None, Millis | None]:
-        """Return the next timers of the shard in event time and by the clock, from those of the operator."""
+        """Return the shard's next timers in event time and processing time, given the operator's."""
         return timers
 
     def write(self, rows: pa.Table, prefix: str) -> Written:
@@ -156,12 +156,12 @@ class WholeState:
 
 
 class TouchedState:
-    """The state rows of those keys of a shard that an epoch may change, and what it needs to know about the others.
+    """The state rows of the keys that an epoch may change, and what it needs to know about the shard's other keys.
 
     Args:
         job: job of the epoch's tasks.
         base: the base.
-        delta: all rows of the delta, with marks and hashes.
+        delta: all rows of the delta, including marks, with hashes.
         touched: hashes of the keys, ascending.
         before: the shard before the epoch.
     """
@@ -210,17 +210,17 @@ class TouchedState:
         return cls(job, base, delta, touched, before) if is_read_in_part(before, len(touched)) else None
 
     def count_after(self, rows: int) -> int:
-        """Return the number of the shard's rows after the epoch, if the operator has this many."""
+        """Return the number of the shard's rows after the epoch, given the operator's number."""
         return self._before.rows - len(self.rows) + rows
 
     def open_windows_after(self, windows: int) -> int:
-        """Return the number of open windows after the epoch, if the operator has this many."""
+        """Return the number of open windows after the epoch, given the operator's number."""
         return (
             self._before.counters.get("open_windows", 0) - len(open_windows(self.rows, self._job.key.names)) + windows
         )
 
     def next_timers(self, timers: tuple[Millis | None, Millis | None]) -> tuple[Millis | None, Millis | None]:
-        """Return the next timers of the shard in event time and by the clock, from those of the operator."""
+        """Return the shard's next timers in event time and processing time, given the operator's."""
         by_events, by_clock = (
             min(
                 _NEVER if timer is None else timer,
@@ -260,12 +260,12 @@ class TouchedState:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """What the footer of a base says. Files never change, and reading it takes longer than reading few of their rows.
+    """Contents of a base's footer. Files never change, and reading a footer takes longer than reading a few rows.
 
     Args:
         metadata: the footer.
         first: the least hash in each row group.
-        last: the greatest one.
+        last: the greatest hash in each row group.
         due: by column, the first timer in each row group.
     """
 
@@ -295,14 +295,14 @@ class _Footer:
 
 
 _KEPT_GROUPS = 16_384
-"""Row groups whose footers this process keeps: those of 16 million state rows, about 260 MiB."""
+"""Number of row groups whose footers this process caches: those of 16 million state rows, about 260 MiB."""
 
 _footers: dict[tuple[str, str], _Footer] = {}
 """Footers of the bases that this process read last, by folder and name of the file."""
 
 
 class _Base:
-    """A base, read by the row groups that may have rows of some keys or with a due timer."""
+    """A base, of which only row groups that may have rows of certain keys or due timers are read."""
 
     def __init__(self, job: ShardJob, name: str) -> None:
         self.name = name
@@ -341,7 +341,7 @@ class _Base:
         return rows.filter(pa.array(~np.isin(_ints(rows, state.HASH.name), hashes)))
 
     def lowest(self, name: str, replaced: Int64s) -> Millis:
-        """Return the first timer of the rows whose key has none of these hashes."""
+        """Return the first timer of rows with keys of other hashes."""
         best, due, mixed = int(_NEVER), self._due[name], self._may_have(replaced)
         for number in np.argsort(due).tolist():
             if due[number] >= best:
@@ -355,7 +355,7 @@ class _Base:
         return best
 
     def _may_have(self, hashes: Int64s) -> Bools:
-        """Return a flag for each row group: the bounds of its hashes enclose one of these, which ascend."""
+        """Return for each row group whether the bounds of its hashes enclose one of these, which ascend."""
         if not len(hashes):
             return np.zeros(len(self._first), np.bool_)
         following = np.searchsorted(hashes, self._first)

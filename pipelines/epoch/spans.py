@@ -1,7 +1,7 @@
 """Affected spans: the time spans of a key that are recomputed, single windows or runs of connected sessions.
 
 Every row that was read is in a published window, in an open window, or in the window that a late row would have been
-added to. If such windows of sessions touch, event order makes one session of them. So these windows alone determine
+added to. Sessions among them that touch become one session in event order. So these windows alone determine
 which spans of a key have to be read, and an affected span contains whole sessions.
 """
 
@@ -45,7 +45,7 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
         key: the key columns.
         rows: rows with the key columns.
         times: event times of the rows, int64 epoch milliseconds.
-        also: further columns of the rows; windows with different values in them are different.
+        also: further columns of the rows; windows with different values in them count as different.
     """
     assign = windows.assigner.array_assignment
     if assign is None:
@@ -77,7 +77,7 @@ class Islands:
     of_span: Int64s
 
     def table(self, which: Bools | None = None) -> pa.Table:
-        """Return the islands as spans: all, or those for which `which` is True."""
+        """Return the islands as spans: all, or those where `which` is True."""
         chosen = np.arange(len(self.codes)) if which is None else np.flatnonzero(which)
         columns = dict(zip(self.keys.schema.names, self.keys.take(self.codes[chosen]), strict=True))
         return pa.table({**columns, START: pa.array(self.starts[chosen]), END: pa.array(self.ends[chosen])})
@@ -117,19 +117,19 @@ def affected_sessions(
 ) -> tuple[pa.Table, Bools]:
     """Return the spans of whole sessions to recompute, and True for each of the given windows that is in one.
 
-    They contain the sessions of the requested windows, and also several sessions that should be one.
+    They contain the sessions of the requested windows, and also sessions that should be merged.
 
     Sessions of a stream may touch without a late row: an element behind the watermark may open a session next to one
     that the watermark has already passed.
 
     Args:
         key: the key columns.
-        touched: windows of late rows that wait, and of rows that changed, before these windows merge.
+        touched: windows of waiting late rows and of changed rows, before they merge.
         asked: for each of them, True if its session is to be recomputed.
         sessions: published sessions and open sessions, as spans.
         may_begin: smallest and largest start of affected spans that were not requested.
-        margin: largest distance between sessions that may be one, milliseconds. It is above 0 if the gap was shorter
-            when they were computed.
+        margin: sessions up to this far apart, in milliseconds, may be one session. Above 0 if they were computed with a
+            shorter gap.
     """
     existing = distinct(pa.concat_tables(sessions).select([*key.names, START, END]))
     connected = islands(key, touched, existing.select(touched.column_names), margin=margin)
@@ -158,7 +158,7 @@ def check_shape(
         is_change: True if rows of the source changed; False if late rows are reopened.
 
     Raises:
-        Refused: such windows overlap; the message names the time from which on late rows can be reopened.
+        Refused: such windows overlap; the message names the time from which late rows can be reopened.
     """
     foreign = existing.filter(pa.array(~_fit(windows, existing)))
     overlapping = foreign.filter(pa.array(_overlap(key, foreign, wanted)))
@@ -177,13 +177,14 @@ def check_shape(
     if is_change:
         raise Refused(
             f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
-            "Undo the change of the code until the pipeline has read on, skip the version with changes='ignore' in its "
+            "Undo the code change until the pipeline has read this version, skip the version with changes='ignore' in "
+            "its "
             "DeltaSource, or backfill a pipeline with another name"
         )
     raise Refused(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
-        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or undo the "
-        "change, or backfill a pipeline with another name"
+        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, undo the change, "
+        f"or backfill a pipeline with another name"
     )
 
 

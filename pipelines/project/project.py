@@ -823,7 +823,7 @@ class Project:
             pipeline: name of the pipeline.
             keep_results: True to keep state and results; it must be given.
             begin: for a stream: read the new table from its `beginning`, or only what comes after `now` (`--from`).
-            force: True to reset even if the table is still the one that was read.
+            force: True to reset even if the table has not been replaced.
             dry_run: True to return the new position and change nothing.
         """
         from tidegate.pipelines.project.source import source_reset

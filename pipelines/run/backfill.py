@@ -1,11 +1,11 @@
-"""Backfill: one epoch per interval in event order, or, in arrival order, the source's commits one after the other.
+"""Backfill: one epoch per interval in event order, or the source's commits one after the other in arrival order.
 
 An interval must begin where its parent's event time ends. An interval that has run before is skipped while code and
 rows are the same; otherwise it runs again on a new timeline, from its parent's snapshot.
 
-A replay, in arrival order, gives the results of a stream that had run all along, including late rows and
-processing-time windows: the commit times are its clock, and the commits of two sources are interleaved by them. Unlike
-a stream, a replay runs no clock epochs after the newest commit.
+A replay, in arrival order, gives the results of a stream that had always been running, including late rows and
+processing-time windows: commit times are its clock, and determine the order of commits of two sources. Unlike a stream,
+a replay runs no clock epochs after the newest commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class IntervalRun:
 
     Args:
         interval: the span of event time.
-        state: `done`, or `unchanged` if it has run before and nothing is different.
+        state: `done`, or `unchanged` if it ran before and nothing has changed.
         manifest: manifest of the snapshot at its end.
         corrected: manifest of the epoch that first corrected windows, because rows of the source changed.
     """
@@ -60,7 +60,7 @@ def backfill(
     Args:
         driver: the driver, which holds the lease.
         intervals: the intervals in order, without gaps.
-        and_following: True to also run the intervals again that a re-run made stale.
+        and_following: True to also rerun the intervals that a re-run made stale.
         again: True to run an interval again although code and rows seem unchanged.
 
     Raises:
@@ -127,7 +127,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         is_first = history.find(interval)[0].parent is None
         rebuilt = _rebuilt(source, history, interval)
     if head is not None and not is_first and rebuilt is None:
-        # A first interval that is run again starts from nothing, so changes don't matter to it.
+        # A rerun of the first interval starts from scratch, so changes don't affect it.
         try:
             corrected = correct_since(driver, source, head)
         except ChangeGone as gone:
@@ -147,7 +147,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
                 return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
         parent = history.parent_of(run)
         history.check_source(run, head, parent)
-        # A correction changed windows of all intervals before it. A run from an older snapshot would undo it.
+        # A correction changed windows of earlier intervals. A run from an older snapshot would undo it.
         if (
             parent is not None
             and rebuilt is None
@@ -168,13 +168,13 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
 def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[SourceCommit] | None:
     """Return the changes since the parent of an interval, if all of them lie in the interval or after it.
 
-    Then the parent's snapshot holds no row that changed, so the interval and all later ones can be recomputed from the
-    source as it is, whichever files are gone. None if rows before it may have changed, or nothing changed.
+    Then the parent's snapshot holds no changed row, so the interval and all later ones can be recomputed from the
+    current source, even if files are missing. None if rows before it may have changed, or nothing changed.
     """
     run, _ = history.find(interval)
     parent = None if run.parent not in history.versions else history.parent_of(run)
     if parent is None or run.corrected is not None:
-        # The epoch of a correction belongs to a later interval, and its panes would stay until that is run again.
+        # A correction's epoch belongs to a later interval, and its panes would stay until that one is rerun.
         return None
     position = source.position_of(parent.manifest)
     if not has_changes(source, position) or (changed := first_changed(source, position)) is None:
@@ -184,20 +184,20 @@ def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[So
 
 
 def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
-    """Describe how a backfill can recompute windows that a change may have touched if the changed files are missing."""
+    """Describe how a backfill can recompute the windows that a change may affect if the changed files are missing."""
     changed = first_changed(source, source.position_of(head.manifest))
     first = None if changed is None else changed[0]
     for run in history.ran:
         is_touched = first is not None and run.interval.start <= first < run.interval.end
         if is_touched and _rebuilt(source, history, run.interval) is not None:
             return (
-                f"Or recompute what it may have touched, according to the statistics of its files: from "
+                f"Or recompute what it may affect, according to the statistics of its files: from "
                 f"{show_millis(run.interval.start)} on, `tidegate backfill {history.tables.pipeline} "
                 f"{bounds(run.interval)} --again --and-following`"
             )
     return (
         "Or run everything again from the first interval, with `--again --and-following`: the statistics of its files "
-        "and the retained snapshots show no later interval that precedes all touched windows"
+        "and the retained snapshots show no later interval that precedes all affected windows"
     )
 
 
@@ -230,14 +230,14 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
 
 
 def _streams(driver: Driver, head: Snapshot) -> str:
-    """Explain why a pipeline that runs as a stream accepts no interval, and how to backfill it anyway."""
+    """Explain why a pipeline that runs as a stream can't run an interval, and how to backfill it anyway."""
     epoch, name = head.manifest.epoch, driver.pipeline.name
     way = way_back_to_backfill(driver.tables, head)
     return f"a stream has taken over at epoch {epoch}. To keep the stream, pause the DAG {name}__backfill. {way}"
 
 
 def way_back_to_backfill(tables: PipelineTables, head: Snapshot) -> str:
-    """Return how to backfill a pipeline that a stream drives, as a sentence."""
+    """Return a sentence that says how to backfill a pipeline that runs as a stream."""
     name = tables.pipeline
     before = (entry.manifest for entry in lineage(tables, head.manifest.epoch) if entry.manifest["interval"])
     newest = next(before, None)
@@ -271,7 +271,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
 
     Args:
         driver: the driver, which holds the lease.
-        commits_per_epoch: number of source commits in an epoch; None for all of them. It changes no result.
+        commits_per_epoch: number of source commits in an epoch; None for all of them. It does not affect results.
 
     Raises:
         Refused: the pipeline is a backfill in event order, or the log entry of a commit is gone.
@@ -288,7 +288,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
                     "changed rows. Run `tidegate stream` with --available-now, which corrects their windows, or "
                     "backfill it in event order"
                 )
-    # Only the number of commits limits an epoch, so no commit is read partially.
+    # Only the number of commits limits an epoch, so commits are never read partially.
     limits = EpochLimits(files=sys.maxsize, commits=commits_per_epoch)
     while commits := next_commits(source, _positions(driver, source), limits):
         driver.heed_stop()

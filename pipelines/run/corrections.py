@@ -1,8 +1,8 @@
 """Corrections: a driver recomputes windows because late rows are reopened or rows of the source changed.
 
     late rows       `reopen`: a command, or a stream by its `reopen_schedule`; from the version that was read
-    changed rows    `correct_commit`: a stream, one epoch for each version that changed rows; a further epoch moves the
-                    watermark if rows came that are ahead of it
+    changed rows    `correct_commit`: a stream, one epoch for each version that changed rows; a further epoch moves
+                    the watermark if added rows are ahead of it
                     `correct_since`: a backfill before it runs an interval, one epoch up to the newest version
 
 Both end in one recompute: plan, operate, commit, publish. docs/the-life-of-a-correction.md has the file of each step.
@@ -87,7 +87,7 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     head = _migrated(driver, source, head)
     source.position_of(head.manifest)
     version = commit.version
-    # The versions between the position and this one are maintenance, which may have rewritten the same rows.
+    # Versions between the position and this one are maintenance, which may have rewritten the same rows.
     first = FirstRun.of(driver.tables)
     changed = _changed(source, head, first, version - 1, version)
     moved: dict[str, object] = {}
@@ -109,13 +109,13 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
 def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
     """Correct the windows of a backfill whose rows changed since its newest epoch; return None if nothing changed.
 
-    All rows before the end of its event time that were added since go into their windows: none of them is late.
+    All rows added since then with times before the end of event time go into their windows; none of them is late.
 
     Args:
         driver: the driver, which holds the lease.
         source: the source.
         head: the newest snapshot.
-        appended: True to add rows even if versions only added rows.
+        appended: True to correct even if versions only added rows.
     """
     position = source.position_of(head.manifest)
     is_behind = appended and source.log.settled(position.version) < source.log.head
@@ -132,7 +132,7 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: b
 def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
     """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
-    # Maintenance right after the position wrote the same rows into other files; the old ones may have been vacuumed.
+    # Maintenance right after the position rewrote the same rows to other files; the old ones may have been vacuumed.
     return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)
 
 
@@ -144,8 +144,8 @@ def has_changes(source: OpenInput, position: Position) -> bool:
 def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
     """Return a time before which no row has changed since a position, and the changes since then as one commit.
 
-    The time comes from the statistics of the files in which the versions differ, including files that are gone. None if
-    a file lacks them.
+    The time comes from the statistics of the files in which the versions differ, including removed files. None if a
+    file lacks statistics.
     """
     log, columns = source.log, source.columns
     if columns.time_in_files is None or not isinstance(log, ChangingSource):
@@ -163,7 +163,7 @@ def first_changed(source: OpenInput, position: Position) -> tuple[Millis, Source
 def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
     """Return the versions of an input after a position that changed rows and are to be corrected.
 
-    A comparison of two versions needs no files of those in between, so these may have been vacuumed.
+    Comparing two versions needs no files of versions in between, which may have been vacuumed.
     """
     log = source.log
     if not source.corrects:
@@ -175,7 +175,7 @@ def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedInterval:
-    """The numbers of usable rows of an interval that were deleted from the source and added to it.
+    """The numbers of an interval's usable rows that were deleted from the source and added to it.
 
     Args:
         interval: an interval that has run.
@@ -195,7 +195,7 @@ class Preview:
     Args:
         versions: the versions.
         intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected too.
-        by_feed: True if the change feed of the source is read where it has one; False if files are compared.
+        by_feed: True if the source's change feed is read where available; False if files are compared.
     """
 
     versions: tuple[int, ...]
@@ -234,7 +234,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
 def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> None:
     """Refuse to forget a key while a stream has several unread versions and one of them changed rows.
 
-    With a single unread version, nothing reappears that the source does not have. A backfill reads only the newest
+    With a single unread version, only rows that the source still has can reappear. A backfill reads only the newest
     version.
 
     Raises:
@@ -256,13 +256,13 @@ def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> 
 
 def _unread(tables: PipelineTables, pipeline: Pipeline, position: Position) -> tuple[int, ...]:
     """Return the unread versions with data if one of them changed rows, else none."""
-    # A source that can no longer be read brings nothing back.
+    # A source that can no longer be read can't bring the key back.
     with suppress(Refused):
         log = open_source(pipeline.source, tables.warehouse)
         log.check(position)
         commits = list(log.unread(position.version))
         if commits and commits[0].changes and position.files and commits[0].version == position.version + 1:
-            # Its correction is done; only its watermark is left.
+            # Its correction is complete; only the watermark has yet to move.
             commits = commits[1:]
         if isinstance(log, ChangingSource) and any(commit.changes for commit in commits):
             return tuple(commit.version for commit in commits)
@@ -288,7 +288,7 @@ def _changed(
 
 
 def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
-    """Return the head with a state in the current format: a correction replaces only a part of the state."""
+    """Return the head with a state in the current format: a correction replaces only part of the state."""
     if migration_of(source.bound, head.manifest) is None:
         return head
     manifest = head.manifest

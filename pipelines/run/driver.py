@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 _ENGINE_ENDS_WITHIN = 1.0
-"""Longest time in seconds between an error that a dying engine causes and the end of its process."""
+"""Longest time in seconds from an error caused by a failing engine to the end of its process."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Driver:
         tell: called with the name of each completed step.
         metrics: notified of each epoch that was published.
         times: durations of the steps of epochs.
-        windows: the project's settings for table `windows`; None leaves an existing table as it is, and creates none.
+        windows: the project's settings for table `windows`; None neither changes nor creates the table.
     """
 
     engine: Engine
@@ -95,13 +95,13 @@ class Driver:
     def complete(self, head: Snapshot | None) -> None:
         """Publish a snapshot that another driver committed since this one recovered, before an epoch starts from it.
 
-        That driver may have hung or died before publishing. After the next epoch, nobody would publish it any more.
+        That driver may have hung or died before publishing, and after the next epoch nobody would publish it.
         """
         if head is not None and head.manifest.epoch > self._published_epoch:
             self.recover()
 
     def recover(self) -> Snapshot | None:
-        """Publish the files that the newest snapshot lists and the tables lack, and return that snapshot, if any.
+        """Publish the files that the newest snapshot lists but the tables lack, and return that snapshot, if any.
 
         Recovery only rolls forward, so it can be repeated at any time.
 
@@ -119,7 +119,7 @@ class Driver:
         """Pass the files of table windows and of the newest snapshot to metrics; the snapshot is read if not given."""
         if not self.metrics.is_on:
             return
-        # Only metrics need this read, so a failing store must not end the run here.
+        # This read only serves metrics, so a failing store must not end the run.
         with suppress(OSError, DeltaError, Refused, StoreFailed):
             if (snapshot := head or read_snapshot(self.tables)) is not None:
                 self.metrics.state((*snapshot.files, *snapshot.manifest_files))
@@ -172,12 +172,12 @@ class Driver:
         self._publish(manifest, is_ours=True)
 
     def _publish_again(self, manifest: Manifest) -> None:
-        """Publish what an earlier run committed; tables that already have the epoch are left as they are."""
+        """Publish what an earlier run committed; tables that already have the epoch are left unchanged."""
         self._publish(manifest, is_ours=False)
         self.times.begin()
 
     def _publish(self, manifest: Manifest, is_ours: bool) -> None:
-        """Publish an epoch to each table, and let metrics count it unless the run that committed it did."""
+        """Publish an epoch to each table, and count it in metrics unless the run that committed it already did."""
         from tidegate.pipelines.ledger.snapshots.publish import publish_table
 
         for table in PUBLISHED:
@@ -191,7 +191,7 @@ class Driver:
             ):
                 lacked_it = publish_table(self.tables, manifest, table, self._handles)
             self.times.note(f"published {table}")
-            # Every epoch goes to this table, and to it last.
+            # Every epoch is published to this table, and to this one last.
             if table == epochs.NAME and (is_ours or lacked_it):
                 self.metrics.published(manifest, self.times.end() if is_ours else {})
             self.tell(f"published {table}")
@@ -261,7 +261,7 @@ def drive(
     ):
         if not config.shares_work:
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
-        # Only a driver of the same pipeline, of an older version, could be using one of them.
+        # Only a driver of the same pipeline in an older version could be using one of them.
         remove_checkpoints(config.work_folder, pipeline.name)
         if engine is None:
             running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))

@@ -1,4 +1,4 @@
-"""Durations of an epoch's steps, and the log of epochs: a file with a line of JSON for each epoch of a stream.
+"""Durations of an epoch's steps, and the epoch log: a file with a JSON line for each epoch of a stream.
 
 A line is written as soon as its epoch is published, for tools that collect logs. In addition to the fields of table
 `epochs`, it has the seconds of each step, including publishing.
@@ -21,7 +21,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024
-"""Size of a file in bytes after which the next file is begun."""
+"""Size of a file in bytes above which the next file is started."""
 KEPT = 4
 """Number of older files that are kept."""
 
@@ -31,7 +31,7 @@ class EpochLog:
     """Writes the lines of one run of a pipeline.
 
     Args:
-        file: the file that they are appended to.
+        file: the file to append them to.
         wall: returns the current time in UTC.
     """
 
@@ -104,7 +104,7 @@ def _iso(time: Millis) -> str | None:
 
 
 _STEPS = {"planned": "plan", "operated": "operate", "committed": "commit"}
-"""Steps by the message of the driver when they are done; any other message belongs to `publish`."""
+"""Steps by the driver's message when they are completed; any other message belongs to `publish`."""
 
 
 @dataclass

@@ -62,12 +62,12 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
 
 
 def cut_gap(since: Millis, first: Interval, length: relativedelta | None) -> list[Interval]:
-    """Cut the time from `since` to an interval into intervals like it, the first one possibly shorter.
+    """Cut the time from `since` to an interval into slices like it, the first one possibly shorter.
 
     Args:
-        since: end of what was run, int64 epoch milliseconds.
+        since: end of the intervals that were run, int64 epoch milliseconds.
         first: the interval after the gap.
-        length: length of the slices; None for that of the interval, in calendar months if it has whole ones.
+        length: length of the slices; None for the interval's own length, in calendar months if it covers whole months.
     """
     start, begin = from_millis(first.start), from_millis(since)
     length = length or _length_of(first)
@@ -96,7 +96,7 @@ def show(moment: datetime) -> str:
 
 
 def describe(interval: Interval) -> str:
-    """Return an interval as text; an interval of whole days without the time of day."""
+    """Return an interval as text; for whole days without the time of day."""
     length = from_millis(interval.end) - from_millis(interval.start)
     start, end = from_millis(interval.start), from_millis(interval.end)
     if length % timedelta(days=1) == timedelta(0) and start.hour == start.minute == 0:

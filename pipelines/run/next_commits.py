@@ -28,7 +28,7 @@ DEFAULT_FILES = 1000
 """Limit on files if no limit on bytes is given."""
 
 Ends: TypeAlias = Sequence[tuple[str, int]]
-"""Identity and version of the source of each input, after which a run reads nothing."""
+"""Identity and version of each input's source at which a run ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def next_commits(
 ) -> list[ReadCommit]:
     """Return the commits that the next epoch reads, in order; none if everything is read.
 
-    A commit that changed rows is returned alone. After its correction it is returned once more, without files, to move
+    A commit that changed rows is returned alone. After its correction, it is returned once more, without files, to move
     the watermark.
 
     Args:
@@ -86,7 +86,7 @@ def next_commits(
     whole = source.right is not None or not source.bound.may_split_commits
     budget, taken = _Budget(limits), list[ReadCommit]()
     for number, commit in in_order(unread):
-        # A later commit of the other input waits too: the order is that of a run without an end.
+        # A later commit of the other input waits too, so that the order is the same as in a run without an end.
         if commit.version > until[number]:
             break
         begin = positions[number].files if commit.version == positions[number].version + 1 else 0
@@ -105,7 +105,7 @@ def next_commits(
 
 
 def _end_in(identity: str, end: tuple[str, int]) -> int:
-    """Return the version at which a run ends; a source that was replaced since its start is left to the next run."""
+    """Return the version at which a run ends; a source that was replaced since the start is left to the next run."""
     return end[1] if end[0] == identity else -1
 
 

@@ -72,7 +72,7 @@ class History:
                 ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, of_run, corrected))
                 corrections = ()
             elif epoch.kind in ("reopen", "change", "clock"):
-                # The results of a correction or of the end of input belong to the intervals before it.
+                # The results of a correction or the end of input belong to the intervals before it.
                 corrections += (epoch.number,)
             elif epoch.kind not in QUIET:
                 break
@@ -88,7 +88,7 @@ class History:
         """Return the run of an interval, and the intervals that a re-run replaces: its own and all later ones.
 
         Raises:
-            Refused: no run had these bounds.
+            Refused: no interval with these bounds was run.
         """
         after: list[StaleInterval] = []
         for run in self.ran:
@@ -121,7 +121,7 @@ class History:
         return read_snapshot(self.tables, self.versions[run.parent])
 
     def changed(self, run: RanInterval) -> Refused:
-        """Return the refusal of a run that continues from a snapshot after which rows of the source changed."""
+        """Return the error for a run that continues from a snapshot after which rows of the source changed."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from the "
             f"snapshot of epoch {run.parent}, and rows of the source changed since. Their windows have already been "
@@ -135,7 +135,7 @@ class History:
         return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
 
     def unknown(self, run: RanInterval) -> Refused:
-        """Return the refusal of a run whose snapshot no longer exists, so later changes of its rows are unknown."""
+        """Return the error for a run whose snapshot no longer exists, so that later changes of its rows are unknown."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
             "is no longer retained, so tidegate can't tell whether its rows or the code changed. "
@@ -153,12 +153,12 @@ class History:
             if position.own != head.manifest.position_in(table).own:
                 raise Refused(
                     f"interval {describe(run.interval)} of {self.tables.pipeline} was run over source {table!r} as it "
-                    "was before `tidegate source reset`, so it is unknown what is new in the new table. "
+                    "was before `tidegate source reset`, so the new rows of the new table can't be determined. "
                     f"{self._ways(run.interval.start)}"
                 )
 
     def _ways(self, start: Millis) -> str:
-        """Describe how to recompute the windows from a time on if the snapshot before it no longer exists."""
+        """Describe how to recompute the windows after a time if the snapshot before it no longer exists."""
         name, ways = self.tables.pipeline, []
         if (savepoint := self._savepoint(start)) is not None:
             saved, frontier = savepoint

@@ -34,7 +34,7 @@ class NewPosition:
         table: name of the source in manifests.
         before: the current position of the pipeline.
         after: the new position.
-        begin: the point from which it is read; None for a backfill, whose frontier decides.
+        begin: the point from which it is read; None for a backfill, which continues at its frontier.
     """
 
     table: str
@@ -61,18 +61,18 @@ class NewPosition:
 def new_positions(
     tables: PipelineTables, pipeline: Pipeline, head: Snapshot, begin: Begin | None = None, force: bool = False
 ) -> list[NewPosition]:
-    """Return the new position of each source that was created again; none if the newest epoch has already set them.
+    """Return the new position of each recreated source; none if the newest epoch has already set them.
 
     Args:
         tables: the pipeline's tables.
         pipeline: the pipeline.
         head: the newest snapshot.
-        begin: the point from which a stream reads the new source; None for its beginning. A backfill has no choice.
-        force: True sets the positions in every source, even if it is the one that was read.
+        begin: the point from which a stream reads the new source; None for its beginning. Not for backfills.
+        force: True sets the positions in every source, even if it was not replaced.
 
     Raises:
         UsageError: `begin` is given for a backfill.
-        Refused: no source was created again, or a new one can't be read from its beginning.
+        Refused: no source was recreated, or a new one can't be read from its beginning.
     """
     chosen = []
     for part in pipeline.inputs:
@@ -93,7 +93,7 @@ def new_positions(
     if not chosen and head.manifest.kind != "reset":
         paths = ", ".join(tables.warehouse.path(part.source.table) for part in pipeline.inputs)
         raise Refused(
-            f"the source of {pipeline.name} is still the one that was read, so nothing was reset: {paths}. To read it "
+            f"the source of {pipeline.name} has not been replaced, so nothing was reset: {paths}. To read it "
             "from another point anyway, give --force"
         )
     return [position for position in chosen if position.after != position.before]
@@ -118,7 +118,7 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
     manifest = quiet.model_copy(
         update={
             "positions": {**before.positions, **{position.table: position.after for position in positions}},
-            # The rest of a commit that was read partially will never come.
+            # The rest of a partially read commit will never arrive.
             "partitions": {
                 name: partition.model_copy(update={"pending": None}) for name, partition in before.partitions.items()
             },
@@ -139,7 +139,7 @@ def _is_replaced(source: Source, position: Position) -> bool:
 
 
 def _check_readable(source: Source) -> None:
-    """Check that every commit of a source can be read, before setting a position that says none was."""
+    """Check that every commit of a source can be read, before setting a position before the first one."""
     try:
         for _ in source.unread(-1):
             pass

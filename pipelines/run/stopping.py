@@ -1,4 +1,4 @@
-"""The holder of a pipeline's lease, as seen from another process: whether it is running, and how to stop it.
+"""The holder of a pipeline's lease, seen from another process: whether it is running, and how to stop it.
 
 It may be on another host. Importing this module loads no table libraries, and nothing here starts a JVM.
 """
@@ -74,7 +74,7 @@ class Holder:
     process: int
 
     def is_driving(self) -> bool:
-        """Return True if the process holds the lease; False too if the lease can't be read."""
+        """Return True if the process holds the lease; also False if the lease can't be read."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import read_lease
 
@@ -99,7 +99,7 @@ class Holder:
 
 
 class StopRequest:
-    """A request to end, which a signal may make at any time, even while this thread waits for it.
+    """A stop request, which a signal handler may make at any time, even while this thread waits for it.
 
     `threading.Event` can't be used: its `set` waits for a lock that an interrupted `wait` of the same thread may hold.
     """

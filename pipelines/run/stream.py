@@ -39,15 +39,15 @@ from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis
 
 ENDS_BY_ITSELF = "stream --available-now"
-"""The command in the lease of a stream that reads the commits that are there and ends."""
+"""Command recorded in the lease by a stream that reads the available commits and ends."""
 
 OnEpoch = Callable[[Manifest], None]
 
 Pause = Callable[[float], object]
-"""Waits for a number of seconds, or less if there is a reason to poll."""
+"""Waits for a number of seconds, or less if there is a reason to poll earlier."""
 
 _SECOND = 1.0
-"""Longest time in seconds between two calls of `should_stop`, and shortest time between two beats of the clock."""
+"""Longest time in seconds between two calls of `should_stop`, and shortest time between two clock epochs."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Stream:
         limits: limits on what one epoch reads.
         upkeep: maintenance of the tables between epochs; None leaves it to the commands.
         anew: True to start from scratch at the beginning of the source, on a new timeline; published rows are kept
-            until the new timeline has its first epoch.
+            until the new timeline's first epoch.
         reopen_schedule: cron expression of the times at which a continuous stream reopens its late rows; None leaves
             them to the command.
         timezone: time zone of that expression.
@@ -84,13 +84,13 @@ class Stream:
     _last_beat: float = field(default=-math.inf, init=False)
 
     def run_available(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Run epochs over everything that is in the source now, then advance the clock, and return.
+        """Run epochs over all data currently in the source, advance the clock, and return.
 
         Args:
             should_stop: called before each epoch; the rest is left to the next run.
 
         Raises:
-            Refused: the source is not the table that the position belongs to, or an unread version of it can't be read.
+            Refused: the source is not the table of the position, or an unread version of it can't be read.
         """
         self.begin()
         self._drain(should_stop)
@@ -110,13 +110,13 @@ class Stream:
         """Run epochs as data arrives, and clock epochs in between, until asked to stop.
 
         Args:
-            interval: time between two polls of the source. What a poll finds is read before the next poll, in several
-                epochs if the limits require it.
+            interval: time between two polls of the source. Data that a poll finds is read before the next poll, in
+                several epochs if the limits require it.
             should_stop: called every second and before each epoch.
 
         Raises:
             IllegalArgument: the interval is shorter than a millisecond.
-            Refused: the source is not the table that the position belongs to, or an unread version of it can't be read.
+            Refused: the source is not the table of the position, or an unread version of it can't be read.
         """
         seconds = positive_millis(interval, "interval") / 1000
         self.begin()
@@ -126,16 +126,16 @@ class Stream:
             self._wait(looked + seconds, should_stop)
 
     def poll(self, should_stop: Callable[[], bool]) -> bool:
-        """Run epochs over what is in the source now; return False if the stream was asked to stop. `begin` comes first.
+        """Run epochs over the data currently in the source; return False if the stream was asked to stop.
 
-        A process that runs several streams calls it for each in turn.
+        `begin` comes first. A process that runs several streams calls it for each in turn.
         """
         self._drain(should_stop, self._reopen_if_due)
         self.driver.engine.check()
         return not self._is_asked(should_stop)
 
     def _drain(self, should_stop: Callable[[], bool], before_each: Callable[[], None] = lambda: None) -> None:
-        """Run epochs over what is in the source now, and then advance the clock; end early if asked to stop."""
+        """Run epochs over the data currently in the source, then advance the clock; end early if asked to stop."""
         ends: Ends | None = None
         while not self._is_asked(should_stop):
             before_each()
@@ -162,7 +162,7 @@ class Stream:
         except LeaseHeld:
             raise
         except TidegateError as error:
-            # A stream that hung while another driver worked must end.
+            # A stream that hung while another driver ran must end.
             driver.lease.check()
             _log.warning("late rows can't be reopened on schedule: %s", masked(str(error)))
             return
@@ -181,7 +181,7 @@ class Stream:
             self.driver.engine.check()
 
     def begin(self) -> None:
-        """Recover after a crash, take over from a backfill, and check what is unread."""
+        """Recover after a crash, take over from a backfill, and check the unread versions."""
         self.driver.recover()
         source = self._source()
         head = self._head = self._ready(source.bound)
@@ -189,13 +189,13 @@ class Stream:
             driver = self.driver
             self._run(plan_hand_over(driver.basis(source, head)))
             source = self._source()
-        # What can't be read is refused before anything is read, not after earlier commits.
+        # Unreadable versions are refused before anything is read, not after earlier commits.
         for input_, position in zip(source.inputs, self._positions(source), strict=True):
             for _ in input_.log.unread(position.version):
                 pass
 
     def _ready(self, bound: BoundPipeline) -> Snapshot | None:
-        """Give the tables every column of the code and the source, and return the head."""
+        """Add missing columns of the code and the source to the tables, and return the head."""
         tables = self.driver.tables
         if self.anew:
             tables.widen(bound.table_schemas)
@@ -224,7 +224,7 @@ class Stream:
         return True
 
     def _beat(self, source: OpenInput, now: Millis) -> None:
-        """Advance the clock, at most to the oldest unread commit; usually nothing is due and no epoch runs."""
+        """Advance the clock, at most to the oldest unread commit; usually nothing is due, so no epoch runs."""
         driver, head, timer = self.driver, self._parent(), self.timer()
         if head is None or head.manifest.position_in(self._table).files or timer - self._last_beat < _SECOND:
             return
@@ -234,7 +234,7 @@ class Stream:
         self._run(plan_clock(driver.basis(source, head, until)))
 
     def _run(self, plan: EpochPlan | None, commits: Sequence[ReadCommit] = ()) -> None:
-        """Run a planned epoch, which finishes some of these commits."""
+        """Run a planned epoch that completes some of these commits."""
         if plan is not None:
             driver = self.driver
             driver.step("planned")
@@ -248,14 +248,14 @@ class Stream:
             self._after(manifest)
 
     def _after(self, manifest: Manifest) -> None:
-        """Report an epoch, and do the maintenance that is due."""
+        """Report an epoch, and run the maintenance that is due."""
         self.on_epoch(manifest)
         if self.upkeep is not None:
             driver = self.driver
             self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> OpenInput:
-        """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""
+        """Return the source as it is now; the pipeline is bound again only if its columns changed."""
         driver, opened = self.driver, self._opened
         self._opened = OpenInput.open(driver.engine, driver.tables, driver.pipeline) if opened is None else opened.now()
         if opened is not None and self._opened.bound is not opened.bound:
@@ -302,7 +302,7 @@ class Upkeep:
     Args:
         retention: the snapshots to keep.
         epochs: the tables are maintained after each epoch whose number is a multiple of this.
-        memory: log entries that were read before.
+        memory: cache of log entries.
     """
 
     retention: Retention
@@ -337,7 +337,7 @@ class Upkeep:
             raise
         except TidegateError as error:
             if check_lease is not None:
-                # A stream that hung while another driver worked must end.
+                # A stream that hung while another driver ran must end.
                 check_lease()
             # The stream continues if another process uses the tables or the disk is full: no epoch needs this.
             _log.warning(

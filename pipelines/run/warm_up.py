@@ -23,7 +23,7 @@ from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrateg
 
 
 def warm_up(archive: Path, folder: Path) -> None:
-    """Run a backfill and a stream over three rows, in a JVM that writes its classes to an archive as it ends."""
+    """Run a backfill and a stream over three rows, in a JVM that writes its classes to an archive on exit."""
     options = options_to_make(archive)
     config = Config(root=folder, spark={"spark.master": "local[2]", "spark.driver.extraJavaOptions": options})
     begin = datetime(2024, 3, 1, tzinfo=UTC)

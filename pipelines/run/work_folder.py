@@ -1,9 +1,9 @@
-"""The files of runs besides the tables: removes old ones, and those that may show a forgotten key.
+"""Files of runs other than tables: removes old ones, and those that may show a forgotten key.
 
 They are logs of Spark's processes, folders of runs that Airflow started, alarms, and run reports. No later run needs
-them. The pages of checks are not cleaned up here: each check removes old pages itself. Pages and logs show a key in
-many forms, even in pictures, so forgetting a key removes all those of its pipeline. Alarms, Spark's logs and runs of a
-user's own DAGs may be about any pipeline, so only lines and files with the key's text are removed.
+them. The pages of checks are not cleaned up here: each check removes old pages itself. Pages and logs show keys in many
+forms, even in images, so forgetting a key removes all those of its pipeline. Alarms, Spark's logs and runs of a user's
+own DAGs may be about any pipeline, so only lines and files with the key's text are removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HOUR: Millis = 3_600_000
 _log = logging.getLogger(__name__)
 
 _CLEANED = "cleaned"
-"""File of the artifacts that is written at each cleaning of them."""
+"""File in the artifacts that each cleanup writes."""
 
 
 def clean(config: Config, now: Millis) -> int:
@@ -90,7 +90,7 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
 def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
     """Remove copies of runs, alarms, and reports, as `clean_work` does, and return how many files.
 
-    It lists all of them, which takes requests, so it does so once a day for all hosts together.
+    Listing them all takes requests, so it runs once a day for all hosts together.
 
     Args:
         artifacts: artifacts of the project.
@@ -177,7 +177,7 @@ def logs_of_ended_sparks(folder: Path) -> list[Path]:
 
 
 def _newest_reports(names: Iterable[str]) -> set[str]:
-    """Return the newest report of each folder: links lead to it, so it is never removed."""
+    """Return the newest report of each folder: links point to it, so it is never removed."""
     newest: dict[str, str] = {}
     # A number has six or more digits.
     for name in sorted(names, key=lambda name: (len(name), name)):
@@ -196,7 +196,7 @@ _AT_WORK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FilesOfRuns:
-    """The files of a pipeline's runs besides its tables, as far as this host sees them.
+    """Files of a pipeline's runs other than its tables, as far as this host sees them.
 
     Args:
         config: the project.
@@ -234,7 +234,7 @@ class FilesOfRuns:
         return len(names) + len(files) + self._erase_alarms(artifacts)
 
     def remove(self, now: float | None = None) -> int:
-        """Remove all files that belong only to the pipeline, and return how many; its lines in journals are kept.
+        """Remove all files that belong to this pipeline alone, and return how many; its lines in journals are kept.
 
         Args:
             now: seconds since 1970; None for the current time.
@@ -302,5 +302,5 @@ class FilesOfRuns:
         return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._has(line)]
 
     def _has(self, content: bytes | None) -> bool:
-        """Return True if a text contains every part of the key, as it is or as HTML writes it."""
+        """Return True if a text contains every part of the key, as is or escaped for HTML."""
         return names_key(html.unescape((content or b"").decode(errors="replace")), self.key)

@@ -4,9 +4,9 @@ A user describes a source (`definition.source.SourceDescription`), and the descr
 numbers its commits by versions, and names the files that each added. Its `PartReader` is sent to the tasks, and opens
 these files as Arrow columns.
 
-    description.open(warehouse) -> Source      the driver: versions, commits, positions, columns source.reader(columns)
-    -> PartReader       is sent to the tasks reader.open(part) -> OpenPart              a task: row groups as Arrow
-    tables
+    description.open(warehouse) -> Source      the driver: versions, commits, positions, columns
+    source.reader(columns) -> PartReader       is sent to the tasks
+    reader.open(part) -> OpenPart              a task: row groups as Arrow tables
 
 `sources/delta` implements it for Delta tables. A source of Parquet files needs no reader of its own (`ParquetReader`).
 """

@@ -16,7 +16,7 @@ def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
 
     Args:
         doing: the request, such as `list`.
-        place: URI that the request was about.
+        place: URI in the request.
         error: the failure as the store's library raised it.
     """
     if is_without_bucket(error):
@@ -25,7 +25,7 @@ def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
 
 
 def with_remedy(error: BaseException) -> str:
-    """Return an error of an object store in words, with the remedy if there is one."""
+    """Return an object store's error as a message, with the remedy if there is one."""
     return ". ".join(filter(None, (in_words(error), remedy_for(error))))
 
 
@@ -38,7 +38,7 @@ def no_bucket(place: str) -> BucketMissing:
     """Return the error for a request to a bucket that does not exist; `place` is a URI in it."""
     bucket = place.partition("://")[2].partition("/")[0]
     return BucketMissing(
-        f"there is no bucket {bucket!r}, which {place} is in: create it in the store, or correct the name "
+        f"there is no bucket {bucket!r}, as in {place}: create it in the store, or correct the name "
         "(`warehouse`, "
         f"`artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the store"
     )

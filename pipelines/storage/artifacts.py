@@ -26,13 +26,13 @@ _TRIES = 20
 """Retries of a change to an object that another host changed first."""
 
 ALARMS = "alarms"
-"""Journal of the tasks that failed: in a folder file `alarms.jsonl`, in an object store an object for each line."""
+"""Journal of failed tasks: file `alarms.jsonl` in a folder, or one object per line in an object store."""
 
 _LARGEST_JOURNAL = 8 << 20
 """Size in bytes above which a journal in a folder is rotated; one older file is kept."""
 
 Change = Callable[[bytes | None], bytes]
-"""Makes the new content of a file from the old one, None if there is none; it may be called several times."""
+"""Returns a file's new content from its old content (None if there is no file); it may be called several times."""
 
 
 class Artifacts(Protocol):
@@ -197,10 +197,12 @@ class ArtifactsInStore:
                 is_written = files.replace(key, change(version.content), version)
             if is_written:
                 return
-        raise StoreFailed(f"can't change {self.address(name)}: {_TRIES} times another host changed it first")
+        raise StoreFailed(
+            f"can't change {self.address(name)}: {_TRIES} attempts failed because another host had changed it"
+        )
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
-        # An object can't be appended to, so each line is an object; by name they are in time order.
+        # Objects can't be appended to, so each line is an object of its own; their names sort by time.
         moment = at.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
         name = f"{journal}/{moment}-{uuid.uuid4().hex[:8]}.json"
         self.write(name, f"{line}\n".encode())

@@ -2,7 +2,7 @@
 
 Credentials are looked up in this order, and the first match is used: `storage_options` of tidegate.toml, including
 `aws_profile`; the Airflow connection that the file names; the environment (`AWS_*`); the profile in `AWS_PROFILE` or,
-for an S3 bucket, the profile `default`. If there are none, the store's libraries ask the platform: the role of an
+for an S3 bucket, the profile `default`. If there are none, the store's libraries ask the platform for the role of an
 instance, a container or a web identity. A connection of type `tidegate` may have further options of the store, which
 are passed to a command as JSON in `TIDEGATE_STORAGE_OPTIONS`.
 """
@@ -28,9 +28,9 @@ _DEFAULT_PROFILE = "default"
 _WEB_IDENTITY = "AWS_WEB_IDENTITY_TOKEN_FILE"
 """The platform's chain looks here before it looks for a profile."""
 _TOKEN_VARIABLE, _ENDPOINT_OF_S3 = "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"
-"""Variables that the libraries use beside the options, whatever key and endpoint these have."""
+"""Variables that the libraries use in addition to the options, even if these set a key and an endpoint."""
 FURTHER = "TIDEGATE_STORAGE_OPTIONS"
-"""Variable with storage options that have no variable of their own, JSON."""
+"""Variable that holds, as JSON, the storage options without a variable of their own."""
 _OTHER_NAMES = {
     **{name.removeprefix("aws_"): name for name in (*_KEYS, *_PLACES)},
     "aws_token": _TOKEN,
@@ -43,17 +43,17 @@ _OTHER_NAMES = {
 _SECRET_NAME = re.compile(
     r"secret|token|password|sas(?:_|$)|(?:account|private|customer|master|storage|encryption)_key|access_key$"
 )
-"""Names of options and settings, in small letters with `_`, whose values must not be shown."""
+"""Names of options and settings whose values must not be shown, in lower case with `_`."""
 _FILE_NAME = re.compile(r"_file$|_path$")
 _SECRETS_WITHIN = (
     re.compile(r"://[^/@\s]*?:([^/@\s]+)@"),
     re.compile(r"\bsig=([^&\s]+)"),
     re.compile(r"\btoken=([^;&\s]+)"),
 )
-"""Secrets in a value of any name: the password in an address, a signature of Azure, a token of Spark Connect."""
+"""Secrets in the value of any option: a password in an address, an Azure signature, a Spark Connect token."""
 _MASK = "***"
 _SHORTEST = 6
-"""A secret of fewer letters is not masked: it would mask words."""
+"""Shorter secrets are not masked: they would match parts of ordinary words."""
 
 _secrets: set[str] = set()
 _maskers: list[Callable[[str], None]] = []
@@ -110,7 +110,7 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
 
 
 def other_variables(options: Mapping[str, str]) -> list[str]:
-    """Return the variables of the environment that don't belong to the store that these options name.
+    """Return the environment variables that don't belong to the store that these options name.
 
     The libraries send the environment's token with any key, and prefer its S3 endpoint to any other.
     """
@@ -124,7 +124,7 @@ def other_variables(options: Mapping[str, str]) -> list[str]:
 
 
 def _alone(options: dict[str, str]) -> dict[str, str]:
-    """Hide the environment's variables of another store from what deltalake opens."""
+    """Hide another store's environment variables from deltalake."""
     for name in other_variables(options):
         if name == _ENDPOINT_OF_S3:
             options[_ENDPOINT_OF_S3] = _by_usual_name(options)["aws_endpoint_url"]
@@ -135,7 +135,7 @@ def _alone(options: dict[str, str]) -> dict[str, str]:
 
 
 def further(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the storage options that are part of neither the credentials nor the store's location."""
+    """Return the storage options that are neither credentials nor the store's location."""
     return {name: value for name, value in options.items() if _usual(name) not in (*_KEYS, *_PLACES)}
 
 
@@ -164,7 +164,7 @@ def _in_variable() -> dict[str, str]:
 
 
 def remember(options: Mapping[str, object]) -> None:
-    """From now on, mask the secrets among these storage options or Spark settings."""
+    """Mask the secrets in these storage options or Spark settings from now on."""
     for name, value in options.items():
         for secret in _secrets_of(name.lower(), str(value)):
             if len(secret) >= _SHORTEST and secret not in _secrets:

@@ -17,10 +17,10 @@ from pyarrow import fs
 
 FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
-"""File in which Delta notes the newest checkpoint."""
+"""File in which Delta records the newest checkpoint."""
 
 Action: TypeAlias = dict[str, Any]
-"""One line of an entry: `add`, `remove`, `commitInfo`, ... and what belongs to it."""
+"""One line of an entry: the kind of action (`add`, `remove`, `commitInfo`, ...) and its fields."""
 
 _ENTRY, _CHECKPOINT = ".json", ".checkpoint"
 _SIDECARS = "_sidecars"
@@ -36,7 +36,7 @@ def entry_name(version: int) -> str:
 
 
 def checkpoint_name(version: int) -> str:
-    """Return the file name of a checkpoint in one file."""
+    """Return the file name of a single-file checkpoint."""
     return f"{version:0{_DIGITS}d}{_CHECKPOINT}.parquet"
 
 

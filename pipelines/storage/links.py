@@ -32,7 +32,7 @@ def check_no_link(root: str, path: str) -> None:
 
 
 def delete_below(folder: str, last: str) -> None:
-    """Remove a folder with its content; of a symbolic link, only the link. A missing folder is not an error.
+    """Remove a folder and its content; a symbolic link is removed without its target. A missing folder is not an error.
 
     Args:
         folder: the folder, or a link in its place.

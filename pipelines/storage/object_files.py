@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _TAIL = 1 << 19
-"""Bytes at the end of a file that the first request reads: all of most files, and the footers of the others."""
+"""Bytes at the end of a file that the first request reads: the whole of most files, and the footers of the others."""
 
 _CHUNK = 32 << 20
-"""Bytes from which on a file is uploaded in parts; each is a request."""
+"""Files of at least this many bytes are uploaded in parts, with one request each."""
 
 _LOOKS = 3
 """Attempts to list a folder."""
 
 _CUT = "response body"
-"""Part of the message if an answer was cut."""
+"""Text in the error message for a truncated response."""
 
 _WRITE = "write"
 
@@ -204,7 +204,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             except FileNotFoundError:
                 raise
             except Exception:
-                # Azure has no ranges counted from the end, and S3 none of an empty file.
+                # Azure does not support ranges counted from the end, and S3 no ranges of an empty file.
                 size, tail = self.store.head(path)["size"], None
         if tail is not None and len(tail) == size:
             return pa.BufferReader(pa.py_buffer(tail))
@@ -241,14 +241,14 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         raise NotImplementedError("an object store can't rename: put the content at the new name")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
-        raise NotImplementedError("a file that is cut short must not appear: use put")
+        raise NotImplementedError("a partly written file must not become visible: use put")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
         raise NotImplementedError("an object can't be appended to")
 
     @contextmanager
     def _as_store_error(self, doing: str, path: str) -> Iterator[None]:
-        """Convert a failure of the store to an error that is worth a retry; a missing file stays FileNotFoundError."""
+        """Convert a failure of the store to an error that callers retry; a missing file stays FileNotFoundError."""
         from obstore.exceptions import BaseError
 
         place = f"{self.address}/{path}"
@@ -335,7 +335,7 @@ def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
     from obstore import store as stores
 
     settings = settings_of(address, dict(options))
-    # Each of its types belongs to one kind of store, and the address says which.
+    # obstore has a type for each kind of store; the address shows which one applies.
     from_url: Any = stores.from_url
     with _opening:
         hidden = {name: os.environ.pop(name) for name in other_variables(dict(options))}

@@ -1,8 +1,8 @@
 """Storage options as in deltalake, sorted for the library that reads and writes our own files.
 
 deltalake ignores unknown keys, and accepts settings of the connection and of retries among the keys of the store.
-obstore wants them separate, and refuses unknown keys. Both only get options that were checked here: wrong values would
-lead to a panic, a message without the name, or requests to the wrong place.
+obstore wants them separate, and refuses unknown keys. Both only get options that were checked here: a wrong value would
+cause a panic, a message that does not name the option, or requests to the wrong host.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _OF_DELTALAKE = {
     *("s3_get_internal_server_error_retries", "s3_locking_provider", "s3_pool_idle_timeout_seconds"),
     *("s3_role_session_name", "shared_credentials_file", "sts_pool_idle_timeout_seconds", "sts_regional_endpoints"),
 }
-"""Options of S3 that deltalake knows, and that our own files have no use for."""
+"""S3 options that deltalake knows but our own file access does not need."""
 
 _RETRIES = {"max_retries", "retry_timeout"}
 _PREFIX = "aws_"
 _ALIKE = 0.74
-"""Share of letters from which on an unknown name is a misspelt one: `secret_key` is `secret_access_key`."""
+"""Similarity from which an unknown name counts as misspelt, such as `secret_key` for `secret_access_key`."""
 _BARE_NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
 _PLACE = "set it as {name} in [storage_options] of tidegate.toml, or as {variable} in the environment"
 _BACKOFF = "backoff_config."
@@ -105,7 +105,7 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
         elif name == "retry_timeout":
             retry[name] = _duration(key, value)
         elif not is_s3 and not name.startswith(_PREFIX):
-            # Those of S3 also come from the environment, whatever the store is.
+            # S3's options also come from the environment, even for other stores.
             config[name] = value
         elif is_s3 and (key_of_s3 := _OTHER_NAMES.get(short, short)) in _S3:
             config[key_of_s3] = value

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 
 _COPIES = 8
-"""Files that are copied at the same time."""
+"""Number of files that are copied concurrently."""
 
 _BATCH = 65_536
 """Number of rows that are read at a time."""
@@ -253,11 +253,11 @@ class Warehouse:
 
         Args:
             files: arguments of `copy_file` for each file.
-            share: that of `copy_file`.
+            share: as in `copy_file`.
         """
         todo = [(*file, share) for file in files]
         if len(todo) == 1:
-            # To start a thread takes longer than a small copy.
+            # Starting a thread takes longer than a small copy.
             self.copy_file(*todo[0])
             return
         with ThreadPoolExecutor(_COPIES) as threads:
@@ -272,8 +272,8 @@ class Warehouse:
             name: its name.
             target: folder of the copy.
             as_name: name of the copy.
-            share: True gives the file a second name where its file system can, in place of a copy. The content stays
-                until both names are deleted.
+            share: True makes a hard link instead of a copy where the file system can. The content stays until both
+                names are deleted.
 
         Raises:
             Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads
@@ -289,7 +289,7 @@ class Warehouse:
             if isinstance(writing, fs.LocalFileSystem):
                 writing.create_dir(write_root, recursive=True)
                 with suppress(FileNotFoundError):
-                    # Whoever wrote into a file with a second name would change the other table, too.
+                    # Writing to a hard-linked file would also change the other table.
                     os.unlink(copy)
                 if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
                     return
@@ -298,7 +298,7 @@ class Warehouse:
                         writer.write(block)
                 self.make_durable(target, [as_name], folder=False)
             elif reading == writing:
-                # The store copies it by itself.
+                # The store copies it on its side.
                 reading.copy_file(original, copy)
             else:
                 with reading.open_input_stream(original) as reader:
@@ -333,7 +333,7 @@ class Warehouse:
     def delete_file(self, path: str, name: str) -> None:
         """Remove a file from a table's folder; no version of the table may still list it.
 
-        A missing file is not an error: a cleanup that was held up may find that another one has done its work.
+        A missing file is not an error: a delayed cleanup may find that another one has already done its work.
 
         Raises:
             Refused: its name, or a symbolic link in the path, leads outside the folder.
@@ -346,7 +346,7 @@ class Warehouse:
             filesystem.delete_file(f"{root}/{name}" if root else name)
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder with its content; of a symbolic link, only the link. A missing folder is not an error.
+        """Remove a folder and its content; of a link, only the link itself. A missing folder is not an error.
 
         Raises:
             Refused: a symbolic link in the path leads to another folder.
@@ -461,11 +461,11 @@ def unreadable(path: str, error: Exception) -> Refused:
 
 
 OURS = "tidegate."
-"""Start of the names of table properties that are ours."""
+"""Prefix of our own table properties."""
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """Return the table's schema in Arrow types. Its metadata has those properties of the table that are ours."""
+    """Return the table's schema in Arrow types. Its metadata holds our own table properties."""
     properties = table.metadata().configuration
     ours = {name: value for name, value in properties.items() if name.startswith(OURS)}
     return pa.schema(table.schema().to_arrow(), ours or None)
@@ -483,7 +483,7 @@ def path_of(table: DeltaTable) -> str:
 
 
 def active_files(table: DeltaTable, names: Collection[str] | None = None) -> list[dict[str, Any]]:
-    """Return the table's files, or those with some names, each a dict.
+    """Return the table's files, or those with the given names, as dicts.
 
     Keys are path, size_bytes, num_records, min.<column> and max.<column>.
     """

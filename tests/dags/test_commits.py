@@ -248,7 +248,7 @@ def test_the_dag_of_the_stream_is_scheduled_by_what_tidegate_toml_says(stream_on
 
 def test_a_continuous_stream_needs_no_watcher(tmp_path: Path) -> None:
     file = write_project(tmp_path, stream_on='"commits"', stream_mode='"continuous"')
-    with pytest.raises(UsageError, match=r"pipelines\.sessions: a continuous stream reads commits by itself"):
+    with pytest.raises(UsageError, match=r"pipelines\.sessions: a continuous stream polls for commits itself"):
         project_dags(file)
 
 

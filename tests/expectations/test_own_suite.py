@@ -61,7 +61,7 @@ BROKEN = [
     ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1')", ("'SELECT 1' does not read the windows",)),
     (
         "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT events - {x} FROM {batch}')",
-        ("write other braces twice",),
+        ("double all other braces",),
     ),
     ("gxe.ExpectColumnValueLengthsToEqual(column='events', value=3)", ()),
     ("ExpectRaises()", ("expect_raises", "division by zero")),

@@ -66,7 +66,7 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
     [
         ('warehose = "x"', "warehose: unknown key; did you mean warehouse?"),
         ('colour = "x"', "colour: unknown key; the keys here are warehouse, work, "),
-        ("warehouse = 3", "warehouse: give a text in quotes"),
+        ("warehouse = 3", "warehouse: give a string in quotes"),
         ('spark = "local"', "spark: make it a table: [spark]"),
         ('engine = "duckdb"', "engine: give 'spark' or 'local'"),
         ("engine = local", 'Invalid value (at line 1, column 10): write a text in quotes: engine = "spark" or "local"'),
@@ -82,12 +82,12 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         ('backups = "s3://b/a%20b"', "backups: a URI can't have '%', nor any of"),
         ('warehouse = "s3://b/a//b"', "warehouse: a URI can't have the folders '.' or '..', or an empty one"),
         ('warehouse = "s3://b/x/../y"', "warehouse: a URI can't have the folders '.' or '..'"),
-        ("[spark]\nx = 2.5", "spark.x: give a text in quotes, a whole number, true or false"),
-        ("[storage_options]\nkey = 4", "storage_options.key: give a text in quotes"),
+        ("[spark]\nx = 2.5", "spark.x: give a string in quotes, a whole number, true or false"),
+        ("[storage_options]\nkey = 4", "storage_options.key: give a string in quotes"),
         ('[pipelines]\nhours = "x"', "pipelines.hours: make it a table: [pipelines.hours]"),
         (
             "[pipelines.hours]\nstart = 2013-01-01",
-            "pipelines.hours.object: the field is missing, and must be given, such as",
+            "pipelines.hours.object: required field is missing, such as",
         ),
         (ENTRY.replace("2013-01-01", '"yesterday"'), "pipelines.hours.start: give a date or date-time, such as 2024"),
         (ENTRY.replace("2013-01-01", "5"), "pipelines.hours.start: give a date or date-time"),
@@ -162,7 +162,7 @@ def test_a_faulty_entry_stops_only_its_own_pipeline(tmp_path: Path) -> None:
     read = config(tmp_path, ENTRY + faults)
     assert read.entry("hours").start == datetime(2013, 1, 1, tzinfo=UTC)
     assert sorted(read.declared) == ["../x", "days", "hours"]
-    with pytest.raises(UsageError, match=r"tidegate\.toml: pipelines\.days\.start: the field is missing"):
+    with pytest.raises(UsageError, match=r"tidegate\.toml: pipelines\.days\.start: required field is missing"):
         read.entry("days")
     with pytest.raises(UsageError, match=r"pipelines\.days\.start: .*; pipelines\.\.\./x: "):
         read.check_entries()

@@ -47,12 +47,12 @@ class Alert(KeyedProcessFunction):
 
 OF_AN_INPUT = [
     ("key", "user", r"give a tuple of columns: \('user',\)"),
-    ("key", 5, "give a tuple of names of columns"),
-    ("key", (1,), "give a tuple of names of columns"),
-    ("key", (("user", "country"),), "give a tuple of names of columns"),
+    ("key", 5, "give a tuple of column names"),
+    ("key", (1,), "give a tuple of column names"),
+    ("key", (("user", "country"),), "give a tuple of column names"),
     ("key", ("user", "user"), "name each key column once"),
     ("uses", "user", r"give a tuple of columns: \('user',\)"),
-    ("uses", (None,), "give a tuple of names of columns"),
+    ("uses", (None,), "give a tuple of column names"),
     ("where", 5, "such as 'amount > 0', or leave it out"),
     ("where", " ", "such as 'amount > 0', or leave it out"),
     ("watermark_by", ("user",), "give the name of one column"),
@@ -76,7 +76,7 @@ def test_what_an_input_can_not_have_is_refused_under_the_field_of_its_own_side(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"key": None}, "key = None: give a tuple of names of columns"),
+        ({"key": None}, "key = None: give a tuple of column names"),
         ({"name": None}, "name = None: use a letter from a to z"),
         ({"name": "a b"}, "name = 'a b': use a letter from a to z"),
         ({"parallelism": "4"}, "parallelism = '4': give a whole number from 1 to max_parallelism (128)"),
@@ -125,7 +125,7 @@ COLUMNS = pa.schema(
         (Sum("net price.Müller's"), """columns={"Müller's": "`net price`.`Müller's`"}"""),
         (Sum("is_new"), "use CountIf, which counts true values"),
         (Sum("place.distance"), "columns={'distance': 'place.distance'}"),
-        (Sum("place"), "it has type struct<distance: bigint>, which is not a number: derive one in columns="),
+        (Sum("place"), "it has type struct<distance: bigint>, which is not a number: in columns=, derive one"),
         (Max("place"), "which has no order: use one of its values, derived in columns="),
         (Sum("User"), "did you mean 'user'? It has ['user', "),
     ],
@@ -152,7 +152,7 @@ def test_a_column_of_gaps_that_holds_no_whole_numbers_is_refused_before_a_run(ki
     [
         ("day", "has type date, not a time: derive one, for example columns={'event_time': 'try_to_timestamp(`day`)'}"),
         ("seconds", "has type double, not a time: derive one, for example columns={'event_time': 'timestamp_seconds("),
-        ("place", "not a time: derive one in columns= from a value in it, such as a field of the struct"),
+        ("place", "not a time: in columns=, derive one from a value in it, such as a field of the struct"),
     ],
 )
 def test_a_column_that_is_no_time_is_named_with_sql_that_makes_one_of_it(column: str, message: str) -> None:

@@ -94,7 +94,7 @@ def test_a_change_that_always_comes_too_late_is_an_error_to_be_tried_again(proxy
     artifacts = in_bucket(bucket, proxy.endpoint, max_retries="0")
     artifacts.write("list", b"1")
     proxy.set(Plan(fault=Fault.PRECONDITION_FAILED, kind="PUT", times=1000))
-    with pytest.raises(StoreFailed, match="another host changed it first"):
+    with pytest.raises(StoreFailed, match="another host had changed it"):
         artifacts.change("list", lambda content: b"2")
     assert artifacts.read("list") == b"1"
 

@@ -31,7 +31,8 @@ _FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
     ("day of the week", 0, 7, (*_WEEKDAYS, "l", *(f"l{day}" for day in (*range(8), *_WEEKDAYS)))),
     ("second", 0, 59, ()),
 )
-"""Fields of a cron expression: name, smallest and largest number, and words. The sixth is seconds, as in croniter."""
+"""Fields of a cron expression: name, smallest and largest number, names of values. The sixth is seconds, as in
+croniter."""
 _ITEM = re.compile(r"(?:\*|\?|(?P<first>[0-9a-z]+)(?:-(?P<last>[0-9a-z]+))?)(?:/[1-9][0-9]*)?(?:#[1-5])?")
 
 
@@ -58,7 +59,7 @@ def check_cron(value: str) -> str:
 
 
 def has_tick(value: str, after: int, until: int, zone: str = "UTC") -> bool:
-    """Return True if a cron expression has a tick after one time, and not after another.
+    """Return True if a cron expression has a tick between two times.
 
     Args:
         value: the expression, as `check_cron` accepts it.
@@ -83,7 +84,7 @@ def has_tick(value: str, after: int, until: int, zone: str = "UTC") -> bool:
 
 
 def _is_day(day: datetime, of_month: str, of_week: str) -> bool:
-    """Return True if a day matches the two day fields: either of them if both name days, as in croniter."""
+    """Return True if a day matches the two day fields: either one if both are restricted, as in croniter."""
     weekday, is_last_week = day.isoweekday() % 7, (day + timedelta(days=7)).month != day.month
     if "#" in of_week or of_week.startswith("l"):
         places = (item.removeprefix("l").split("#") for item in of_week.split(","))

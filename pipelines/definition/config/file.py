@@ -1,7 +1,7 @@
 """The file tidegate.toml: where a command finds it, and its settings. A project in code has the same settings.
 
 A faulty file may hold keys of an object store, even in the wrong place, and everyone who sees Airflow's import errors
-can read the messages. So only the value of a known field of a pipeline is shown.
+can read the messages. So messages show only values of known pipeline fields.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def load_config(file: Path | None = None) -> Config:
     those of all pipelines.
 
     Raises:
-        UsageError: the file is missing, or the shared settings are faulty; the error names file and field, but no value
-            that may be secret.
+        UsageError: the file is missing, or the shared settings are faulty; the error names file and field, but never a
+        value that may be secret.
     """
     path = file or find_config()
     by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
@@ -86,7 +86,7 @@ def load_config(file: Path | None = None) -> Config:
         return Config.model_validate(given)
     except ValidationError as error:
         faults = error.errors()
-    # Raised outside the handler: pydantic's error holds the values, and a chained traceback would show them.
+    # Raised outside the handler: pydantic's error contains the values, which a chained traceback would show.
     if any(fault["loc"][:1] != ("pipelines",) or len(fault["loc"]) == 1 for fault in faults):
         raise UsageError(f"{file}: {describe(faults)}")
     by_pipeline: dict[str, list[Mapping[str, Any]]] = {}
@@ -111,7 +111,7 @@ def config_of(
         UsageError: a setting is faulty, or names a pipeline that is not given.
     """
     if strangers := sorted(entries.keys() - pipelines.keys()):
-        raise UsageError(f"settings has {strangers[0]!r}, but pipelines has {listed(sorted(pipelines))}")
+        raise UsageError(f"settings names {strangers[0]!r}, but pipelines has {listed(sorted(pipelines))}")
     fields = {name: {"start": ANY_START, **entries.get(name, {}), "object": IN_CODE} for name in pipelines}
     given = {name: value for name, value in settings.items() if value is not None}
     try:
@@ -124,7 +124,7 @@ def config_of(
 _SECTIONS = ("storage_options", "spark")
 """Tables of the project whose values may be secrets."""
 _EXPECTED = {
-    "string_type": "give a text in quotes",
+    "string_type": "give a string in quotes",
     "bool_type": "give true or false",
     "bool_parsing": "give true or false",
     "int_type": "give a whole number",
@@ -136,7 +136,7 @@ _EXPECTED = {
     "dict_type": "make it a table: [{field}]",
     "model_type": "make it a table: [{field}]",
     "model_attributes_type": "make it a table: [{field}]",
-    "missing": "the field is missing, and must be given",
+    "missing": "required field is missing",
 }
 _EXAMPLES = {
     "object": 'such as "package.module:name"',
@@ -150,19 +150,19 @@ def describe(faults: Sequence[Mapping[str, Any]]) -> str:
     messages: dict[str, str] = {}
     for fault in faults:
         place = _place(fault["loc"])
-        # A value that fits none of several types has an error for each; the first is enough.
+        # A value that fits none of several types causes an error for each; the first is enough.
         messages.setdefault(".".join(place), _fault(place, fault) if place else _own_words(fault))
     return "; ".join(f"{field}: {message}" if field else message for field, message in messages.items())
 
 
 def unquoted(text: str, message: str) -> str:
-    """Return what to add to the parser's message if a value lacks quotes, or is a Python boolean; else "".
+    """Return advice to add to the parser's message if a value lacks quotes or is a Python boolean; else "".
 
     The value may be a secret, so only its key is shown.
 
     Args:
         text: the content of the file.
-        message: that of tomllib, which ends with the place of the fault.
+        message: tomllib's message, which ends with the place of the error.
     """
     place = re.search(r"at line (\d+), column", message)
     line = text.splitlines()[int(place[1]) - 1] if place else ""
@@ -191,7 +191,7 @@ def _fault(place: tuple[str, ...], fault: Mapping[str, Any]) -> str:
         return _unknown(key, model)
     field = ".".join(place)
     if place[0] in _SECTIONS and len(place) > 1:
-        return f"give a text in quotes{'' if place[0] == _SECTIONS[0] else ', a whole number, true or false'}"
+        return f"give a string in quotes{'' if place[0] == _SECTIONS[0] else ', a whole number, true or false'}"
     expected = _EXPECTED.get(kind, "").format(field=field) or _limit(kind, fault.get("ctx") or {}) or _own_words(fault)
     example = f", {_EXAMPLES[key]}" if kind != "value_error" and len(place) == 3 and key in _EXAMPLES else ""
     shown = f" (given {fault['input']!r})" if kind != "missing" and _may_be_shown(place, fault["input"]) else ""
@@ -214,7 +214,7 @@ def _limit(kind: str, given: Mapping[str, Any]) -> str:
 
 
 def _own_words(fault: Mapping[str, Any]) -> str:
-    """Return the message of one of this package's checks, or else pydantic's message."""
+    """Return the message of this package's own check, or else pydantic's message."""
     return str(fault["msg"]).removeprefix("Value error, ")
 
 

@@ -20,16 +20,16 @@ from tidegate.pipelines.errors import TidegateError, UsageError
 
 FILE_NAME = "tidegate.toml"
 LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
-"""Variable that names a file. A command that drives a pipeline notes there from when until when it held the lease."""
+"""Variable that names a file in which a command records the period for which it held the lease."""
 
 RESERVED = "_tidegate"
-"""Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
+"""Folder of the warehouse for files of no single pipeline; no pipeline can have this name."""
 
 ANY_START = datetime.min.replace(tzinfo=UTC)
-"""`start` of a pipeline that has none: its backfill may begin anywhere."""
+"""Default `start` of a pipeline: its backfill may begin at any time."""
 
 IN_CODE = "Project(pipelines=[...])"
-"""`object` of a pipeline that was given as a value."""
+"""`object` of a pipeline that code passed as a value."""
 
 _NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
 
@@ -77,7 +77,7 @@ def _collector(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("give the address of the collector, such as http://localhost:4318")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("an address with a user or a password: give credentials in OTEL_EXPORTER_OTLP_HEADERS")
+        raise ValueError("the address has a user or password: give credentials in OTEL_EXPORTER_OTLP_HEADERS")
     return value.rstrip("/")
 
 
@@ -87,7 +87,7 @@ def _folder(value: str) -> str:
     return value
 
 
-# Editors treat a TOML date as text, and one without a time not as a date-time.
+# Editors treat a TOML date as a string, and don't accept one without a time as a date-time.
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"})]
 """A date or date-time of TOML; without a zone it is in the pipeline's `timezone`."""
 
@@ -112,7 +112,7 @@ PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
 
 
 class Notifier(BaseModel):
-    """A notifier of Airflow, called when an incident begins and when it ends; the other keys are its arguments."""
+    """An Airflow notifier, called when an incident begins and when it ends; the other keys are its arguments."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -140,27 +140,27 @@ class WindowsTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     enabled: bool = True
-    """False makes no such table."""
+    """False for no such table."""
     partition_by: Literal["day", "month", "none"] = "none"
     """Partitions of the table, by the start of the windows in UTC."""
     early: bool = False
-    """True has speculative panes too: a window stands once it fired."""
+    """True includes speculative panes: a window is listed once it has fired."""
 
 
 class RowSuites(BaseModel):
     """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites for rows other than the final windows.
 
-    Each names an ExpectationSuite, `package.module:name`, for rows that were added since the previous check.
+    Each names an ExpectationSuite, `package.module:name`, that checks rows added since the previous check.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     late: Annotated[str, AfterValidator(_function)] | None = None
-    """For new rows of table `late`."""
+    """Suite for new rows of table `late`."""
     rejects: Annotated[str, AfterValidator(_function)] | None = None
-    """For new rows of table `rejects`."""
+    """Suite for new rows of table `rejects`."""
     source: Annotated[str, AfterValidator(_function)] | None = None
-    """For the rows of the source that the epochs read."""
+    """Suite for the source rows that the epochs read."""
 
 
 class PipelineEntry(BaseModel):
@@ -181,87 +181,90 @@ class PipelineEntry(BaseModel):
     stream_schedule: Cron = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
-    """`available-now` for runs that read what is there, `continuous` for one long run that is started by hand."""
+    """`available-now` for runs that read all available data and end, `continuous` for one long run, started by hand."""
     stream_on: Literal["schedule", "commits", "both"] = "schedule"
-    """Start of a run of the stream: on `stream_schedule`, for commits of the source, or for either."""
+    """What starts a run of the stream: `stream_schedule`, commits of the source, or either."""
     look_seconds: float = Field(default=10, ge=1)
-    """Seconds between two looks for commits of the source, if they start the stream."""
+    """Seconds between two polls for commits of the source, if they start the stream."""
     reopen_schedule: Cron | None = None
-    """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
+    """Cron expression of the DAG that reopens late rows; None for no such DAG."""
     full_check_schedule: Cron | None = None
-    """Cron expression of the DAG that checks every window and reads every file; None makes no such DAG."""
+    """Cron expression of the DAG that checks every window and reads every file; None for no such DAG."""
     verify_sample: float = Field(default=0, ge=0, le=1)
-    """Share of the keys whose windows task `verify` of the quality DAG computes again; 0 makes no such task."""
+    """Share of the keys whose windows task `verify` of the quality DAG recomputes; 0 for no such task."""
     verify_budget: float = Field(default=0.02, ge=0, le=1)
-    """Share of the epochs' time that this task takes for one of them now and then; 0 verifies all epochs."""
+    """Largest share of the epochs' time that this task may take, by verifying only some epochs; 0 verifies all."""
     maintenance_schedule: Cron | None = None
-    """Cron expression of the DAG that optimizes and vacuums the tables; None makes no such DAG."""
+    """Cron expression of the DAG that optimizes and vacuums the tables; None for no such DAG."""
     maintenance_savepoints: int = Field(default=0, ge=0)
-    """Number of savepoints that the maintenance DAG keeps, a new one in each run; 0 makes none."""
+    """Number of savepoints that the maintenance DAG keeps; each run makes a new one. 0 for none."""
     backfill_events: bool = True
-    """False holds the events of final windows back while backfills run; the next check of another DAG announces all."""
+    """False holds back the events of final windows during backfills; the next check of another DAG announces them
+    all."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
-    """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
+    """Largest lag of the watermark behind the clock, above which the watch DAG fails. None for no watch."""
     owner: str = "airflow"
     """Owner of the tasks in Airflow, and in alarms."""
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
-    """Time zone of the cron expressions, and of `start` and `end` where they name none."""
+    """Time zone of the cron expressions, and of a `start` and `end` without a zone."""
     queue: str | None = None
-    """Queue of the tasks, for executors that have queues; None takes Airflow's default."""
+    """Queue of the tasks, for executors that have queues; None for Airflow's default."""
     executor_config: dict[str, Any] = {}
     """`executor_config` of the tasks, for Airflow's executor."""
     notifiers: tuple[Notifier, ...] = ()
-    """Notifiers of Airflow that are called when an incident begins and when it ends."""
+    """Airflow notifiers, called when an incident begins and when it ends."""
     on_failure: str | None = None
-    """Function that is called with a dict when an incident begins and when it ends: `package.module:function`."""
+    """Function, `package.module:function`, called with a dict when an incident begins and when it ends."""
     pool: str = "default_pool"
-    """Airflow pool in which its Spark runs take a slot."""
+    """Airflow pool in which its Spark runs occupy a slot."""
     suite: str | None = None
     """Place of the expectation suite: `package.module:name`."""
     suites: RowSuites = RowSuites()
-    """Expectation suites for rows beside the final windows."""
+    """Expectation suites for rows other than the final windows."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
-    """Partitions that the events of the final windows name, by the start of the windows in UTC."""
+    """Partitions named in asset events of final windows, by the start of the windows in UTC."""
     hold: Literal["asset", "partitions"] = "asset"
-    """Events that a failed check holds back: all, or those of the partitions with failing windows of its own suite."""
+    """Events that a failed check holds back: all, or those of partitions with windows that fail the pipeline's own
+    suite."""
     source_assets: tuple[str | SourceAsset, ...] = ()
-    """Assets of Airflow that the source is, as the DAGs that fill it name them: a URI, or a table of name and uri."""
+    """Airflow assets of the source, as named by the DAGs that fill it: a URI, or a table with name and uri."""
     retain_snapshots: int = Field(default=10, ge=1)
-    """Smallest number of snapshots that a clean-up keeps, the newest ones."""
+    """Number of newest snapshots that a cleanup always keeps."""
     retain_days: int = Field(default=7, ge=0)
-    """Snapshots that are not older than this many days are kept as well; of a stream's, one an hour."""
+    """Snapshots up to this many days old are also kept; for a stream, one per hour."""
     retain_log_hours: int = Field(default=6, ge=0)
     """Hours for which old versions of the published tables stay readable, at most `retain_days`."""
     retain_epochs_days: int = Field(default=90, ge=1)
-    """Days for which rows of table `epochs` stay at least: they are removed by whole files, and rows of retained
-    snapshots are kept."""
+    """Minimum number of days that rows of table `epochs` are kept; whole files are removed, and rows of retained
+    snapshots stay."""
     retain_quality_days: int = Field(default=90, ge=0)
-    """Days for which outcomes stay in table `quality`; those of the newest check, and of the newest that passed, are
-    kept."""
+    """Number of days that outcomes stay in table `quality`; those of the newest check, and of the newest that passed,
+    are always kept."""
     upkeep_epochs: int = Field(default=20, ge=0)
     """Number of epochs after which a stream optimizes and vacuums its tables; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
-    """Number of retries of a task that failed in a way that a retry may mend."""
+    """Number of retries of a task whose failure may be temporary."""
     retry_delay_seconds: float = Field(default=30, ge=0)
     """Seconds before a retry."""
     max_minutes: float | None = Field(default=None, gt=0)
-    """Longest time of one try of a task in minutes; then its command is ended. A continuous stream has no limit."""
+    """Longest duration of one task attempt in minutes, after which its command is ended. Continuous streams have no
+    limit."""
     deadline_minutes: float | None = Field(default=None, gt=0)
-    """Minutes after which a run of the backfill or the stream that has not ended raises an alarm; None for none. A
-    continuous stream has none."""
+    """Minutes after which an unfinished run of the backfill or stream raises an alarm; None for no alarm. Continuous
+    streams have none."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port of its metrics in place of that of `[metrics]`, where several pipelines run on one host."""
+    """Port of its metrics instead of the one in `[metrics]`, for several pipelines on one host."""
     tags: tuple[str, ...] = ()
-    """Further tags of its DAGs in Airflow."""
+    """Additional tags of its DAGs in Airflow."""
     windows: WindowsTable = WindowsTable()
-    """Table `windows`, which has one row for each window that stands."""
+    """Table `windows`, which has one row for each current window."""
 
     @model_validator(mode="after")
     def _begins_in_its_zone(self) -> PipelineEntry:
         for name in ("start", "end"):
             moment = getattr(self, name)
             if moment is not None and moment.tzinfo is None:
-                # The model is frozen for its users; a default zone needs both fields.
+                # The model is frozen for its users; a default zone depends on both fields.
                 zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
                 object.__setattr__(self, name, moment.replace(tzinfo=zone))
         return self
@@ -278,7 +281,7 @@ class PipelineEntry(BaseModel):
     def _reads_commits_once(self) -> PipelineEntry:
         if self.stream_mode == "continuous" and self.stream_on != "schedule":
             raise ValueError(
-                'a continuous stream reads commits by itself: leave stream_on out, or give stream_mode "available-now"'
+                'a continuous stream polls for commits itself: leave out stream_on, or give stream_mode "available-now"'
             )
         return self
 
@@ -291,15 +294,15 @@ class MetricsSettings(BaseModel):
     prometheus: Annotated[str, BeforeValidator(_address), WithJsonSchema({"type": ["integer", "string"]})] | None = None
     """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
     otlp: Annotated[str, AfterValidator(_collector)] | None = None
-    """Address of an OpenTelemetry collector, to which a run sends its metrics over HTTP; it gets `/v1/metrics`."""
+    """Address of an OpenTelemetry collector to which a run sends its metrics over HTTP; `/v1/metrics` is appended."""
     textfile: Folder | None = None
-    """Folder in which a run leaves its metrics for node_exporter; a relative path is taken from the file's folder."""
+    """Folder to which a run writes its metrics for node_exporter; a relative path is relative to the file's folder."""
     every_seconds: float = Field(default=15, ge=1)
-    """Seconds between two sends to the collector, and between two writes of the file."""
+    """Seconds between two exports to the collector, and between two writes of the file."""
 
     @property
     def are_on(self) -> bool:
-        """Return True if a run measures anything."""
+        """Return True if a run collects any metrics."""
         return not (self.prometheus is None and self.otlp is None and self.textfile is None)
 
 
@@ -309,16 +312,16 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     warehouse: Place = "warehouse"
-    """Folder or URI of all tables; a relative path is taken from the file's folder."""
+    """Folder or URI of all tables; a relative path is relative to the file's folder."""
     work: Folder = ".work"
     """Folder of this host for logs and temporary files; relative as above."""
     artifacts: Place | None = None
-    """Folder or URI for what all hosts must see beside the tables: run reports, Data Docs, alarms, runs that Airflow
-    started. None takes folder `_tidegate/artifacts` of a warehouse that is a URI, else the work folder."""
+    """Folder or URI for files besides tables that all hosts must see: run reports, Data Docs, alarms, runs that Airflow
+    started. None for `_tidegate/artifacts` in a warehouse that is a URI, else the work folder."""
     retain_work_days: int = Field(default=30, ge=0)
-    """Days after which logs, runs and reports are removed if nothing was written to them; 0 keeps all."""
+    """Days since the last write after which logs, runs and reports are removed; 0 keeps all."""
     backups: Place | None = None
-    """Folder or URI of the backups, on other storage than the warehouse; relative as above."""
+    """Folder or URI of the backups, on different storage from the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
     connection: str | None = None
@@ -328,18 +331,19 @@ class Config(BaseModel):
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
     """Spark settings; they take precedence over those that Tidegate sets."""
     metrics: MetricsSettings = MetricsSettings()
-    """Places to which runs give their metrics; none by default."""
+    """Where runs export their metrics; nowhere by default."""
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
     stream_groups: dict[Annotated[str, AfterValidator(check_name)], tuple[str, ...]] = {}
-    """Pipelines by group whose streams run in one process, under one DAG with the settings of the first of them."""
+    """Pipelines, by group, whose streams run in one process, under one DAG with the settings of the group's first
+    pipeline."""
     root: Path = Field(default=Path(), exclude=True)
     """The folder of the file."""
     file_name: str = Field(default=FILE_NAME, exclude=True)
     """The file's name in `root`."""
     values: dict[str, Any] = Field(default={}, exclude=True, repr=False)
-    """Pipelines that code gave as values, by name; `object` of the others is imported."""
+    """Pipelines that code passed as values, by name; the others are imported from their `object`."""
     session: Any = Field(default=None, exclude=True, repr=False)
-    """A session of Spark that runs already, for the engine `spark`; None starts one."""
+    """A running Spark session for the engine `spark`; None starts one."""
     faulty: dict[str, str] = Field(default={}, exclude=True, repr=False)
     """Pipelines whose entry in the file is faulty, with the faults."""
 
@@ -360,7 +364,7 @@ class Config(BaseModel):
         return self
 
     def group_of(self, pipeline: str) -> str | None:
-        """Return the group that runs the stream of a pipeline; None for none."""
+        """Return the group that runs the stream of a pipeline; None if there is none."""
         return next((group for group, names in self.stream_groups.items() if pipeline in names), None)
 
     @property
@@ -399,7 +403,7 @@ class Config(BaseModel):
 
     @property
     def shares_work(self) -> bool:
-        """Return True if the artifacts are in the work folder, which all hosts must then see."""
+        """Return True if the artifacts are in the work folder; then all hosts must see it."""
         return self.artifacts_uri == str(self.work_folder)
 
     def make_folders(self) -> None:
@@ -433,7 +437,7 @@ class Config(BaseModel):
         return self.pipelines.keys() | self.faulty.keys()
 
     def entry(self, name: str) -> PipelineEntry:
-        """Return the entry of a pipeline; a branch has that of its pipeline.
+        """Return the entry of a pipeline; a branch uses its pipeline's entry.
 
         Raises:
             UsageError: there is no pipeline with that name, or its entry is faulty.
@@ -469,7 +473,7 @@ class Config(BaseModel):
             imported = importlib.import_module(module)
         except Exception as error:
             message = f"{field} = {path!r}: {explain_import(error, module, self.root)}"
-            # A file or a service that a module reads may be available on the next try, so an OSError is worth a retry.
+            # A file or service that a module reads may be available later, so an OSError is retried.
             raise (TidegateError if isinstance(error, OSError) else UsageError)(message) from error
         if not hasattr(imported, attribute):
             raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}{similar(imported, attribute)}")

@@ -1,1 +1,1 @@
-"""The parts that start Spark: sessions, jars, Java, the archive of classes, and shipping modules to executors."""
+"""What starts Spark: sessions, jars, Java, the class archive, and shipping modules to executors."""

@@ -2,7 +2,7 @@
 
 It uses the JDK's class data sharing: a short run writes the classes that it loaded to an archive, and a JVM of the
 same Java with the same class path maps the archive into memory, instead of reading, checking and linking twenty
-thousand classes. A JVM that the archive does not fit runs without it.
+thousand classes. A JVM that does not match the archive runs without it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidegate.pipelines.engine.spark.connect import without_remote
 from tidegate.pipelines.engine.spark.jars import jars_folder
 
 _KEPT = 3
-"""Number of archives that are kept, for other environments and other Javas; each has about 200 MB."""
+"""Number of archives that are kept, for other environments and Java versions; each has about 200 MB."""
 
 _NO_LOG = "-Xlog:disable -Xlog:all=warning:stderr"
-"""Options against messages on stdout: a JVM prints there why an archive does not fit, into the JSON of a command."""
+"""Options that keep the JVM from printing to stdout, into a command's JSON, why an archive does not match."""
 
 
 def archive_file(java: str) -> Path:
@@ -31,7 +31,7 @@ def archive_file(java: str) -> Path:
     import pyspark
 
     jars = sorted((*(Path(pyspark.__file__).parent / "jars").glob("*.jar"), *jars_folder().glob("*.jar")))
-    # The JVM compares size and time of each jar: after a new environment in the same place, the archive does not fit.
+    # The JVM compares size and time of each jar: for a new environment in the same place, the archive does not match.
     seen = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars for status in (jar.stat(),)]
     fits = xxhash.xxh64_hexdigest("\n".join((java, *seen)).encode())
     return jars_folder() / f"classes-{fits}.jsa"

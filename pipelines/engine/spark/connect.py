@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 REMOTE = "spark.remote"
 REMOTE_ENVIRONMENT = "SPARK_REMOTE"
 _ANSWERS_WITHIN = 30.0
-"""Longest time in seconds until a server is reached; Spark's own client tries for ten minutes."""
+"""Longest time in seconds to reach a server; Spark's own client tries for ten minutes."""
 _ROWS_TO_COUNT = 1 << 16
-"""Rows of the job that counts cores: many more than cores, so that no task is without a row."""
+"""Rows of the job that counts cores: many more than cores, so that every task gets a row."""
 
 _TOUCHED_EVERY = 300.0
-"""Seconds between two calls that keep a session alive; a server closes a session that was not used for an hour."""
+"""Seconds between two calls that keep a session alive; a server closes sessions that were unused for an hour."""
 
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 _touched: WeakKeyDictionary[SparkSession, float] = WeakKeyDictionary()
@@ -51,7 +51,8 @@ def start_connect(remote: str, name: str, ours: Mapping[str, str], given: Mappin
     """Start a session on a Connect server.
 
     Args:
-        remote: address of the server, such as `sc://host:15002`; it may hold a token, so no message shows all of it.
+        remote: address of the server, such as `sc://host:15002`; it may contain a token, so messages never show it in
+            full.
         name: purpose of the session.
         ours: session settings that Tidegate chooses.
         given: settings of the project.
@@ -125,8 +126,8 @@ def _shown(remote: str) -> str:
 def count_cores(session: SparkSession) -> int:
     """Return the number of tasks that the session runs at the same time.
 
-    Connect has no call for this. The server splits a range into as many partitions as it has cores, and a short job
-    counts them, once per session.
+    Spark Connect has no call for this. The server splits a range into as many partitions as it has cores, and a short
+    job counts them, once per session.
     """
     if not is_connect(session):
         return session.sparkContext.defaultParallelism
@@ -144,7 +145,7 @@ def runs_here(session: SparkSession) -> bool:
 
 
 def keep_alive(session: SparkSession, timer: Callable[[], float] = time.monotonic) -> None:
-    """Use a Connect session if it has been idle for minutes, so that a stream may wait longer for data.
+    """Use a Connect session after minutes without use, so that it survives while a stream waits for data.
 
     Args:
         session: the session; one with its own JVM needs nothing.

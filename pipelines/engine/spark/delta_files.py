@@ -1,7 +1,7 @@
 """Reads a Delta table's files with Spark, through its public API: rows of a version, identified by file and position.
 
-Delta reads what our reader doesn't know yet, and applies deletion vectors and column mapping itself. A commit's rows
-are read in the newest version in which all its files are still listed, so an OPTIMIZE later removes none of them.
+Delta supports features that our reader lacks, and applies deletion vectors and column mapping itself. A commit's rows
+are read in the newest version that still lists all its files, so a later OPTIMIZE does not hide them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXACT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of Spark that convert times to text with all their digits."""
+"""Spark options that convert times to text with full precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class DeltaFiles:
         return reduce(DataFrame.unionByName, frames)
 
     def _located(self, version: int, parts: Sequence[FilePart], are_placed: bool) -> DataFrame:
-        """Return the rows of a version with the paths as in its log."""
+        """Return the rows of a version with paths as in its log."""
         frame = self._version(version)
         metadata = frame.metadataColumn("_metadata")
         # `url_decode` would turn a plus into a space, but in a path it means a plus.
@@ -88,7 +88,7 @@ class DeltaFiles:
                 F.lit(", which none of the commits being read added. Nothing was committed; this is a bug in tidegate"),
             )
         )
-        # If a path is spelled otherwise, a plain filter would lose the rows of its file without an error.
+        # If a path is spelled differently, a plain filter would silently lose the rows of its file.
         located = F.when(F.startswith(path, F.lit(root)), inside).otherwise(elsewhere.cast("string"))
         columns = [F.col(quoted(name)) for name in frame.columns]
         whole = F.struct(*columns)
@@ -96,7 +96,7 @@ class DeltaFiles:
         rows = rows.where(self._bounds(parts))
         if not are_placed or _has_row_index(frame, metadata):
             return rows
-        # Equal rows of a file are distinguished by a number: which of them gets which number makes no difference. The
+        # Equal rows of a file are distinguished by a number; it does not matter which row gets which. The
         # text is digested first, because rows with the same xxhash64 can be constructed on purpose.
         text = F.to_json(F.col(ROW), _EXACT)
         number = F.row_number().over(Window.partitionBy(PATH, text).orderBy(PATH))

@@ -1,8 +1,8 @@
-"""Spark as the engine: functions run in its tasks, its shuffle moves packs, and it does what only Spark can do.
+"""Spark as the engine: functions run in its tasks, its shuffle moves packs, and it provides what only Spark supports.
 
-tasks read and evaluate      files -> checked rows -> the caller's function Spark evaluates the SQL      files ->
-columns of the source -> Spark: `columns`, `where` -> judged rows -> ... Spark reads the files, too   rows of Spark ->
-Spark: `columns`, `where` -> judged rows -> ...
+tasks read and evaluate      files -> checked rows -> the caller's function
+Spark evaluates the SQL      files -> columns of the source -> Spark: `columns`, `where` -> checked rows -> ...
+Spark reads the files, too   rows of Spark -> Spark: `columns`, `where` -> checked rows -> ...
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class SparkEngine:
         """Raise an error if Spark's process has ended.
 
         Args:
-            error: an error that the end of the process may have caused; an error with another known cause is kept.
+            error: an error that this may have caused; an error with another known cause is kept.
             within: seconds to wait for the end.
 
         Raises:
@@ -137,7 +137,7 @@ class SparkEngine:
             stop_session(self._session)
 
     def tasks(self, pieces: int, rows: int) -> int:
-        """Return the number of tasks; a task costs more than a piece without events, so each gets several."""
+        """Return the number of tasks. A task costs more than a piece without events, so each gets several pieces."""
         return min(pieces, _TASKS_PER_CORE * self.cores)
 
     def in_place(
@@ -166,7 +166,7 @@ class SparkEngine:
         ordered = self._frame(files, run, unnamed, names).orderBy(
             *(unnamed.names[schema.get_field_index(name)] for name in by)
         )
-        # As bytes, values arrive as Arrow wrote them, whatever Spark would convert them to on the driver.
+        # As bytes, values arrive as Arrow wrote them, without Spark's conversions on the driver.
         for row in ordered.mapInArrow(_as_bytes, from_arrow(_BATCH)).toLocalIterator(prefetchPartitions=True):
             for batch in pa.ipc.open_stream(row["batch"]):
                 yield batch.rename_columns(schema.names)
@@ -228,7 +228,7 @@ class SparkEngine:
     def _frame(
         self, files: FileSlice, run: Run, schema: pa.Schema, names: Names | None = None, are_placed: bool = False
     ) -> DataFrame:
-        """Return what a function yields over the checked rows of a slice, whatever reads and evaluates them."""
+        """Return what a function yields over the checked rows of a slice, however they are read and evaluated."""
         names = names or [table.columns.names for table in files.tables]
         frames = []
         by_tasks = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
@@ -278,7 +278,7 @@ class SparkEngine:
         return _map_in_arrow(evaluated(sql, rows, names, origin), judge, schema)
 
     def _stored(self, files: FileSlice, numbers: list[int], names: Sequence[str]) -> DataFrame:
-        """Return columns of the source, which tasks read, with the part and the position of each row."""
+        """Return columns of the source, read by tasks, with the part and the position of each row."""
         heaps = heaped(files.parts, numbers, _TASKS_PER_CORE * self.cores)
         columns = files.table_of(numbers[0]).columns.schema
         kinds = pa.schema([*(columns.field(name).with_nullable(True) for name in names), *_ORIGIN.items()])
@@ -375,7 +375,7 @@ def _of_shard(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Bu
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep a command's handler of Ctrl-C, which PySpark would replace; Python's default may be replaced."""
+    """Keep a command's handler of Ctrl-C, which PySpark would replace; it may replace Python's default."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -391,8 +391,8 @@ def _end_of_spark(code: int, config: Config) -> str:
         return f"Spark's process ran out of memory (exit code {code}). {more}"
     if code == _HEARTBEATS_MISSED:
         return (
-            f"Spark's process was not scheduled for minutes and ended itself (exit code {code}): it was stopped, its "
-            "machine was suspended, or other programs used all processors"
+            f"Spark's process was not scheduled for minutes and ended itself (exit code {code}): it was stopped, the "
+            f"machine was suspended, or other programs used all processors"
         )
     if (number := -code if code < 0 else code - 128) in set(signal.Signals):
         name = signal.Signals(number).name

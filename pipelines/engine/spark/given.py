@@ -1,7 +1,7 @@
 """An existing Spark session as the engine: that of a notebook, a Databricks job or `spark-submit`.
 
 Runs use another session of the same Spark process, with the settings of the given one and with ours. Sessions share no
-settings, views or functions, so the given one stays as it was. A Spark Connect client can't create another session of
+settings, views or functions, so the given one is not changed. A Spark Connect client can't create another session on
 its server, so there a run changes four settings of the given one, and `close` resets them.
 """
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Session: TypeAlias = "SparkSession"
 
 _sent: WeakKeyDictionary[SparkContext | SparkSession, set[str]] = WeakKeyDictionary()
-"""By context of Spark, or session of Connect, names of the files with code that its workers have."""
+"""Names of the code files that workers have, by Spark context or Connect session."""
 
 
 class BorrowedSession(SparkEngine):
-    """A session next to one that somebody else started, as the engine of a run; `close` keeps the given one.
+    """A session beside a given one, as the engine of a run; `close` leaves the given one running.
 
     Args:
         config: the project, which has the session.
@@ -51,14 +51,14 @@ class BorrowedSession(SparkEngine):
         self._send_code(config.work_folder / "shipped")
 
     def close(self) -> None:
-        """Leave the given session as it was."""
+        """Leave the given session as it was before."""
         for name, value in self._before.items():
             if value is None:
                 self._given.conf.unset(name)
             else:
                 self._given.conf.set(name, value)
         if not is_connect(self._given):
-            # A session that created frames is the active one of the thread; this public call makes another one active.
+            # A session that created frames becomes the thread's active one; this public call activates another one.
             self._active.createDataFrame([], "nothing int")
 
     def _set_ours(self) -> None:
@@ -68,7 +68,7 @@ class BorrowedSession(SparkEngine):
             self._given.conf.set(name, value)
 
     def _send_code(self, folder: Path) -> None:
-        """Send modules of this process that workers may not have."""
+        """Send this process's modules that workers may lack."""
         if is_connect(self._given):
             file = pack(unknown_modules(sys.modules, None), folder)
             if file.name not in _sent.setdefault(self._given, set()):
@@ -117,7 +117,7 @@ def _beside(session: Session) -> Session:
 
 @contextmanager
 def _same_path() -> Iterator[None]:
-    """Preserve Python's path, where `addPyFile` would put a copy of the code before the code itself."""
+    """Preserve Python's path: `addPyFile` would insert a copy of the code before the code itself."""
     before = list(sys.path)
     try:
         yield

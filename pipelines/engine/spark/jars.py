@@ -26,7 +26,7 @@ def jars_folder() -> Path:
 
 
 def find_jars() -> list[Path]:
-    """Return the jars that a session needs besides Spark's own.
+    """Return the jars that a session needs in addition to Spark's own.
 
     Raises:
         UsageError: they were never resolved.
@@ -43,7 +43,7 @@ def resolve_jars() -> list[Path]:
     Jars that Spark already has are left out.
 
     Raises:
-        UsageError: Spark is too old, or they can't be resolved; then the message has the resolver's last line.
+        UsageError: Spark is too old, or they can't be resolved; the message then has the resolver's last line.
     """
     spark, delta = check_spark(), version("delta-spark")
     folder = jars_folder()
@@ -81,7 +81,7 @@ def resolve_jars() -> list[Path]:
     ours.mkdir()
     for jar in resolved:
         jar.rename(ours / jar.name)
-    # The jars appear all at once, because a folder with half of them would pass for a complete one.
+    # The jars appear all at once, because a partly filled folder would look complete.
     ours.rename(folder)
     shutil.rmtree(ivy, ignore_errors=True)
     return sorted(folder.glob("*.jar"))

@@ -1,7 +1,7 @@
-"""The JVM of this process's Spark sessions, and what is known about Spark without one: its settings and functions.
+"""The JVM of this process's Spark sessions, and what can be known about Spark without a JVM: settings and functions.
 
 A JVM outlives a session, and serves the next one. Tidegate starts it with pyspark's `launch_gateway`, so it gets the
-JVM's process without using private names of Spark.
+JVM's process without using Spark's private names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _gateways: list[Any] = []
 
 
 def is_running() -> bool:
-    """Return True if this process has a JVM, which no longer reads a properties file."""
+    """Return True if this process has a JVM; a running one no longer reads a properties file."""
     from pyspark.sql import SparkSession
 
     return bool(_gateways) or SparkSession.getActiveSession() is not None
@@ -51,7 +51,7 @@ def start(settings: Mapping[str, str]) -> None:
     try:
         SparkContext(conf=conf, gateway=_gateways[0])
     except ValueError:
-        # Other code has a context, whose session is active in another thread.
+        # Other code may have a context whose session is active in another thread.
         end()
 
 
@@ -99,15 +99,15 @@ _NAME = re.compile(rb"\x01\x00.([a-z_][a-z_0-9]*)", re.DOTALL)
 _OF_GRAMMAR = frozenset(
     {"timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff", "timediff", "identifier"}
 )
-"""Names that Spark's grammar knows and its registry does not."""
+"""Names that are in Spark's grammar but not in its registry."""
 _ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.catalog.spark_catalog")
-"""Settings that may bring functions of other libraries."""
+"""Settings that may add functions of other libraries."""
 
 
 def function_names(config: Config) -> frozenset[str] | None:
     """Return the names of all functions of a project's Spark, and some more; None if others may have added functions.
 
-    The names are the constants of the class that registers the functions, so they are those of the installed version.
+    They are read from the constants of the class that registers the functions, so they match the installed version.
     """
     if known_settings(config) is None or any(name in config.spark for name in _ADDS):
         return None

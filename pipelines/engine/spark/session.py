@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TIME_ZONE = "spark.sql.session.timeZone"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 LOG_ENVIRONMENT = "TIDEGATE_SPARK_LOG"
-"""Variable that is `stderr` where Spark's log goes to the standard error of the command, and not to a file."""
+"""Variable; the value `stderr` sends Spark's log to the command's standard error instead of a file."""
 
 SESSION: dict[str, str | int | bool] = {
     # Times are passed to Python in the session's zone, and ours is UTC.
@@ -50,8 +50,8 @@ _WORKER_MEMORY: dict[str, str | int] = {
 }
 """Environment of Python workers: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory.
 
-With an allocator for each, which returned memory to the system after each array, a task spent a quarter of its time
-in page faults.
+With separate allocators, which returned memory to the system after each array, a task spent a quarter of its time in
+page faults.
 """
 
 _STRUCTURED = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -75,7 +75,7 @@ def require_spark(config: Config, subject: str) -> None:
 
 
 def start_session(config: Config, name: str) -> SparkSession:
-    """Start a Spark session for a run; the executors of a cluster or a Connect server get the code of this process.
+    """Start a Spark session for a run; executors of a cluster or a Connect server get this process's code.
 
     Args:
         config: the project; its `spark` settings take precedence over ours.
@@ -120,7 +120,7 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     }
     given = {key: _text(value) for key, value in config.spark.items()}
     if jvm.is_running():
-        # The JVM of an earlier session is still running, and no longer reads a properties file.
+        # The JVM of an earlier session is still running and no longer reads a properties file.
         ours, given = ours | given, {}
     else:
         given = secret(config.spark) | given
@@ -190,7 +190,7 @@ def log_python_to(file: Path) -> None:
 
 
 def _from_root_to_py4j(record: logging.LogRecord) -> bool:
-    """Pass what py4j logs at the root logger, such as missing answers, to its own logger."""
+    """Redirect what py4j logs to the root logger, such as missing answers, to its own logger."""
     if Path(record.pathname).parent.name != "py4j":
         return True
     record.name = "py4j"
@@ -248,12 +248,12 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(jars),
-        # The driver also has them on its class path: the archive contains only classes from there.
+        # The driver also has them on its class path, because the archive contains only classes from there.
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         "spark.log.level": "ERROR",
-        # A JVM that runs out of memory ends, and with it the run, which might otherwise hang.
+        # A JVM that runs out of memory ends together with the run, which might otherwise hang.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+ExitOnOutOfMemoryError "
         f"{java_options(java)}",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -279,7 +279,7 @@ def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
 
 
 def stop_session(session: SparkSession) -> None:
-    """End a session, unless its JVM has ended."""
+    """End a session, unless its JVM has already ended."""
     if ended_with(session) is None:
         session.stop()
 
@@ -298,13 +298,13 @@ _PROTECTION: dict[str, str | int | bool] = {
     "spark.network.crypto.authEngineVersion": 2,
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.saslFallback": False,
-    # This is what executors spill to their disks.
+    # This covers the data that executors spill to disk.
     "spark.io.encryption.enabled": True,
 }
 
 
 def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str, str | int | bool]:
-    """Return the settings that protect the connections of a project's Spark; none for other kinds of masters.
+    """Return the settings that protect the connections of a project's Spark cluster; empty for other masters.
 
     Args:
         settings: Spark settings of the project.
@@ -326,7 +326,7 @@ def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str,
         raise UsageError(
             f"spark.master = {master!r} in {file}: set {SECRET} to the secret of the cluster, the same for its master, "
             f'its workers and this process. For a cluster without authentication, set "{_AUTHENTICATE}" = false: then '
-            "whoever reaches the cluster runs code on it"
+            "anyone who can reach the cluster can run code on it"
         )
     return dict(_PROTECTION)
 

@@ -1,8 +1,8 @@
 """Ships code to the executors: Tidegate and the project's own modules, as the driver has them.
 
-They are sent in one zip file, with the application or with the session of a Connect server. So a new version needs no
-installation on the workers, and driver and executors always run the same code. Other packages (pyarrow, deltalake and
-so on) must be installed there.
+They are sent in one zip file, with the application or the Connect session. So a new version needs no installation on
+the workers, and driver and executors always run the same code. Other packages (pyarrow, deltalake and so on) must be
+installed there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def ship(session: SparkSession, folder: Path) -> None:
-    """Send the code of this process to the executors; local executors import it from its place (`search_path`).
+    """Send this process's code to the executors; local executors import it in place (`search_path`).
 
     Args:
         session: session of the driver.
         folder: folder for the zip file, which is named after its content.
     """
     if is_connect(session):
-        # Even on this machine, the server's tasks are not children of this process.
+        # Even on this machine, a server's tasks are not children of this process.
         session.addArtifacts(str(pack(own_modules(sys.modules), folder)), pyfile=True)
         return
     context = session.sparkContext
@@ -50,7 +50,7 @@ def is_local(master: str | None) -> bool:
 
 
 def search_path() -> str:
-    """Return the folders where this process finds modules but another process of the environment would not.
+    """Return the folders where this process finds modules but another process in the environment would not.
 
     A project's folder is one of them, and so is a folder that a module of the project puts on `sys.path`.
     """
@@ -77,7 +77,7 @@ def unknown_modules(imported: Mapping[str, ModuleType], master: str | None) -> l
 
     Args:
         imported: the modules of this process.
-        master: master of the session; workers of this machine find what is installed. None for a Connect server.
+        master: master of the session; workers on this machine find installed packages. None for a Connect server.
     """
     is_here = master is not None and is_local(master)
     return [path for path in own_modules(imported) if not (is_here and _is_installed(path))]
@@ -96,9 +96,9 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
         for top in modules:
             for path in _below(top):
-                # Without its own entry, Python would not find a folder that has no __init__.py.
+                # Python finds a folder without __init__.py only if it has its own entry.
                 name = f"{path.relative_to(top.parent).as_posix()}{'/' if path.is_dir() else ''}"
-                # With a fixed date, the same code gives the same bytes.
+                # With a fixed date, equal code gives equal bytes.
                 packed.writestr(zipfile.ZipInfo(name, _LONG_AGO), b"" if path.is_dir() else path.read_bytes())
     file = folder / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
     if not file.exists():

@@ -1,7 +1,7 @@
-"""SQL of an input that Spark evaluates: derived columns, and a flag for each row that `where` keeps.
+"""SQL of an input that Spark evaluates: derived columns, and a flag for rows that `where` keeps.
 
-Spark evaluates expressions without a proven Arrow program (`sql`), over batches that our tasks read. Only the columns
-that expressions and events need go through Spark.
+Spark evaluates expressions that have no proven Arrow program (`sql`), over batches that our tasks read. Only the
+columns that expressions and events need go through Spark.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def evaluated(sql: SparkSql, rows: DataFrame, names: Sequence[str], also: Sequen
 
 
 def _flagged(sql: SparkSql, rows: DataFrame) -> DataFrame:
-    """Return rows with flags of those that `where` keeps. It sees derived columns, which may replace others."""
+    """Return rows with flags of those that `where` keeps. `where` sees derived columns, which may replace others."""
     if sql.where is None:
         return rows.withColumn(KEPT, F.lit(True))
     names = rows.columns
@@ -90,7 +90,7 @@ def _check(sql: SparkSql, field: str, text: str, rows: DataFrame) -> None:
 
     def analyse() -> DataFrame:
         joined = rows.join(beside, F.expr(text).isNull())
-        # With Spark Connect, Spark only analyses a plan when asked something about it.
+        # With Spark Connect, a plan is analysed only when something about it is requested.
         _ = joined.schema
         return joined
 

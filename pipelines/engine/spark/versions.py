@@ -1,4 +1,4 @@
-"""Differences between the versions of Spark and Delta that Tidegate runs with; no other file asks for a version.
+"""Differences between the versions of Spark and Delta that Tidegate runs with; no other file checks versions.
 
 Spark is 4.0 or newer, and Delta is a version that has jars for this Spark.
 """
@@ -23,11 +23,11 @@ Reader = TypeVar("Reader")
 
 _OLDEST_SPARK = (4, 0)
 _FIRST_DELTA_BY_SPARK = (4, 1)
-"""First Delta whose jars are built once for each Spark; the jars before it are for Spark 4.0."""
+"""First Delta version with separate jars for each Spark version; earlier jars are for Spark 4.0."""
 _SCALA = "2.13"
 
 _SEED = 42
-"""Seed of the hash by which Spark places rows."""
+"""Seed of the hash by which Spark partitions rows."""
 _WORD = 0xFFFFFFFF
 
 
@@ -82,7 +82,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
 def ends_with_what_is_there(reader: type[Reader]) -> type[Reader]:
     """Declare to Spark that a stream reader has `prepareForTriggerAvailableNow`.
 
-    Before Spark 4.2, an available-now query is one batch; after a failure, it is the failed batch.
+    Before Spark 4.2, an available-now query is one batch: after a failure, the failed one.
     """
     with suppress(ImportError):
         import_module("pyspark.sql.streaming.datasource").SupportsTriggerAvailableNow.register(reader)
@@ -101,14 +101,14 @@ def place_by_number(frame: DataFrame, column: str, partitions: int) -> DataFrame
 
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, F.col(column)).drop(column)
-    # Spark 4.0 can only place rows by a hash, so each number is replaced by one that the hash sends there.
+    # Spark 4.0 can only partition by a hash, so each number is replaced by one that hashes to its partition.
     values = F.array(*map(F.lit, numbers_by_partition(partitions)))
     placed = frame.withColumn(column, F.element_at(values, F.col(column) + 1))
     return placed.repartition(partitions, F.col(column)).drop(column)
 
 
 def numbers_by_partition(partitions: int) -> list[int]:
-    """Return for each partition the smallest number that Spark's `repartition` by an int sends there."""
+    """Return for each partition the smallest int that Spark's `repartition` sends there."""
     numbers: dict[int, int] = {}
     for number in count():
         if len(numbers) == partitions:

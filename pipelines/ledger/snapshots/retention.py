@@ -107,7 +107,7 @@ def vacuum(
         now: int64 epoch milliseconds.
         dry_run: True removes nothing and only returns what would be removed.
         check_lease: raises LeaseHeld if another driver has taken the lease.
-        memory: log entries that were read before.
+        memory: cache of log entries.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.

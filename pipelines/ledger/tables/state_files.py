@@ -28,7 +28,7 @@ def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.
     Args:
         warehouse: the warehouse of the table.
         path: path of the table: table `state`, or a savepoint.
-        deltas: those of the files that may have rows of a delta.
+        deltas: the files that may hold delta rows.
         columns: columns of the table.
     """
     if not state.has_deltas(columns):

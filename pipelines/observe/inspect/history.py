@@ -452,7 +452,7 @@ def _without_skipped(
     """Return the parts of a version as a stream has read them; see `without_skipped`.
 
     Raises:
-        NoHistory: versions were skipped, and it can't be told which rows the windows have.
+        NoHistory: versions were skipped, so the rows in the windows are unknown.
     """
     try:
         as_read = without_skipped(source, tables, base, parts, within)

@@ -273,7 +273,7 @@ def source() -> None:
     type=click.Choice(["beginning", "now"]),
     help="For a stream: read the new table from its first commit, or only what comes after now. Default: beginning.",
 )
-@click.option("--force", is_flag=True, help="Reset even if the table is still the one that was read.")
+@click.option("--force", is_flag=True, help="Reset even if the table has not been replaced.")
 @click.option("--dry-run", is_flag=True, help="Show the new position; change nothing.")
 @with_screen
 def reset(screen: Screen, pipeline: str, **options: Any) -> None:

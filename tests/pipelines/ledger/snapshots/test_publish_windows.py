@@ -399,7 +399,7 @@ def test_a_result_with_the_name_of_the_partitions_is_refused_before_anything_run
 
 def test_a_pipeline_without_windows_to_build_says_why(lake: Lake) -> None:
     compute = replace(PIPELINE.compute, accumulation=Accumulation.DISCARDING)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="no table windows: it emits panes that hold only parts of windows"):
+    with pytest.raises(UsageError, match="no table windows, because it emits panes that hold only parts"):
         project(lake, BY_DAY, replace(PIPELINE, compute=compute)).windows_build("hours")
     with pytest.raises(Refused, match="has no snapshot yet"):
         project(lake, BY_DAY).windows_build("hours")

@@ -95,10 +95,13 @@ def test_a_faulty_entry_is_named_in_a_list_and_stops_no_other_pipeline(project: 
     toml = project.folder / "tidegate.toml"
     toml.write_text(toml.read_text() + '[pipelines.days]\nobject = "days:days"\n')
     code, told = project.tidegate("runs")
-    assert (code, "has days, sessions. Faulty: pipelines.days.start: the field is missing" in told) == (2, True), told
+    assert (code, "has days, sessions. Faulty: pipelines.days.start: required field is missing" in told) == (
+        2,
+        True,
+    ), told
     assert project.tidegate("runs", "sessions")[0] == 0
     code, told = project.tidegate("runs", "days")
-    assert (code, f"{toml}: pipelines.days.start: the field is missing" in told) == (2, True), told
+    assert (code, f"{toml}: pipelines.days.start: required field is missing" in told) == (2, True), told
 
 
 @pytest.mark.parametrize(("words", "found"), [("tidegate res", "results"), ("tidegate results --wh", "--where")])

@@ -110,7 +110,7 @@ def test_a_faulty_entry_is_listed_with_its_error(project: Project) -> None:
         file.write('\n[pipelines.days]\nobject = "nowhere:days"\n')
     days, hours, _ = project.data("list")
     assert (days["pipeline"], hours) == ("days", {"pipeline": "hours", **NEVER})
-    assert "pipelines.days.start: the field is missing" in days["error"]
+    assert "pipelines.days.start: required field is missing" in days["error"]
     assert "pipelines.days.start" in project.tidegate("list")[1]
 
 

@@ -131,7 +131,7 @@ def test_late_rows_are_not_reopened_before_the_new_table_was_read(project: Proje
 def test_a_second_reset_does_nothing_and_a_source_that_was_read_is_not_reset(project: Project, lake: Lake) -> None:
     project.data(*NOW)
     code, told = project.tidegate(*RESET)
-    assert (code, "is still the one that was read, so nothing was reset" in " ".join(told.split())) == (3, True), told
+    assert (code, "has not been replaced, so nothing was reset" in " ".join(told.split())) == (3, True), told
     make_anew(lake, *OLD)
     epoch = project.data(*RESET)["epoch"]
     assert project.data(*RESET) == {"pipeline": "sessions", "epoch": None, "positions": []}
