@@ -178,7 +178,7 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
 def _time_from(kind: pa.DataType, column: str) -> str:
     """Return advice on deriving a time from a column of another type."""
     if pa.types.is_nested(kind):
-        return "in columns=, derive one from a value in it, such as a field of the struct or an element of the array"
+        return "derive one in columns= from a value in it, such as a field of the struct or an element of the array"
     name = quoted(column)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         instant = f"timestamp_seconds({name})"

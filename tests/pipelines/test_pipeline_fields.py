@@ -125,7 +125,7 @@ COLUMNS = pa.schema(
         (Sum("net price.Müller's"), """columns={"Müller's": "`net price`.`Müller's`"}"""),
         (Sum("is_new"), "use CountIf, which counts true values"),
         (Sum("place.distance"), "columns={'distance': 'place.distance'}"),
-        (Sum("place"), "it has type struct<distance: bigint>, which is not a number: in columns=, derive one"),
+        (Sum("place"), "it has type struct<distance: bigint>, which is not a number: derive one in columns="),
         (Max("place"), "which has no order: use one of its values, derived in columns="),
         (Sum("User"), "did you mean 'user'? It has ['user', "),
     ],
@@ -152,7 +152,7 @@ def test_a_column_of_gaps_that_holds_no_whole_numbers_is_refused_before_a_run(ki
     [
         ("day", "has type date, not a time: derive one, for example columns={'event_time': 'try_to_timestamp(`day`)'}"),
         ("seconds", "has type double, not a time: derive one, for example columns={'event_time': 'timestamp_seconds("),
-        ("place", "not a time: in columns=, derive one from a value in it, such as a field of the struct"),
+        ("place", "not a time: derive one in columns= from a value in it, such as a field of the struct"),
     ],
 )
 def test_a_column_that_is_no_time_is_named_with_sql_that_makes_one_of_it(column: str, message: str) -> None:
