@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,14 +53,15 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.contents import checksums
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar.hashing import key_groups
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, to_millis
 
 
 class ShapeSince(NamedTuple):
-    """A shape, and the first epoch that ran with it."""
+    """A shape, the first epoch that ran with it, and the watermark before that, int64 epoch milliseconds."""
 
     epoch: int
     shape: Shape
+    watermark: Millis = MIN_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Shapes:
     def grids(self) -> list[list[int]]:
         """Return epoch, size, slide and offset of each shape with windows of a fixed size."""
         grids = []
-        for epoch, shape in self.since:
+        for epoch, shape, _ in self.since:
             if shape.size is not None and shape.slide is not None:
                 grids.append([epoch, shape.size, shape.slide, shape.offset])
         return grids
@@ -90,22 +92,27 @@ class Shapes:
     @property
     def gaps(self) -> list[list[int]]:
         """Return epoch and gap of each shape; 0 where the gap depends on the element."""
-        return [[epoch, shape.gap or 0] for epoch, shape in self.since]
+        return [[epoch, shape.gap or 0] for epoch, shape, _ in self.since]
 
     @property
     def one_grid(self) -> bool:
         """Return True if all epochs had windows of the same size, slide and offset."""
-        return len({(shape.size, shape.slide, shape.offset) for _, shape in self.since}) == 1
+        return len({(shape.size, shape.slide, shape.offset) for _, shape, _ in self.since}) == 1
 
-    @property
-    def counts_elements(self) -> bool:
+    def counts_elements(self, watermark: Millis) -> bool:
         """Return True if every element is in the same number of windows, each of which is either open or final.
 
-        Code with a shorter lateness closes windows before the `final_at` that older code wrote.
+        Code with a shorter lateness closes windows before the `final_at` that older code wrote. Under a longer lateness
+        windows that had fired stay open after it, until that lateness has passed.
+
+        Args:
+            watermark: watermark of the epoch, int64 epoch milliseconds.
         """
-        shapes = [self.newest.by(shape) for _, shape in self.since]
+        shapes = [self.newest.by(each.shape) for each in self.since]
         waits = [shape.lateness for shape in shapes]
-        return len({shape.multiplicity for shape in shapes}) == 1 and waits == sorted(waits)
+        grown = [each.watermark for before, each in pairwise(self.since) if each.shape.lateness > before.shape.lateness]
+        are_closed = all(saturating_add(before, self.newest.lateness) <= watermark for before in grown)
+        return len({shape.multiplicity for shape in shapes}) == 1 and waits == sorted(waits) and are_closed
 
 
 def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
@@ -122,9 +129,11 @@ def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
         return None
     shapes: list[ShapeSince] = []
     rows = epochs.sort_by("epoch").to_pylist() if SHAPE in epochs.column_names else []
+    watermark = MIN_TIMESTAMP
     for row in rows:
         if row[SHAPE] is not None and (not shapes or shapes[-1].shape != Shape(**row[SHAPE])):
-            shapes.append(ShapeSince(row["epoch"] if shapes else 0, Shape(**row[SHAPE])))
+            shapes.append(ShapeSince(row["epoch"] if shapes else 0, Shape(**row[SHAPE]), watermark))
+        watermark = watermark if row["watermark"] is None else to_millis(row["watermark"])
     if not shapes:
         shapes = [ShapeSince(0, present.kept)]
     return Shapes(tuple(shapes), present.by(shapes[-1].shape))
@@ -287,7 +296,7 @@ def pin(
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
     # The number of elements that `forget` removed is unknown, and of windows with equal ids only one is seen.
     is_counted = not read.share_ids and erased.forgotten is None and (scope.proof is None or before is not None)
-    is_counted &= shapes is not None and shapes.counts_elements
+    is_counted &= shapes is not None and shapes.counts_elements(manifest.watermark)
     of_snapshot = list(
         snapshot_entries(manifest, scope.new_epochs, shape if is_counted else None, read.contents, before)
     )

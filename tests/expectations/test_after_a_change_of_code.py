@@ -129,6 +129,18 @@ def test_a_retraction_repeats_the_lateness_of_the_code_that_emitted_its_pane(tmp
     assert broken_in(lake.tables(later), later) == set()
 
 
+def test_a_window_that_fired_may_stay_open_after_its_first_final_at_under_a_longer_lateness(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    before, after = (hourly_pipeline(allowed_lateness=minutes(wait)) for wait in (60, 180))
+    lake.append(("ann", at("10:10"), 1), ("end", at("12:30"), 1))
+    lake.stream(LOCAL, before)
+    for hour in (13, 14, 16):
+        lake.append(("end", at(f"{hour}:30"), 1))
+        lake.stream(LOCAL, after)
+        assert broken_in(lake.tables(after), after) == set()
+    assert pin(lake.tables(after), after).ledger["what"].eq("elements in windows").any(), "counted again at last"
+
+
 def test_epochs_of_an_older_version_count_as_those_of_the_next_that_kept_its_shape(tmp_path: Path) -> None:
     hand = ByHand(tmp_path, code(TumblingEventTimeWindows.of(minutes(60))))
     for hour in ("10", "12"):

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
+from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
     list_snapshots,
@@ -35,6 +36,7 @@ from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis, show_millis, to_millis
 from tidegate.windowing.triggers import EventTimeTrigger
 from tidegate.windowing.windows import TimeWindow
@@ -307,12 +309,15 @@ class _Compared:
 
 def _states(history: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any, ...], dict[Bounds, Any]]:
     """Return the value of each open window of sampled keys, by key and bounds."""
+    bound = history.source.bound
     state = state_rows(history.tables.warehouse, snapshot)
+    if (old := migration_of(bound, snapshot.manifest)) is not None:
+        state = migrated(state, old, bound.state, left_behind(bound.pipeline))
     state = state.filter(pa.array(draw.flags(state)))
     function = history.windows.aggregate
     assert isinstance(function, AggregateColumns)
-    names, found = history.source.bound.key.names, dict[tuple[Any, ...], dict[Bounds, Any]]()
-    for row in without_slices(history.source.bound.state.from_table(state), history.windows):
+    names, found = bound.key.names, dict[tuple[Any, ...], dict[Bounds, Any]]()
+    for row in without_slices(bound.state.from_table(state), history.windows):
         if row.state_window is None or row.contents is None or not isinstance(row.window, TimeWindow):
             continue
         rests = iter(row.contents[len(function.functions) :])

@@ -117,6 +117,8 @@ class Life:
     """By number of a late row, the epoch that reopened it."""
     _open: dict[Bounds, list[int]] = field(default_factory=dict)
     _closed: dict[Bounds, list[int]] = field(default_factory=dict)
+    _merged: dict[Bounds, list[Bounds]] = field(default_factory=dict)
+    """The windows from which each open window was merged since it last fired."""
     _late: list[int] = field(default_factory=list)
     _missed: dict[Bounds, list[int]] = field(default_factory=dict)
     _watermark: Millis | None = None
@@ -236,8 +238,7 @@ class Life:
         elif met != [target]:
             # When the merged window fires, it retracts the panes of the windows that it was merged from.
             self.events.append(Event("merged", step, self._watermark, *target, tuple(rows), tuple(met)))
-            for window in met:
-                self.panes.pop(window, None)
+            self._merged[target] = [*(from_ for window in met for from_ in self._merged.pop(window, ())), *met]
         self._open[target] = [*rows, number]
         if not self._recomputed.isdisjoint(met):
             self._recomputed.add(target)
@@ -245,6 +246,8 @@ class Life:
     def _fire(self, what: str, step: int, window: Bounds) -> None:
         assert self._watermark is not None
         rows = tuple(self._open[window])
+        for merged in self._merged.pop(window, ()):
+            self.panes.pop(merged, None)
         self.panes[window] = rows
         self.events.append(Event(what, step, self._watermark, *window, rows))
 
@@ -277,7 +280,8 @@ class Life:
                 for each in met:
                     self._open.pop(each, None)
                     self._closed.pop(each, None)
-                    self.panes.pop(each, None)
+                    for retracted in (each, *self._merged.pop(each, ())):
+                        self.panes.pop(retracted, None)
                     changed.pop(each, None)
                 self._hold(target, sorted([*joined, number]), is_open)
                 changed[target] = None

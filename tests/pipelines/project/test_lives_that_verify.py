@@ -1,4 +1,4 @@
-"""Drawn lives over a source as users have it: odd keys and values, rows that change, and commands in any order.
+"""Drawn lives over a source as users have it: odd keys and values, rows and code that change, commands in any order.
 
 After each life every window is computed again from the source by the plain rules of `verify`, and the checks of
 `quality` hold; what a command refuses has an error of ours.
@@ -23,6 +23,7 @@ from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.errors import TidegateError
 from tidegate.windowing import (
     Count,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     Max,
     Min,
@@ -55,7 +56,9 @@ KEYS = [
 FLOATS = [0.0, -0.0, 1.5, float("nan"), float("inf"), 1e300, None]
 ASSIGNERS = [
     TumblingEventTimeWindows.of(60 * MINUTE),
+    TumblingEventTimeWindows.of(60 * MINUTE, 7 * MINUTE),
     SlidingEventTimeWindows.of(60 * MINUTE, 15 * MINUTE),
+    CumulateEventTimeWindows.of(120 * MINUTE, 30 * MINUTE),
     EventTimeSessionWindows.with_gap(20 * MINUTE),
 ]
 COLUMNS = pa.schema(
@@ -76,20 +79,67 @@ class Drawn:
     def __init__(self, lake: Lake, seed: int) -> None:
         self.lake, self.draw, self.now, self.number = lake, random.Random(seed), at("12:00"), 0
         self.key = self.draw.choice([("user",), ("user", "part"), ("part",)])
-        pipeline = hourly_pipeline(
-            key=self.key,
-            source=DeltaSource("events", timestamp="at", changes=self.draw.choice(["correct", "ignore"])),
-            watermark=WatermarkStrategy.for_bounded_out_of_orderness(30 * MINUTE),
-            compute=Windows(
-                self.draw.choice(ASSIGNERS),
-                aggregate={"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")},
-                allowed_lateness=self.draw.choice([0, 60]) * MINUTE,
-            ),
-            parallelism=self.draw.choice([1, 2, 5]),
-        )
-        folder = lake.folder
-        self.project = Project(warehouse=folder / "warehouse", work=folder, pipelines=[pipeline], engine="local")
+        self.fixed = {
+            "key": self.key,
+            "source": DeltaSource("events", timestamp="at", changes=self.draw.choice(["correct", "correct", "ignore"])),
+            "where": self.draw.choice([None, None, "amount > 0 OR amount IS NULL"]),
+        }
+        self.assigner = self.draw.choice(ASSIGNERS)
+        self.aggregates = {"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")}
+        self.lateness, self.bound, self.parallelism = self.draw.choice([0, 60]), 30, self.draw.choice([1, 2, 5])
+        self.code()
         self.append()
+
+    def code(self) -> None:
+        """Make the project from the code as it is now."""
+        windows = Windows(self.assigner, aggregate=self.aggregates, allowed_lateness=self.lateness * MINUTE)
+        pipeline = hourly_pipeline(
+            compute=windows,
+            watermark=WatermarkStrategy.for_bounded_out_of_orderness(self.bound * MINUTE),
+            parallelism=self.parallelism,
+            **self.fixed,
+        )
+        folder = self.lake.folder
+        self.project = Project(warehouse=folder / "warehouse", work=folder, pipelines=[pipeline], engine="local")
+
+    def changed(self, change: Callable[[], None], run: Callable[[], object]) -> None:
+        """Change the code and run a command; a refusal leaves the code as it was."""
+        before = self.aggregates, self.lateness, self.bound, self.parallelism
+        change()
+        self.code()
+        try:
+            run()
+        except TidegateError:
+            self.aggregates, self.lateness, self.bound, self.parallelism = before
+            self.code()
+            raise
+
+    def redefine(self) -> None:
+        def change() -> None:
+            name = self.draw.choice(["aggregates", "lateness", "bound", "parallelism"])
+            added = {**self.aggregates, f"more {len(self.aggregates)}": self.draw.choice([Count(), Sum("ratio")])}
+            drawn = {"lateness": [0, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7]}
+            setattr(self, name, added if name == "aggregates" else self.draw.choice(drawn[name]))
+
+        self.changed(change, lambda: self.project.stream("hours"))
+
+    def branch(self) -> None:
+        self.number += 1
+        name, lateness = f"b{self.number}", self.draw.choice([0, 30, 300])
+        self.project.branch("hours", name, settings={"allowed_lateness": f"{lateness}min"})
+        self.project.compare("hours", name)
+        self.changed(lambda: setattr(self, "lateness", lateness), lambda: self.project.promote("hours", name))
+
+    def backfill(self) -> None:
+        start = at("06:00") + self.draw.randint(0, 6) * 60 * MINUTE
+        self.project.backfill("hours", start=start, end=start + 180 * MINUTE)
+
+    def lose_and_restore(self) -> None:
+        place = str(self.lake.folder / "backups")
+        self.project.backup_create("hours", place=place)
+        self.number += 1
+        (self.lake.folder / "warehouse" / "hours").rename(self.lake.folder / f"lost {self.number}")
+        self.project.backup_restore("hours", "latest", place=place)
 
     @property
     def source(self) -> DeltaTable:
@@ -120,6 +170,9 @@ class Drawn:
             *[self.append, lambda: project.stream("hours")] * 4,
             lambda: self.source.delete("part = 2 AND state = 'a'"),
             lambda: self.source.update(predicate="state = 'b'", updates={"amount": "amount + 1"}),
+            lambda: self.source.update(
+                predicate="state = 'a' AND part = 1", updates={"at": "at + interval '25 minutes'"}
+            ),
             lambda: self.source.optimize.compact(),
             lambda: project.vacuum("hours", snapshots=self.draw.choice([1, 3]), days=0),
             lambda: project.optimize("hours"),
@@ -130,11 +183,15 @@ class Drawn:
             lambda: project.late_reopen("hours"),
             lambda: project.late_prune("hours", days=1),
             lambda: project.windows_build("hours"),
+            self.redefine,
+            self.branch,
+            self.backfill,
+            self.lose_and_restore,
         ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(30))
 def test_a_drawn_life_verifies(lake: Lake, seed: int) -> None:
     life = Drawn(lake, seed)
     for _ in range(40):

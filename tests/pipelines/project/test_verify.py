@@ -613,6 +613,34 @@ def test_a_late_row_is_distinguished_from_a_row_on_time_with_the_same_time(lake:
     assert (outcome.windows, outcome.unverifiable) == (1, 0)
 
 
+def test_the_pane_of_a_session_that_was_merged_stands_until_the_merged_session_fires(lake: Lake) -> None:
+    pipeline = session_pipeline(
+        allowed_lateness=60 * MINUTE, watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0))
+    )
+    lake.append(("ann", at("10:00"), 1), ("end", at("10:40"), 0))
+    lake.stream(LOCAL, pipeline)
+    lake.append(("ann", at("10:20"), 2))
+    lake.stream(LOCAL, pipeline)
+    assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [1]
+    assert verified(lake, pipeline).require().windows == 1
+    lake.append(("end", at("11:00"), 0))
+    lake.stream(LOCAL, pipeline)
+    assert {row["total"] for row in lake.latest(pipeline).to_pylist()} >= {3}
+    assert verified(lake, pipeline).require().unverifiable == 0
+
+
+def test_open_windows_without_an_aggregate_that_code_has_added_since_are_read(lake: Lake) -> None:
+    """Slices of several rows are merged, the added aggregate among them."""
+    sliding = SlidingEventTimeWindows.of(timedelta(hours=2), timedelta(hours=1))
+    before, after = (
+        replace(hourly_pipeline(), compute=Windows(sliding, aggregate=aggregate))
+        for aggregate in ({"events": Count()}, {"events": Count(), "again": Count()})
+    )
+    lake.append(("ann", at("10:10"), 1), ("ann", at("11:10"), 1))
+    lake.stream(LOCAL, before)
+    assert verified(lake, after).faults == ()
+
+
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1))
     by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
