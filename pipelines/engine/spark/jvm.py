@@ -97,7 +97,17 @@ _REGISTRY = "org/apache/spark/sql/catalyst/analysis/FunctionRegistry$.class"
 _NAME = re.compile(rb"\x01\x00.([a-z_][a-z_0-9]*)", re.DOTALL)
 """A text among the constants of a class: its kind, two bytes of its length, and the text itself."""
 _OF_GRAMMAR = frozenset(
-    {"timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff", "timediff", "identifier"}
+    {
+        "timestampadd",
+        "timestampdiff",
+        "dateadd",
+        "date_add",
+        "datediff",
+        "date_diff",
+        "timediff",
+        "identifier",
+        "try_cast",
+    }
 )
 """Names that are in Spark's grammar but not in its registry."""
 _ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.catalog.spark_catalog")

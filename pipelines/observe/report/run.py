@@ -131,7 +131,7 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
         return None, []
     named = [key for key in counts if wanted in (None, _name(key))]
     if not named:
-        others = ", ".join(sorted(map(_name, counts))[:5])
+        others = ", ".join(f"'{name}'" for name in sorted(map(_name, counts))[:5])
         raise UsageError(
             f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
         )

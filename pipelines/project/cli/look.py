@@ -229,7 +229,10 @@ def lineage(screen: Screen, pipeline: str, **options: Any) -> None:
 @click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
 @click.option(
     "--key",
-    help="Key whose windows the timeline shows, its columns joined by /, \\N for a null; default: the busiest key.",
+    multiple=True,
+    callback=lambda context, option, key: "/".join(key) if key else None,
+    help="Key whose windows the timeline shows; give the option once for each key column, in order, or its columns "
+    "joined by /; \\N is a null. Default: the busiest key.",
 )
 @click.option("--window", help="Also draw the key's window that starts at this time: rows, watermark, panes.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")

@@ -247,7 +247,7 @@ def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
     def only(candidates: Sequence[str], name: str) -> str:
         matching = [candidate for candidate in candidates if candidate.lower() == name.lower()]
         if len(matching) != 1:
-            raise Unproven(f"{text!r} names {'several columns' if matching else 'no column of the source'}")
+            raise Unproven(f"{text!r} names {'several columns' if matching else 'no column'}")
         return matching[0]
 
     node = columns[only(list(columns), names[0])]

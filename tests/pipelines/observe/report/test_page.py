@@ -55,8 +55,8 @@ def test_the_command_writes_to_the_work_folder_and_tells_the_file(
     told = json.loads(capsys.readouterr().out)
     assert Path(told["file"]) == tmp_path / ".work" / "reports" / "sessions" / "epoch-000002.html"
     assert Path(told["file"]).read_text().startswith("<!doctype html>")
-    assert run(["report", "sessions", "--config", str(file), "--key", "nobody"]) == 2
-    assert "no window of that key" in capsys.readouterr().err
+    assert run(["report", "sessions", "--config", str(file), "--key", "nobody", "--key", "at all"]) == 2
+    assert "--key 'nobody/at all': no window of that key" in capsys.readouterr().err
 
 
 def test_data_docs_have_it_unescaped() -> None:
