@@ -20,7 +20,7 @@ BY_ITSELF = "dag_run.run_type in ('scheduled', 'asset_triggered')"
 """Expression of a template: nobody triggered the run, so another run that is at work may do its work."""
 
 _A_MOMENT = (
-    "A date-time; without a zone it is in UTC. Give both start and end, or neither for the data interval of the run."
+    "A date-time; without a zone, it is in UTC. Give both start and end, or neither for the data interval of the run."
 )
 
 
@@ -180,7 +180,7 @@ def late() -> dict[str, Param]:
             type=["null", "string"],
             format="date-time",
             title=f"Only windows that begin {title}",
-            description="A date-time; without a zone it is in UTC. Default: all late rows.",
+            description="A date-time; without a zone, it is in UTC. Default: all late rows.",
         )
         for name, title in (("start", "at this time or later"), ("end", "before this time"))
     }

@@ -1,7 +1,7 @@
 """Table `windows`: one row for each window that has a result, so that `SELECT *` requires no knowledge of panes.
 
-It holds nothing that table `results` does not hold: a window is in it while its newest pane is not retracted and,
-unless the table includes early panes, did not fire early. So the table can always be rebuilt.
+It is derived from table `results`: a window is in it while its newest pane is not retracted and, unless the table
+includes early panes, did not fire early. So the table can always be rebuilt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The local engine: small epochs run in the driver itself, larger ones in a pool of processes. No JVM.
+"""The local engine: small epochs run in the driver itself, larger ones in a pool of processes, without a JVM.
 
 The pool starts with the first epoch that is large enough to need it, and ends with the run. Packs of an exchange are
 Arrow files in the work folder. Expressions or files that need Spark are refused by name.

@@ -120,8 +120,8 @@ class EventTimes:
     def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
         """Return the event time of a snapshot; without a snapshot, the minimum.
 
-        If the code names another `watermark_by` than the snapshot, the partitions of that input start from scratch at
-        the input's watermark, as at a handover. Partitions of the old column would get no more rows and hold back event
+        If the code's `watermark_by` differs from the snapshot's, the partitions of that input start from scratch at the
+        input's watermark, as at a handover. Partitions of the old column would get no more rows and hold back event
         time forever.
         """
         if manifest is None:

@@ -122,9 +122,9 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) 
 
 
 def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
-    """Return each row as text, without the columns that the pipeline does not read.
+    """Return each row as text, without columns that the pipeline does not read.
 
-    The source may have renamed or replaced those columns, and rows that only differ in them have the same results.
+    The source may have changed those columns, and rows that differ only in them have the same results.
     """
     by_spark = columns.by_spark
     names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)

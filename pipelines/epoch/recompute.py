@@ -182,7 +182,7 @@ def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[
         (digest, identity): (hash_, until)
         for digest, identity, hash_, until in zip(*(column.to_pylist() for column in columns), strict=True)
     }
-    # Only older versions of tidegate named keys by their hashes.
+    # Only older versions of tidegate identified keys by their hashes.
     by_hash = {(hash_, identity) for (_, identity), (hash_, _) in looked_at.items()}
     again = [item for outcome in outcomes for item in outcome.next_panes]
     return (

@@ -118,9 +118,9 @@ def _content(file: SourceFile | FilePart) -> _Content:
 def without_skipped(
     source: OpenInput, tables: PipelineTables, manifest: Manifest, parts: list[FilePart], within: Interval
 ) -> list[FilePart]:
-    """Return parts of the files of a version as a stream has read them, without what skipped versions changed.
+    """Return parts of a version's files as a stream has read them, without the changes of skipped versions.
 
-    With `changes="ignore"` windows keep the rows that such a version removed, and don't get those that it wrote.
+    With `changes="ignore"`, windows keep the rows that a skipped version removed, and don't get those that it wrote.
 
     Args:
         source: the source.

@@ -3,10 +3,10 @@
 An epoch gets all rows of its shard, and writes them all as a new base. In version 2, an epoch that can change few of
 many rows gets only those of keys with an event or a due timer. It writes a delta (`tables.state_files`), and the base
 stays. Few row groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of each
-group bound hashes and timers. When the delta passes a share of the base, the next epoch writes a new base.
+group bound hashes and timers. When the delta exceeds a share of the base, the next epoch writes a new base.
 
-Every epoch writes the delta again, so the share is small: with d changed rows in an epoch over b rows, a share s costs
-s * b / 2 rows for the delta and d / s for the base.
+Every epoch rewrites the delta, so the share is small: with d changed rows in an epoch over b rows, a share s costs s *
+b / 2 rows for the delta and d / s for the base.
 """
 
 from __future__ import annotations

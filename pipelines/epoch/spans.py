@@ -27,7 +27,7 @@ from tidegate.windowing.timestamps import epoch_millis
 START, END = "\0start", "\0end"
 """Columns of a span in addition to its key columns: int64 epoch milliseconds, the end exclusive.
 
-A key may have any name, and Delta takes none with a NUL.
+Key columns may have any name except, in Delta, one with a NUL.
 """
 
 

@@ -1,8 +1,8 @@
-"""Checks that a store lets only one of two drivers commit a version; done once for each warehouse in a store.
+"""Checks, once for each warehouse in a store, that the store lets only one of two drivers commit a version.
 
-If two drivers start from one snapshot, only the store keeps them apart: it must refuse to write a log entry that
-already exists. A store that ignores this condition (`If-None-Match`) loses commits without any error. So does one that
-checks for the object and then writes it, because two drivers may both check before either writes.
+If two drivers start from one snapshot, only the store can separate them: it must refuse to write a log entry that
+already exists. A store that ignores this condition (`If-None-Match`) silently loses commits. So does one that checks
+for the object and then writes it, because two drivers may both check before either writes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _UNSAFE = "allow_unsafe_rename"
 
 WRITERS, ROUNDS = 4, 2
 SIZE = 4 << 20
-"""Number of concurrent writers, how often they write, and size of the object in bytes. With 1 MiB a store that checks
-first and then writes was found in 12 of 20 rounds, with 4 MiB in 19 of 20."""
+"""Number of concurrent writers, number of rounds, and size of the object in bytes. A store that checks before it writes
+was detected in 12 of 20 rounds with 1 MiB, and in 19 of 20 with 4 MiB."""
 
 
 def check_conditional_writes(warehouse: Warehouse) -> None:
@@ -66,7 +66,7 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
 
 
 def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:
-    """Write a file twice on the condition that it does not exist, remove it, and return True if the second was refused.
+    """Write a file twice on the condition that it does not exist, and return True if the second write was refused.
 
     A busy store may refuse the first request. One that ignores the condition refuses neither.
     """
@@ -88,7 +88,7 @@ def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
         try:
             return files.create(key, content)
         except StoreFailed:
-            # Some stores refuse by cutting the connection.
+            # Some stores refuse by closing the connection.
             return False
 
     try:

@@ -2,7 +2,7 @@
 
 Leases and runs of commands identify a process by its host and by the seconds from the host's boot to its start. A
 Kubernetes probe, or any other process monitor, reads the heartbeat with `tidegate alive`. The loop gives a heartbeat
-every second while there is nothing to read, and at each step of an epoch. The lease does not show the same, because a
+every second while there is nothing to read, and at each step of an epoch. The lease does not show this, because a
 separate thread renews it. Importing this module loads no table libraries.
 """
 
@@ -32,12 +32,12 @@ def system_clock() -> int:
 def this_host() -> str:
     """Return the name of this host; in a container, with its process-id namespace.
 
-    Containers may share the name of their host, and a process id of another namespace has no meaning here.
+    Containers may share a host name, and a process id from another namespace is meaningless here.
     """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        # Other systems than Linux have a single namespace.
+        # Systems other than Linux have a single namespace.
         return socket.gethostname()
     return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
 
@@ -45,8 +45,8 @@ def this_host() -> str:
 def after_boot(process: psutil.Process) -> float:
     """Return the seconds from the boot of this host to the start of a process.
 
-    They don't change when the clock is set. psutil's own start time of a process does, because it is counted from the
-    time of the boot, which the system derives from the clock.
+    They don't change when the clock is set. psutil's start time of a process does, because it is relative to the boot
+    time, which the system derives from the clock.
     """
     return process.create_time() - psutil.boot_time()
 
@@ -60,12 +60,12 @@ def is_running(number: int, started: float) -> bool:
 
     Args:
         number: number of the process.
-        started: its start, seconds after the boot of the host; older versions recorded seconds since 1970.
+        started: its start in seconds since the host's boot; older versions recorded seconds since 1970.
     """
     try:
         process = psutil.Process(number)
         began = process.create_time() if started > _SINCE_1970 else after_boot(process)
-        # A zombie is dead: it was killed, and only its parent has not yet collected it.
+        # A zombie has ended; only its parent has not yet reaped it.
         return abs(began - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
@@ -79,7 +79,7 @@ class Heartbeat:
     """The heartbeat of one pipeline's stream.
 
     Args:
-        file: the file; its time is that of the last heartbeat.
+        file: the file, whose modification time is that of the last heartbeat.
         pipeline: name of the pipeline.
     """
 
@@ -95,7 +95,7 @@ class Heartbeat:
         """Write this process into the file. The caller holds the lease."""
         process = psutil.Process()
         giver = {"process": process.pid, "after_boot": after_boot(process)}
-        # If it can't be written, the probe reports that; the stream itself needs no heartbeat.
+        # If it can't be written, the probe reports that; the stream itself does not need it.
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part = self.file.with_suffix(".part")
@@ -103,7 +103,7 @@ class Heartbeat:
             part.replace(self.file)
 
     def give(self) -> None:
-        """Record that the loop is running."""
+        """Record that the loop is still running."""
         with suppress(OSError):
             os.utime(self.file)
 
@@ -111,7 +111,7 @@ class Heartbeat:
         """Return the seconds since the last heartbeat.
 
         Args:
-            within: most seconds allowed since then.
+            within: largest allowed number of seconds.
             now: the current time, seconds since 1970.
 
         Raises:
@@ -124,8 +124,8 @@ class Heartbeat:
             still_runs = is_running(process, giver["after_boot"])
         except FileNotFoundError:
             raise TidegateError(
-                f"no stream of {self.pipeline} has begun on this host: {self.file} does not exist. A stream writes it "
-                "as soon as it has the lease and Spark is running"
+                f"no stream of {self.pipeline} has started on this host: {self.file} does not exist. A stream writes "
+                f"it once it has the lease and Spark is running"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
@@ -140,7 +140,7 @@ class Heartbeat:
             )
         if age > within:
             raise TidegateError(
-                f"the stream of {self.pipeline}, process {process}, gave its last heartbeat {age:.0f} s "
-                f"ago: it hangs, or one step of its epoch takes longer than --within ({within:.0f} s)"
+                f"the stream of {self.pipeline}, process {process}, gave its last heartbeat {age:.0f} s ago: it "
+                f"hangs, or a step of its epoch takes longer than --within ({within:.0f} s)"
             )
         return max(age, 0.0)

@@ -1,8 +1,8 @@
-"""The lease of a pipeline: it admits one driver at a time, and names the holder to a second one.
+"""The lease of a pipeline: it admits one driver at a time, and tells a second one who holds it.
 
 A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
-immediately; on another host it expires. If the clock of that host was wrong, this may take long, so a lease can be
-removed. Correctness does not depend on the lease: the state commit is the fence.
+immediately; on another host it expires. If that host's clock was wrong, this may take long, so a lease can be removed
+by hand. Correctness does not depend on the lease: the state commit is the fence.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PROPERTIES = {
 }
 
 _of_this_process: set[str] = set()
-"""Runs of the leases that this process holds or wants."""
+"""Run ids of the leases that this process holds or is waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class LeaseRow:
     def is_running_here(self) -> bool:
         """Return True if the driver's process is running; the row must be from this host.
 
-        This process knows about itself: a long-lived one, such as a notebook's, may have ended a run whose lease it
-        could not release.
+        For itself, this process knows: a long-lived one, such as a notebook's, may have ended a run without being able
+        to release its lease.
         """
         if not is_running(self.process, self.process_started):
             return False
@@ -105,11 +105,11 @@ class LeaseRow:
 
 
 class Lease:
-    """The lease of a driver, held while the driver works and renewed in the background.
+    """The lease of a driver, held while the driver runs and renewed in the background.
 
     Args:
         tables: the pipeline's tables.
-        command: name of the driver's work, shown to people who inspect the lease.
+        command: name of the driver's work, shown to users who inspect the lease.
         clock: returns the current time, int64 epoch milliseconds.
         wait: called with the row of another holder; returns True to try again, False to give up.
 
@@ -154,15 +154,15 @@ class Lease:
         with reported_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
-            # Everything that changes tables gets here first.
+            # Every change of tables passes through here first.
             check_conditional_writes(self._tables.warehouse)
             while (holder := self._hold()) is not None and self._wait(holder):
-                # Epochs of that holder began before this driver's time.
+                # Epochs of that holder began before this driver's clock reading.
                 self.row = replace(self.row, acquired_at=self._clock())
         if holder is not None:
             raise LeaseHeld(
-                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
-                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease expires by itself, or "
+                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or stop it first "
+                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease expires on its own, or "
                 f"`tidegate unlock {self._tables.pipeline}` removes it"
             )
 
@@ -173,12 +173,12 @@ class Lease:
         self._renewal.join()
         failed = isinstance(error, Exception) and not isinstance(error, LeaseHeld)
         if failed:
-            # Storage itself may have failed; then the error says so.
+            # If storage itself failed, the error says so.
             with suppress(OSError, DeltaError, Refused, StoreFailed):
                 self.renew()
         try:
             if self._lost is None:
-                # A lease that can't be released expires by itself, and this error must not hide why the driver ends.
+                # A lease that can't be released expires on its own, and this error must not hide why the driver ends.
                 with suppress(OSError, DeltaError, Refused, StoreFailed):
                     self._write(replace(self.row, expires_at=0))
         finally:
@@ -196,7 +196,7 @@ class Lease:
         """Record for the parent process when the lease was held; `until` is None while it is held."""
         if file := os.environ.get(LEASE_NOTE):
             note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
-            # No driver may end because this can't be written.
+            # A driver must not end because this can't be written.
             with suppress(OSError):
                 Path(file).write_text(json.dumps(note))
 
@@ -214,8 +214,8 @@ class Lease:
         """
         if self._lost is not None:
             raise LeaseHeld(
-                f"pipeline {self._tables.pipeline!r}: this driver hung, and lost the lease to {self._lost.driver}, "
-                f"since {show_millis(self._lost.acquired_at)}. Nothing is lost: run it again"
+                f"pipeline {self._tables.pipeline!r}: this driver hung, and has lost the lease to {self._lost.driver} "
+                f"since {show_millis(self._lost.acquired_at)}. No data is lost: run it again"
             )
 
     @property
@@ -248,8 +248,8 @@ class Lease:
                 handle = _open(self._tables)
                 holder = _read(self._tables, handle)
                 is_other = holder is not None and holder.run != row.run
-                # If this driver held the lease before, another holder since then, even a dead one, may have changed the
-                # tables, so this driver must not continue.
+                # If this driver held the lease before, a later holder, even a dead one, may have changed the tables, so
+                # this driver must not continue.
                 if is_other and holder is not None and (self._was_held or holder.is_alive(self._clock())):
                     return holder
                 if holder is not None and holder.run == row.run:
@@ -282,7 +282,7 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
 def unlock(tables: PipelineTables, now: Millis) -> str | None:
     """Release the lease of a dead driver and return the driver's description, or None if nobody holds the lease.
 
-    A driver that turns out to be alive takes the lease back at its next heartbeat, within 20 seconds, unless another
+    A driver that is alive after all takes back the lease at its next heartbeat, within 20 seconds, unless another
     driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged lease
     table is removed.
 
@@ -297,11 +297,11 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
         read_lease(tables)
     except Refused:
         tables.warehouse.delete_folder(tables.path(LEASE))
-        return "a driver whose lease was not readable"
+        return "a driver whose lease was unreadable"
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         if row.host == this_host():
             raise Refused(
-                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: end it with "
+                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: stop it with "
                 f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free immediately"
             )
         handle = _open(tables)
@@ -313,7 +313,7 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 def _open(tables: PipelineTables) -> DeltaTable:
     tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
-    # Each renewal commits, so a kept handle is out of date: checking it in a store would be a useless request.
+    # Each renewal commits, so a cached handle is out of date: checking it in a store would waste a request.
     opened = newest if is_local(path) else Warehouse.open
     try:
         return opened(tables.warehouse, path)
@@ -327,15 +327,14 @@ def _open(tables: PipelineTables) -> DeltaTable:
 
 def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
     rows = read_table(tables.warehouse, handle).to_pylist()
-    # A log entry that a power loss truncated at the end of a line leaves two rows. Waiting for the later end is safe.
+    # A log entry truncated at the end of a line by a power loss leaves two rows. Waiting for the later expiry is safe.
     return LeaseRow(**max(rows, key=lambda row: row["expires_at"])) if rows else None
 
 
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
     """Commit a row on top of a handle's version; return False if another commit came first.
 
-    This does not use `commit`, which leaves old entries to retention: here Delta removes entries that are older than an
-    hour.
+    This does not use `commit`, which leaves old entries to retention: here Delta removes entries older than an hour.
     """
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
     file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
@@ -351,15 +350,15 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
     except CommitFailedError as error:
         newest_one = tables.warehouse.open(tables.path(LEASE))
         if newest_one.version() <= version:
-            # Nobody else committed, so the next attempt would end like this one.
+            # Nobody else committed, so the next attempt would fail in the same way.
             raise Refused(
                 f"the lease of pipeline {tables.pipeline!r} can't be written: something other than a log entry is at "
                 f"{tables.path(LEASE)}/{FOLDER}/{entry_name(version + 1)}. Remove it"
             ) from error
-        # A store may perform a commit whose response is lost; the request is then repeated, and refused because the
-        # entry exists.
+        # A store may execute a commit whose response is lost; the repeated request is then refused because the entry
+        # exists.
         return _read(tables, newest_one) == row
     if handle.version() % _COMMITS_PER_CLEANING == 0:
-        # A stream renews its lease for months; without this its folder would gain a file each time.
+        # A stream renews its lease for months; without this, each renewal would leave a file in its folder.
         tables.clear_lease()
     return True

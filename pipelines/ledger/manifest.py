@@ -1,7 +1,7 @@
 """The manifest of an epoch: its position in the source, its counters, and the files that it publishes.
 
 Format version 1, JSON. Within a version, fields with a default may be added, so a newer tidegate reads the manifests of
-an older one. An older tidegate refuses unknown fields, just as it refuses a newer version: if it ignored a part of the
+an older one. An older tidegate refuses unknown fields, just as it refuses a newer version: if it ignored part of the
 manifest, it would continue from a different state. Times are int64 epoch milliseconds.
 """
 
@@ -24,7 +24,7 @@ FORMAT_VERSION: Literal[1] = 1
 Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset", "promote"]
 
 QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "reset"})
-"""Kinds of epochs that read nothing new: they lie between two other epochs and belong to no interval."""
+"""Kinds of epochs that read no new rows and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]
 """The lineage of a snapshot: the epochs that led to it, itself included, as ranges `(first, last)` in order."""
@@ -65,9 +65,9 @@ class DataFile(_Value):
 
 
 class Reopening(_Grown):
-    """The late rows that an epoch reopened: those of earlier epochs that no other epoch had reopened.
+    """The late rows that an epoch reopened: those of earlier epochs that had not been reopened before.
 
-    `digest` names a key, None for every key. `start` and `end` bound the start of the windows that the rows belong to.
+    `digest` names a key, None for every key. `start` and `end` bound the starts of the windows that the rows belong to.
     `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a session is
     always recomputed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
     """
@@ -119,11 +119,11 @@ class NextPane(_Grown):
 
 
 class Publish(_Grown):
-    """The changes of one table: files to add, and rows that are removed or become stale.
+    """The changes to one table: files to add, and rows that are removed or become stale.
 
-    `forgotten` are salted digests of keys, because a forgotten key must not be stored anywhere; older manifests have
-    hashes, `forget_keys`. `reopened` is for table `late` only. `given_up` are files that are removed because they can't
-    be read. `departed` are rows that were deleted from the source.
+    `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere; older manifests have
+    hashes, `forget_keys`. `reopened` is for table `late` only. `given_up` lists files that are removed because they
+    can't be read, `departed` rows that were deleted from the source.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset({"given_up", "departed", "forgotten"})
@@ -154,7 +154,7 @@ class Publish(_Grown):
 
 
 class Shard(_Value):
-    """A contiguous range of key groups, with the epoch's counters there and the times of its next timers."""
+    """A contiguous range of key groups, with its counters in the epoch and the times of its next timers."""
 
     first: int
     last: int
@@ -173,7 +173,7 @@ class StaleInterval(_Value):
 
 
 class PartitionWatermark(_Value):
-    """The event time of one source partition; `pending` is that of a commit that has been read partially.
+    """The event time of one source partition; `pending` is that of a partially read commit.
 
     The pipeline's watermark waits only for `aligned` partitions. An idle partition is not aligned; afterwards it is
     aligned again once it has caught up.
@@ -199,15 +199,14 @@ class PartitionWatermark(_Value):
 class Manifest(_Grown):
     """The manifest of one snapshot.
 
-    With two inputs, `inputs` holds the watermark of each side, and the names in `partitions` are, or begin with, the
-    side. `watermark_by` names by side (`""` for a single input) the column whose values are the partitions of an input;
-    an input without such a column is not in it, and older manifests don't have it. Windows whose last millisecond is
-    `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no lateness was ever
-    allowed, and in older manifests. `shape` is None without windows, and in older manifests. `ends_by_clock` is True if
-    processing time ends the windows, else None; older manifests don't have it. `engine` names the engine that ran the
-    epoch; None means Spark. `slices` is True if the state may hold window slices, which older versions of tidegate
-    can't read; else None. `state_version` is 2 if the state may have deltas, else None: older versions of tidegate
-    refuse the field.
+    With two inputs, `inputs` holds the watermark of each side, and the names in `partitions` are the side or begin with
+    it. `watermark_by` names, by side (`""` for a single input), the column whose values are the partitions of an input;
+    inputs without such a column and older manifests lack it. Windows whose last millisecond is `closed_through` or
+    earlier stay closed, whatever lateness later code allows; it is None if no lateness was ever allowed, and in older
+    manifests. `shape` is None without windows, and in older manifests. `ends_by_clock` is True if processing time ends
+    the windows, else None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
+    Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read; else None.
+    `state_version` is 2 if the state may have deltas, else None: older versions of tidegate refuse the field.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
@@ -270,7 +269,7 @@ class Manifest(_Grown):
     def final_through(self) -> Millis:
         """Windows with `final_at` up to this time are final, int64 epoch milliseconds.
 
-        It is the watermark, or the last millisecond that the clock has passed, for windows that the clock ends.
+        It is the watermark, or, for windows that the clock ends, the last millisecond that the clock has reached.
         """
         return self.processing_time - 1 if self.ends_by_clock else self.watermark
 
@@ -281,7 +280,7 @@ class Manifest(_Grown):
         return self.processing_time - self.watermark if is_moment else None
 
     def partitions_of(self, side: str) -> dict[str, PartitionWatermark]:
-        """Return the source partitions of an input by their names, without the side.
+        """Return the source partitions of an input by name, without the side.
 
         Args:
             side: `left` or `right`, or empty if there is one input.
@@ -307,7 +306,7 @@ class Manifest(_Grown):
 
     def goes_to(self, table: str) -> bool:
         """Return True if publishing the epoch commits to a table."""
-        # The first commit of a timeline goes to every table: it fences drivers of the old one.
+        # The first commit of a timeline goes to every table, to fence drivers of the old one.
         begins = (self.parent or 0) != self.epoch - 1
         return table == epochs.NAME or begins or not self.publish[table].is_empty
 
@@ -352,7 +351,7 @@ def line_after(parent: Manifest | None, epoch: int) -> Line:
 
 
 def line_with(before: Line, epoch: int) -> Line:
-    """Return a lineage with one more epoch, which joins the last range if it follows it."""
+    """Return a lineage with one more epoch, which extends the last range if it follows that range."""
     if before and before[-1][1] == epoch - 1:
         return (*before[:-1], (before[-1][0], epoch))
     return (*before, (epoch, epoch))

@@ -15,11 +15,11 @@ _driver: ContextVar[str] = ContextVar("driver", default="")
 
 
 def log_start(run: str, command: str) -> None:
-    """Append a line for a driver that begins, and name the driver in the lines that follow.
+    """Append a line for a starting driver, and name the driver in the lines that follow.
 
     Args:
         run: id of its lease.
-        command: the work that it was started for.
+        command: the work for which it was started.
     """
     _driver.set(run)
     log_step(f"started {command}")
@@ -31,7 +31,7 @@ def log_step(step: str, epoch: int = 0, of: str = "") -> None:
     Args:
         step: name of the step.
         epoch: the epoch that it belongs to; 0 if it belongs to none.
-        of: the table that it is about, or the kind of the planned epoch.
+        of: the table concerned, or the kind of the planned epoch.
     """
     if file := os.environ.get(FILE):
         line = {"driver": _driver.get(), "step": step, "epoch": epoch, "of": of}

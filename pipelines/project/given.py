@@ -16,7 +16,7 @@ from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse
 from tidegate.windowing.time import Millis, to_millis
 
 Moment: TypeAlias = datetime | date | str
-"""A time; without a zone it is in UTC."""
+"""A time; without a zone, it is in UTC."""
 Length: TypeAlias = timedelta | str
 """A length of time; as a text such as `5s` or `1min`."""
 

@@ -1,7 +1,7 @@
 """Re-runs of a backfill's intervals: the snapshot that a re-run continues from, and the results that it replaces.
 
-Each run recorded its parent epoch, so the lineage of runs is followed back from the head: through the log of table
-`state` as far as it goes, and before that through table `epochs`.
+Each run recorded its parent epoch, so the lineage of runs is followed back from the head, through the log of table
+`state` and, where that ends, table `epochs`.
 """
 
 from __future__ import annotations

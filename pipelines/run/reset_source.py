@@ -1,6 +1,6 @@
-"""A pipeline continues with a source that was created again: its positions are set, and nothing else changes.
+"""Continues a pipeline on a source that was recreated: only its positions change, in an epoch without rows.
 
-This is a quiet epoch. State, watermark and results are kept, so rows of the new source behind the watermark are late.
+State, watermark and results are kept, so rows of the new source behind the watermark are late.
 """
 
 from __future__ import annotations

@@ -389,6 +389,6 @@ def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(tables: PipelineTa
     newest.write_bytes(newest.read_bytes()[:-9])
     with pytest.raises(Refused, match=r"can't be read.*`tidegate unlock duty`"), Lease(tables, "stream", clock):
         pytest.fail("held")
-    assert "was not readable" in str(unlock(tables, clock.now))
+    assert "was unreadable" in str(unlock(tables, clock.now))
     with Lease(tables, "stream", clock) as lease:
         lease.check()

@@ -148,11 +148,13 @@ def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had
     back_to(by_hand, "1")
     hours(by_hand, 11)
     keep(by_hand, 1)
-    with pytest.raises(Refused, match=r"left at epoch 1.*restore sessions savepoint:before-release --give-up-results"):
+    with pytest.raises(
+        Refused, match=r"abandoned at epoch 1.*restore sessions savepoint:before-release --give-up-results"
+    ):
         back_to(by_hand, "savepoint:before-release")
     lost: list[str] = []
     back_to(by_hand, "savepoint:before-release", lost)
-    assert any("the rows that epoch 2 of it published are no longer retained" in text for text in lost)
+    assert any("the rows that its epoch 2 published are no longer retained" in text for text in lost)
     hours(by_hand, 11, 12)
     # Windows that fired on the left line are lost, and nothing else is.
     assert sessions(by_hand) == [10, 11]
@@ -185,7 +187,7 @@ def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeyp
         "tidegate.pipelines.ledger.snapshots.line.list_snapshots",
         lambda tables: [entry for entry in real(tables) if entry.manifest["epoch"] != 2],
     )
-    with pytest.raises(Refused, match=r"epoch 1 can be restored without a loss"):
+    with pytest.raises(Refused, match=r"epoch 1 can be restored without loss"):
         back_to(by_hand, "savepoint:third")
 
 
@@ -201,7 +203,7 @@ def test_a_savepoint_made_in_a_copy_of_the_warehouse_is_not_taken_for_one_of_thi
     create_savepoint(copy.tables, copy.head(), "theirs", NOW)
     path = "sessions/savepoints/theirs"
     shutil.copytree(copy.warehouse.path(path), by_hand.warehouse.path(path))
-    with pytest.raises(Refused, match=r"left at epoch 2.*--give-up-results"):
+    with pytest.raises(Refused, match=r"abandoned at epoch 2.*--give-up-results"):
         back_to(by_hand, "savepoint:theirs")
     lost: list[str] = []
     back_to(by_hand, "savepoint:theirs", lost)

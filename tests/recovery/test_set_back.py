@@ -27,7 +27,7 @@ from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 
 pytestmark = pytest.mark.recovery
 
-REFUSED = r"changed rows of table .* of it \(RESTORE by .* was not made by tidegate.*restore sessions latest`"
+REFUSED = r"changed rows of table .* did not make its version .* \(RESTORE by .*restore sessions latest`"
 
 
 def contents(by_hand: ByHand) -> dict[str, list[str]]:

@@ -215,9 +215,9 @@ def _log_updates_to_py4j() -> None:
 
 @contextmanager
 def errors_to(file: Path) -> Iterator[None]:
-    """Let processes that are started in the body write their stderr to a file: the JVM prints a lot.
+    """Redirect the stderr of processes started in the body to a file, because the JVM prints a lot.
 
-    With TIDEGATE_SPARK_LOG=stderr they write to our stderr, for containers whose files are lost with them.
+    With TIDEGATE_SPARK_LOG=stderr, they write to our stderr, for containers whose files don't outlive them.
     """
     if os.environ.get(LOG_ENVIRONMENT) == "stderr":
         yield

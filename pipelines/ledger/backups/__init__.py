@@ -1,1 +1,1 @@
-"""Backups of a pipeline's tables in another place, from which lost tables can be restored."""
+"""Backups of a pipeline's tables in another location, from which lost tables can be restored."""

@@ -21,7 +21,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
 BACKUPS, POOL = "backups", "files"
-"""Folders of a pipeline in a place."""
+"""A pipeline's folders in the place of the backups."""
 
 CONTENT = pa.schema(
     [
@@ -36,7 +36,7 @@ CONTENT = pa.schema(
 
 _FORMAT = 1
 _TRIES = 5
-"""Attempts to take a consistent cut while clean-ups remove files. Each copies only what the previous one did not."""
+"""Attempts to take a consistent cut while cleanups remove files. Each copies only what the previous one did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ def create_backup(
         place: the pipeline's folder in the place of the backups.
         name: letters, digits, `_` and `-`.
         now: int64 epoch milliseconds.
-        check_lease: raises LeaseHeld if another command has the lease of the place.
+        check_lease: raises LeaseHeld if another command has the place's lease.
 
     Raises:
         UsageError: the name is not valid, or is taken.
         Refused: the pipeline has no published epoch, or a file is missing.
-        LeaseHeld: this command hung while another one worked in the place.
+        LeaseHeld: this command hung while another one used the place.
         TidegateError: cleanups removed parts of every cut.
     """
     try:
@@ -149,10 +149,10 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     Args:
         place: the pipeline's folder in the place of the backups.
         names: names of the backups.
-        check_lease: raises LeaseHeld if another command has the lease of the place.
+        check_lease: raises LeaseHeld if another command has the place's lease.
 
     Raises:
-        LeaseHeld: this command hung while another one worked in the place.
+        LeaseHeld: this command hung while another one used the place.
     """
     for name in names:
         check_lease()
@@ -160,7 +160,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     left = _names(place)
     for file in place.warehouse.names(place.path(BACKUPS)):
         check_lease()
-        # The list of files of a backup that was just removed, or whose command was killed.
+        # The file list of a backup that was just removed, or whose command was killed.
         if file.removesuffix(".json").removesuffix(".parquet") not in left:
             place.warehouse.delete_file(place.path(BACKUPS), file)
     needed = {
@@ -216,9 +216,9 @@ def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
 
 
 def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: str) -> None:
-    """Withdraw a backup whose files are missing: another command removed them before the backup was visible.
+    """Withdraw a backup whose files are missing: another command may have removed them before the backup was visible.
 
-    From now on that can't happen, because the backup has its description.
+    From now on the description protects them.
     """
     listed = f"{name}.parquet" in place.warehouse.names(place.path(BACKUPS))
     for table in cut.tables:
@@ -294,7 +294,7 @@ def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup
     The caller holds the lease of the pipeline.
 
     Raises:
-        Refused: there are tables that an interrupted call did not leave, or a file of the backup is missing.
+        Refused: there are tables other than those of an interrupted call, or a file of the backup is missing.
     """
     rows = content_of(place, backup.name)
     cuts = [_cut(rows, name, version) for name, version in backup.versions.items()]

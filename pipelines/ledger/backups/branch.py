@@ -1,7 +1,7 @@
 """Branches: the tables of a pipeline under the name of a branch, created while a driver may be running, and removed.
 
-A branch lists the data files of the pipeline's tables as its own: each gets a second name in the branch's folder where
-the file system can do that, and is copied within an object store. So no cleanup of one removes a file that the other
+A branch lists the data files of the pipeline's tables as its own: each is hard-linked into the branch's folder if the
+file system can do that, or copied within an object store. So a cleanup of one never removes a file that the other
 needs. The logs are copied with the branch's name, as for a rename. The note in the folder is written last.
 """
 

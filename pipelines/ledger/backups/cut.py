@@ -1,8 +1,8 @@
-"""Copies of all tables of a pipeline as of one epoch: read while a driver works, and turned back into tables.
+"""Copies of all tables of a pipeline as of one epoch: read while a driver runs, and turned back into tables.
 
-Backups store such a cut, and a rename changes the name in it; both turn it into tables with `make_tables`.
+A backup stores such a cut, and a rename changes the name in it; both turn it into tables with `make_tables`.
 
-An epoch is committed to table `state` first and published to the other tables one after the other. So each table is cut
+An epoch is first committed to table `state`, then published to the other tables one by one. So each table is cut
 at its last version without a later epoch. Files and log entries never change, so the cut needs no lease. A cleanup may
 remove some of them in the meantime; `is_whole` notices that, and the backup makes a new cut.
 """
@@ -84,9 +84,9 @@ def cut_now(tables: PipelineTables) -> Cut:
         Refused: there is no such epoch, a data file of a table is missing, or a table lacks what was committed to it.
         CutMoved: a cleanup is running, so a later try may succeed.
     """
-    # A copy of a table that lacks rows would be the newest backup, and could displace older ones.
+    # A copy with missing rows would become the newest backup, and could displace older ones.
     trusted_head(tables)
-    # Checks are cut first, so none of them is about a later epoch.
+    # Table quality is cut first, so it has no check of a later epoch.
     has_checks = tables.warehouse.exists(tables.path(quality.NAME))
     checks = [_table(tables, quality.NAME, tables.look(quality.NAME).version())] if has_checks else []
     snapshot = require_published(tables, require_snapshot(tables))
@@ -163,7 +163,7 @@ def _log_names(tables: PipelineTables, name: str) -> set[str]:
 
 
 def _check_opens(path: str, names: Collection[str], version: int) -> None:
-    """Raise CutMoved if the files of a log don't lead to a version."""
+    """Raise CutMoved if a version can't be opened from the files of a log."""
     checkpoints = [older for older in checkpoint_versions(names) if checkpoint_files(names, older)]
     if set(range(max(checkpoints, default=-1) + 1, version + 1)) - set(entry_versions(names)):
         raise CutMoved(f"a cleanup removed entries in the log of table {path}")
@@ -181,18 +181,18 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
             fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
             fault = "is a symbolic link" if name in tables.warehouse.links(path) else fault
             raise Refused(
-                f"file {name} of table {path} {fault}: a backup of it would not be complete. Older backups stay; "
+                f"file {name} of table {path} {fault}: its backup would be incomplete. Older backups are kept; "
                 "docs/operations/recovery.md says what to do for each table"
             )
 
 
 def taken(tables: PipelineTables, cuts: Sequence[TableCut]) -> str | None:
-    """Return a table that an interrupted `make_tables` with these cuts did not leave; None if there is none.
+    """Return a table that does not come from an interrupted `make_tables` with these cuts; None if there is none.
 
-    A complete table `state` is one: then the call was not interrupted.
+    A complete table `state` counts as one, because that call was not interrupted.
     """
     for cut in cuts:
-        # A killed process may have left the beginning of a file.
+        # A killed process may have left part of a file.
         present = {name for name in log_files(tables, cut.name) if not name.endswith(".tmp")}
         log = tables.warehouse.log(tables.path(cut.name))
         is_whole = cut.name == state.NAME and cut.log.keys() <= present
@@ -210,7 +210,7 @@ def make_tables(
 ) -> int:
     """Create tables from cuts; return the number of bytes that were copied.
 
-    Data files come first and logs last, that of table `state` at the very end: its entries, newest first, and then its
+    Data files come first and logs last, with table `state` at the very end: its entries, newest first, then its
     checkpoints, newest last. A log without its oldest entry, or without the checkpoint that replaces older ones, can't
     be opened. So no command mistakes incomplete tables for complete ones, and after an interruption the same call
     continues.
@@ -220,7 +220,7 @@ def make_tables(
         cuts: the tables; `state` comes last.
         folder_of: returns the folder with the data files of a table.
         check_lease: raises LeaseHeld if another command has the lease of the pipeline.
-        share: True lists the same data files where the file system can, in place of copies.
+        share: True makes hard links instead of copies where the file system can.
     """
     copied = sum(_bring_files(tables, cut, folder_of(cut.name), share) for cut in cuts)
     for cut in cuts:
@@ -236,7 +236,7 @@ def make_tables(
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Return the position of a log file among those that are written: the note of the newest checkpoint comes first."""
+    """Return a log file's position in the order of writing; the file that names the newest checkpoint is first."""
     if name == LAST_CHECKPOINT or name.startswith(SIDECARS):
         return 0, 0
     return (1, -(version_of(name) or 0)) if is_entry(name) else (2, version_of(name) or 0)

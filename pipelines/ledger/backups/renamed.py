@@ -1,8 +1,8 @@
-"""A pipeline's tables under another name: copied as a backup is restored, with the new name in place of the old one.
+"""A pipeline's tables under another name: copied like the tables of a backup, with the new name instead of the old one.
 
 The name is in each manifest, in the transaction of each epoch and in the names of the tables. Everything else is copied
 unchanged: versions, ids, snapshots and savepoints. The old tables are removed once the new ones are complete; until
-then a note in the new folder says so, and the same calls continue an interrupted rename.
+then a note in the new folder marks the rename as unfinished, and the same calls continue it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTE = "renamed.json"
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The note about an unfinished rename.
+    """The note of an unfinished rename.
 
     Args:
         old: name that the pipeline had.
@@ -61,7 +61,7 @@ def copy_tables(
     Raises:
         Refused: the new name has other tables, the old tables can't be copied, or an epoch was added to them after an
             earlier call had copied them.
-        LeaseHeld: this command hung, and another one works on one of the names.
+        LeaseHeld: this command hung, and another one is using one of the names.
     """
     note, folder = unfinished(new), new.warehouse.path(new.pipeline)
     if note is not None and note.old != old.pipeline:
@@ -84,8 +84,8 @@ def copy_tables(
         cut = cut_now(old)
     except Refused as error:
         raise Refused(
-            f"the tables of {old.pipeline} can't be copied, and nothing was removed: {error}. For commands on "
-            f"{old.pipeline}, name it so in the code and in tidegate.toml again"
+            f"the tables of {old.pipeline} can't be copied, and nothing was removed: {error}. To run commands on "
+            f"{old.pipeline}, restore its old name in the code and in tidegate.toml"
         ) from error
     _check_free(new, cut)
     cuts = [with_name(old, new, table, check_lease) for table in cut.tables]
@@ -128,7 +128,7 @@ def _readable_head(tables: PipelineTables) -> Snapshot | None:
 
 
 def _check_free(new: PipelineTables, cut: Cut) -> None:
-    """Refuse a name whose folder is not from a copy; `taken` checks folders that are."""
+    """Refuse a name whose folder does not come from a copy; `taken` checks folders that do."""
     folder = new.warehouse.path(new.pipeline)
     present = {*new.warehouse.folders(folder), *new.warehouse.links(folder)} - {SAVEPOINTS}
     present |= {f"{SAVEPOINTS}/{name}" for name in new.warehouse.folders(f"{folder}/{SAVEPOINTS}")}
@@ -166,7 +166,7 @@ def with_name(
 
 @dataclass(frozen=True, slots=True)
 class _WithName:
-    """One table of a cut, as it is under the new name."""
+    """One table of a cut, under the new name."""
 
     old: PipelineTables
     new: PipelineTables
@@ -176,7 +176,7 @@ class _WithName:
     def cut(self) -> TableCut:
         """Return the table with the new name in its log; files with manifests are rewritten, because they change.
 
-        Files that only speed Delta up are left out, because they describe the old log.
+        Files that only speed up Delta are left out, because they describe the old log.
         """
         entries = {
             name: _read(name, content)
@@ -221,11 +221,11 @@ class _WithName:
         return _json(self._record(json.loads(text)))
 
     def _record(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Return a manifest, or its short form, with the new name; one of another pipeline's savepoint is unchanged."""
+        """Return a manifest, or its short form, with the new name, unless it is another pipeline's savepoint."""
         return {**record, "pipeline": self.new.pipeline} if record.get("pipeline") == self.old.pipeline else record
 
     def _with_name(self, row: Action, sizes: dict[str, int], sidecars: dict[str, bytes]) -> Action:
-        """Return an action of an entry, or a row of a checkpoint, with the new name and the sizes of its files."""
+        """Return an entry's action, or a row of a checkpoint, with the new name and the new file sizes."""
         renamed = {**row}
         if (transaction := row.get("txn")) and transaction["appId"] == self.old.application:
             renamed["txn"] = {**transaction, "appId": self.new.application}

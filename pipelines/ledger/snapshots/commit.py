@@ -44,8 +44,8 @@ def commit_snapshot(
         handle: table state, opened when the epoch was planned.
         manifest: the manifest of the new snapshot; it becomes a row in a separate file.
         schema: new columns of the table.
-        added: state files to add. A restore adds files of older versions again.
-        kept: paths of the files that stay; every other file is removed.
+        added: state files to add. A restore re-adds files of older versions.
+        kept: paths of the files to keep; every other file is removed.
 
     Raises:
         Refused: somebody committed since the handle was opened, an added file is missing, or a file that publishing
@@ -58,7 +58,7 @@ def commit_snapshot(
     check_before_commit(tables, state.NAME, files, manifest.epoch)
     removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
     try:
-        # It is made durable before publishing: readers must not see results of a commit that a power loss can undo.
+        # It is made durable before publishing: readers must not see the results of a commit that a power loss can undo.
         commit_to(
             tables.warehouse,
             handle,
@@ -74,7 +74,7 @@ def commit_snapshot(
 
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """Return the newest epoch of each published table, before this epoch is published and after it."""
+    """Return the newest epoch of each published table before and after this epoch is published."""
     previous = published_by(tables.warehouse, handle)
     before = previous.after if previous is not None else newest_epochs(tables, PUBLISHED)
     return {
@@ -88,7 +88,7 @@ def remaining(
 ) -> tuple[list[DataFile], list[dict[str, Any]]]:
     """Return the state that remains when some shards are replaced: newly written files, and unchanged files.
 
-    A file is rewritten only if somebody compacted the table, so that remaining rows share a file with the manifest or
+    A file is rewritten only if somebody else compacted the table, so that remaining rows share it with the manifest or
     with replaced rows.
 
     Args:
@@ -143,7 +143,7 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
     """Return the error for a driver that was overtaken by another one between plan and commit."""
     return Refused(
         f"epoch {epoch} of {tables.pipeline}: another driver committed to table state after this epoch was planned at "
-        f"{planned_at}. The epoch was not committed; run it again once the other driver has ended"
+        f"{planned_at}. The epoch was not committed; run it again when the other driver has ended"
     )
 
 
@@ -196,6 +196,6 @@ def quiet_manifest(
 
 
 def _uncounted(shard: Shard) -> Shard:
-    """Return a shard with all counters at 0 except open windows, because a quiet epoch changes nothing else."""
+    """Return a shard with all counters at 0 except open windows, because a quiet epoch counts nothing else."""
     counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
     return shard.model_copy(update={"counters": counters})

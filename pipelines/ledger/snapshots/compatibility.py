@@ -1,4 +1,4 @@
-"""Comparison of a snapshot with new code, field by field: unchanged, to be migrated, or incompatible."""
+"""Comparison of a snapshot with new code, field by field: unchanged, to migrate, or incompatible."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """A field in which a snapshot and the code differ in a way that prevents the code from using the snapshot.
+    """A difference between a snapshot and the code that keeps the code from using the snapshot.
 
     Args:
-        field: name of the field, in words.
+        field: name of the field, as shown in messages.
         then: value in the snapshot; None if it has none.
         now: value in the code; None if it has none.
         way_out: advice for the user.
@@ -49,9 +49,10 @@ class Compatibility:
     """The differences between a snapshot and the code.
 
     Args:
-        migrations: changes that the next epoch makes to the state, in words; empty if it uses the state unchanged.
+        migrations: descriptions of changes that the next epoch makes to the state; empty if it uses the state
+            unchanged.
         incompatibilities: differences that keep the code from using the snapshot; empty if it can.
-        notes: changes that don't affect the state, in words.
+        notes: descriptions of changes that don't affect the state.
     """
 
     migrations: tuple[str, ...]
@@ -115,7 +116,7 @@ def left_behind(pipeline: Pipeline) -> frozenset[str]:
 
 
 def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
-    """Refuse a snapshot that this pipeline can't use, not even after a migration.
+    """Refuse a snapshot that this pipeline can't use even after a migration.
 
     Raises:
         Refused: key, contents, trigger state, user state or max_parallelism differ; the message names the field, both
@@ -131,8 +132,8 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
 def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
     """Refuse a name in `dropped` that the code still computes, or that the pipeline never had.
 
-    A result that was dropped earlier keeps its column in table results. A dropped state leaves no trace. So if the code
-    or the snapshot has states, an unknown name may be a state that was dropped earlier.
+    A dropped result keeps its column in table results, but a dropped state leaves no trace. So if the code or the
+    snapshot has states, an unknown name may be a state that was dropped earlier.
 
     Args:
         tables: the pipeline's tables.
@@ -165,7 +166,7 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
 
 
 def _names(format_: StateFormat) -> set[str]:
-    """Return the names of aggregates, states and result columns, as `dropped` names them."""
+    """Return the names of aggregates, states and result columns, in the form of `dropped`."""
     parts = (format_.contents, format_.trigger_state, format_.user_state, format_.result)
     return {name.removeprefix("acc_") for part in parts for name in part if not name.startswith(REST)}
 
@@ -174,7 +175,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     """Add the columns that the code needs to the tables, before an epoch is planned; return the head.
 
     Raises:
-        Refused: the code can't use the head, `dropped` has a wrong name, or a column has another type.
+        Refused: the code can't use the head, `dropped` has a wrong name, or a column has a different type.
     """
     if head is not None:
         check_restorable(bound, head.manifest)

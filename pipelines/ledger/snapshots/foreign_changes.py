@@ -2,7 +2,7 @@
 
 The newest epoch of a table does not reveal such a change: Delta's RESTORE removes published rows but keeps the
 transaction of their epoch. The files do reveal it, so they are followed through the log from the newest epoch on. No
-epoch is published on top of a change.
+epoch is published on top of such a change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
 from tidegate.pipelines.storage.warehouse import active_files
 
 PUT_BACK = "tidegate_put_back"
-"""Name of the field in the metadata of a commit that repaired a table: the version whose files it has again."""
+"""Metadata field of a commit that repaired a table: the version whose files it restored."""
 
 GIVE_UP = "--give-up-results"
-"""Option of `tidegate restore` that gives up published rows which can't be read or restored."""
+"""Option of `tidegate restore` that gives up published rows that can't be read or restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Change:
 
 
 def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
-    """Return the change after which a table lacks published rows or has extra ones; None if there is none.
+    """Return the change since which a table lacks published rows or has extra ones; None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
 
@@ -57,8 +57,8 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
     since = _since_newest_epoch(tables, table, newest)
     if not since:
         return None
-    # `differs` has the paths that were added or removed since the newest epoch, and `whole` its values for which the
-    # table holds exactly the published rows.
+    # `differs` is the set of paths added or removed since the newest epoch, and `whole` its values at which the table
+    # holds exactly the published rows.
     differs, good = frozenset[str](), since[0].version
     whole = {differs}
     for entry in since[1:]:
@@ -72,7 +72,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 
 
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
-    """Refuse a published table whose rows somebody else changed. For the arguments see `find_change`.
+    """Refuse a published table whose rows somebody else changed. For the arguments, see `find_change`.
 
     Raises:
         Refused: the message says how to continue.
@@ -87,8 +87,8 @@ def described(tables: PipelineTables, change: Change) -> str:
     info = {} if entry is None else entry.info
     by = f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'somebody')}"
     return (
-        f"somebody else changed rows of table {tables.path(change.table)}: version {change.version} of it ({by}) was "
-        f"not made by tidegate. {_remedy(tables, change)}"
+        f"somebody else changed rows of table {tables.path(change.table)}: tidegate did not make its version "
+        f"{change.version} ({by}). {_remedy(tables, change)}"
     )
 
 
@@ -100,7 +100,7 @@ def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
     Args:
         tables: the pipeline's tables.
         give_up: True accepts that files of that version are missing; the restore that follows names and removes them.
-            If the version itself is no longer in the log, the table is left as it is.
+            If the version itself is no longer in the log, the table is left unchanged.
 
     Raises:
         Refused: rows would be lost. Then nothing was changed.
@@ -122,7 +122,7 @@ def _put_back(tables: PipelineTables, change: Change, handle: DeltaTable, give_u
     path = tables.path(change.table)
     if _before(tables, change) is None:
         commit(tables.warehouse, handle, [], {PUT_BACK: str(handle.version())})
-        return f"table {path} is left as it is: what version {change.version} changed is given up"
+        return f"table {path} is left unchanged: the changes of version {change.version} are accepted"
     commit_by(
         lambda properties, hooks: handle.restore(
             change.good, ignore_missing_files=give_up, commit_properties=properties, post_commithook_properties=hooks
@@ -142,13 +142,13 @@ def _remedy(tables: PipelineTables, change: Change) -> str:
     if lost := lost_rows(tables, change):
         return (
             f"{'; '.join(lost)}. Put the files back from a copy and run `tidegate restore {name} latest`, restore a "
-            f"backup, or go on without these rows: `tidegate restore {name} latest {GIVE_UP}`"
+            f"backup, or continue without these rows: `tidegate restore {name} latest {GIVE_UP}`"
         )
     return f"`tidegate restore {name} latest` brings back those of version {change.good}"
 
 
 def lost_rows(tables: PipelineTables, change: Change) -> list[str]:
-    """Return a sentence for each thing that prevents a change from being undone; empty if nothing does."""
+    """Return a sentence for each reason why a change can't be undone; empty if it can."""
     path, before = tables.path(change.table), _before(tables, change)
     if before is None:
         return [f"version {change.good} of table {path}, the last with all published rows, is no longer in its log"]
@@ -170,11 +170,11 @@ def _before(tables: PipelineTables, change: Change) -> DeltaTable | None:
 
 
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
-    """Return the commit of the newest epoch (or of a later repair) and the commits after it, oldest first."""
+    """Return the commit of the newest epoch (or a later repair) and the commits after it, oldest first."""
     log, entries = TableLog(tables, table), list[LogEntry]()
-    # A table without a log is gone, and opening it reports that.
+    # A table without a log is missing, which opening it reports.
     last = (log.versions[-1] if log.versions else -1) if newest is None else newest
-    # Others may have made any number of commits since: anything not read would count as correct.
+    # Others may have made any number of commits since; unread ones would count as correct.
     for version in range(last, -1, -1):
         if (entry := log.entry(version)) is None:
             break

@@ -1,9 +1,9 @@
 """Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files they were in.
 
 `forget` is a separate epoch: one commit changes state and manifest, and publishing changes the other tables. Source
-partitions named after the key are removed from the manifest, and its examples from the checks. Then only the newest
-snapshot is kept, because every older one may hold the key. Users repeat an interrupted run. If nothing holds the key,
-nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
+partitions named after the key are removed from the manifest, and its examples from checks. Then only the newest
+snapshot is kept, because every older one may hold the key. An interrupted run is repeated by the user. If nothing holds
+the key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     Args:
         tables: the pipeline's tables.
         pipeline: the pipeline's value. Rows of the source lack key columns that are derived by `columns=`.
-        key: texts of the key columns' values, in order.
+        key: the key columns' values as strings, in order.
         now: int64 epoch milliseconds.
 
     Raises:
-        UsageError: the texts are no key of this pipeline.
+        UsageError: the strings are not a key of this pipeline.
         Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.
     """
     head = required(tables, trusted_head(tables))
@@ -115,8 +115,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     rows[state.NAME] = rest.gone
     forget_examples(tables, shown)
     keep_newest_only(tables)
-    # Savepoints come last: from here on, no file that holds the key can be copied. A command that copied one before and
-    # was killed left its copy behind.
+    # Savepoints come last: from here on, no file that holds the key can be copied. A command that was killed after
+    # copying one has left its copy behind.
     remove_rests(tables)
     for entry in list_savepoints(tables):
         try:
@@ -131,7 +131,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             remove_rests(tables)
             continue
         rows[f"savepoint {entry.name}"] = rest.gone
-    # Whoever makes a branch has its folder before it reads the tables, so a branch that is made meanwhile is seen here.
+    # A branch's folder exists before the tables are read, so a branch that is being created is seen here.
     check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}. From {tables.pipeline} it is erased")
     return Forgotten(manifest.epoch, rows)
 
@@ -147,8 +147,8 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
             raise Refused(
                 f"table {tables.path(table)} holds source rows without the derived key column(s) "
                 f"{', '.join(derived) or 'of this pipeline'}, so tidegate can't find the key: nothing was erased. "
-                "Delete the rows in the source, restore a snapshot from before these rows, or give the pipeline a key "
-                "of source columns"
+                "Delete the rows in the source, restore a snapshot from before these rows, or use a key of source "
+                "columns"
             )
 
 
@@ -166,8 +166,8 @@ def _published_rows(tables: PipelineTables, head: Snapshot, value: Key) -> dict[
 class _Rest(NamedTuple):
     """The state files of a snapshot without a key.
 
-    `group` is the key's group, `gone` the number of removed rows, and `open_windows` that of removed open windows.
-    `added` are new files, and `kept` the paths of unchanged files. A file with the manifest is never kept, because the
+    `group` is the key's group, `gone` the number of removed rows, `open_windows` the number of removed open windows,
+    `added` the new files, and `kept` the paths of unchanged files. A file with the manifest is never kept, because the
     manifest changes.
     """
 
@@ -212,8 +212,8 @@ def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key,
 
 
 def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
-    """Return the changes of a table without entries that name a key: its reopened late rows are already deleted."""
-    # Only older versions of tidegate named keys by their hashes.
+    """Return the changes to a table without entries that name a key: its reopened late rows are already deleted."""
+    # Only older versions of tidegate identified keys by their hashes.
     digest, hashed = digest_of(key), hash_of(schema, key)
     reopened = tuple(
         each.model_copy(
@@ -262,6 +262,6 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
         listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
         removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
     present = tables.warehouse.names(snapshot.path)
-    # This applies even if the key is in none of its files: a hung process must not commit a file that is deleted now.
+    # This is needed even if none of its files has the key: a hung process must not commit a file that is now deleted.
     commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
     leave_newest(tables, table, tables.open(table).version(), present)

@@ -22,13 +22,13 @@ from tidegate.pipelines.storage.delta_log import commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
 
 PUBLISHED_BY = "tidegate_published"
-"""Name of the field of a state commit's metadata that holds `PublishedBy`."""
+"""Metadata field of state commits that holds `PublishedBy`."""
 
 FENCE = "tidegate_fence"
-"""Name of the field of a commit's metadata that names the clean-up which committed nothing but a fence."""
+"""Metadata field of a commit that only fences; it names the cleanup."""
 
 KEPT = "tidegate_kept"
-"""Name of the field of such a commit's metadata, in table state, that holds `Kept`."""
+"""Metadata field of such a commit to table state; it holds `Kept`."""
 
 _CHANGED = "Only tidegate may change it: restore the table from before that change"
 
@@ -46,7 +46,7 @@ class Snapshot:
         version: version of the table.
         handle: the table at that version.
         files: the state files, as deltalake lists them, without the file of the manifest.
-        manifest_files: the file with the manifest row. It is one file unless somebody else compacted the table.
+        manifest_files: the file with the manifest row. It is a single file unless somebody else compacted the table.
     """
 
     manifest: Manifest
@@ -75,15 +75,15 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
             f"table {snapshot.path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: "
             "was its folder renamed? Only the pipeline that produced the state can continue from it: give the folder, "
             "or "
-            f"the pipeline, the name {snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in a folder "
-            "of its own"
+            f"the pipeline, the name {snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in its own "
+            f"folder"
         )
     return snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedBy:
-    """The newest epoch of each published table (0 for none), before an epoch is published and after it."""
+    """The newest epoch of each published table (0 for none) before and after an epoch is published."""
 
     before: dict[str, int]
     after: dict[str, int]
@@ -92,17 +92,17 @@ class PublishedBy:
 def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None:
     """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
 
-    The result is None if an older version of tidegate committed that snapshot, because it did not record them.
+    None if an older version of tidegate, which did not record them, committed that snapshot.
     """
     return _published_by(newest_record(warehouse, handle))
 
 
 def newest_record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
-    """Return the description of the newest commit, up to a handle's version, that names its epoch; empty if none does.
+    """Return the metadata of the newest commit, up to a handle's version, that names its epoch; empty if none does.
 
     Between it and the handle are only commits without an epoch, such as the fences of cleanups. Delta's own history
-    reads all commits, although usually one is enough, and on an object store it is empty if the first folder of the
-    path has a colon.
+    reads all commits, although usually one suffices, and on an object store it is empty if the first folder of the path
+    has a colon.
     """
     log = warehouse.log(path_of(handle))
     for version in range(handle.version(), -1, -1):
@@ -135,7 +135,7 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
 
 
 def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
-    """Return a snapshot that must not be None.
+    """Return a snapshot after checking that it is not None.
 
     Raises:
         Refused: there is none yet.
@@ -200,12 +200,12 @@ def state_rows(
 
 
 def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:
-    """Return the snapshot that an epoch of this process created right after another; None if others committed since.
+    """Return the snapshot that an epoch of this process created right after another one; None if others have committed.
 
     Only the entry of that commit is read, whereas `read_snapshot` opens the table.
 
     Args:
-        parent: the snapshot that was the head; its handle is moved, so the caller must not use it any more.
+        parent: the snapshot that was the head; its handle is moved, so the caller must no longer use it.
         manifest: manifest of the epoch.
     """
     handle = parent.handle
@@ -232,7 +232,7 @@ def _snapshot(
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """A snapshot as the log lists it, without opening the table.
+    """A snapshot as listed in the log, without opening the table.
 
     Args:
         version: version of table `state`.
@@ -267,11 +267,11 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Versions that the newest cleanup kept of those before it. The cleanup may hang, and still remove the others.
+    """The earlier versions that the newest cleanup kept. That cleanup may hang, and may still remove the others.
 
     Args:
         snapshots: versions of table state before those of `since`.
-        since: by table, the version from which on all versions are kept.
+        since: by table, the version from which all versions are kept.
     """
 
     snapshots: frozenset[int] = frozenset()
@@ -292,7 +292,7 @@ def kept_of(log: TableLog) -> Kept:
 
 
 def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
-    """Yield the snapshots in a log of table `state` that no cleanup gave up, newest first.
+    """Yield the snapshots in a log of table `state` that no cleanup has given up, newest first.
 
     Delta's own history expects versions without a gap. This log has gaps between snapshots that retention removed.
     """
@@ -310,7 +310,7 @@ def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
-    """Yield the snapshot of an epoch, then those of its ancestors, newest first, also across restores."""
+    """Yield the snapshot of an epoch, then those of its ancestors, newest first, even across restores."""
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
     while epoch is not None and epoch in entries:
         yield entries[epoch]

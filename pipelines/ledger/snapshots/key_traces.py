@@ -1,4 +1,4 @@
-"""Traces of a key: files and manifests that hold it, including those that no snapshot refers to any more.
+"""Traces of a key: files and manifests that hold it, including those that no snapshot refers to.
 
 If a key has no trace, there is nothing to forget. A file that can't be read may hold any key.
 """
@@ -56,8 +56,8 @@ class KeyTraces:
     def are_left(self) -> bool:
         """True if a file or a manifest may hold the key, or if the snapshot of an epoch that forgot it is retained.
 
-        Every file in the folders counts: older snapshots refer to other files than the newest one, and an interrupted
-        `forget` leaves files that nothing refers to.
+        Every file in the folders counts: older snapshots refer to files that the newest one does not, and an
+        interrupted `forget` leaves unreferenced files.
         """
         try:
             return (
@@ -73,7 +73,7 @@ class KeyTraces:
             return True
 
     def _are_in_snapshot(self, version: int, kind: str) -> bool:
-        """Return True if the manifest of a snapshot names the key. It is read only if it can name a key."""
+        """Return True if a snapshot's manifest names the key. It is read only if it can name keys."""
         by_key = any(part.watermark_by in (part.key or self.pipeline.key) for part in self.pipeline.inputs)
         compute = self.pipeline.compute
         may_vanish = isinstance(compute, Windows) and compute.assigner.merges and compute.lateness
@@ -87,7 +87,7 @@ class KeyTraces:
         return (
             any(is_of(item, self.schema, self.key) for item in manifest.next_panes)
             or any(is_forgotten(self.key, mark) for mark in {mark for work in works for mark in work.forgotten})
-            # Only older versions of tidegate named keys by their hashes.
+            # Only older versions of tidegate identified keys by their hashes.
             or any(hash_of(self.schema, self.key) in work.forget_keys for work in works)
             or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
         )
@@ -128,15 +128,15 @@ class KeyTraces:
 
 
 def is_of(item: NextPane, schema: KeySchema, key: Key) -> bool:
-    """Return True if the number of a next pane belongs to a key."""
+    """Return True if a next pane number belongs to a key."""
     if item.digest is None:
-        # Only older versions of tidegate named keys by their hashes.
+        # Only older versions of tidegate identified keys by their hashes.
         return item.key == hash_of(schema, key)
     return item.digest == digest_of(key)
 
 
 def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key) -> set[str]:
-    """Return the source partitions that are named after a part of a key. Later rows of it start a new partition.
+    """Return the source partitions that are named after a part of a key. Later rows of the key start a new partition.
 
     Args:
         manifest: manifest of a snapshot.
@@ -162,13 +162,13 @@ def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key
 
 
 def _is_same(column: KeySchema, text: str, value: pa.Scalar) -> bool:
-    """Return True if a text stands for a value of a key column. The partition of nulls is named after no value."""
+    """Return True if a text stands for a value of a key column. The partition of nulls is not named after a value."""
     if not value.is_valid or isinstance(value.as_py(), str):
-        # The command line may read another text as the same value.
+        # The command line may parse another text to the same value.
         return bool(value.is_valid and text == value.as_py())
     try:
         (named,) = key_of_texts(column, (text,))
     except UsageError:
-        # A partition's name need not be a value of the column: that of the partition of nulls is not a number.
+        # A partition's name need not be a value of the column: the name of the partition of nulls is not a number.
         return False
     return bool(named.equals(value))

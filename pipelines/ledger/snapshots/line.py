@@ -1,7 +1,7 @@
 """Lineages: the epochs that a snapshot and the published tables share, and the fork after which they differ.
 
 A manifest names its ancestors. If the newest manifest can't be read, or its commit is lost, the logs and table `epochs`
-name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids are not enough,
+name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids do not suffice,
 because a copy of a warehouse continues with the same ones.
 """
 
@@ -43,8 +43,8 @@ class Head:
         snapshot: the snapshot of that epoch; None if it can't be read or is lost.
         epoch: its number.
         timeline: the newest timeline.
-        line: its ancestors, as far as the logs and table epochs name them.
-        run_ids: by epoch, the run id that the logs and table epochs name.
+        line: its ancestors, as far as recorded in the logs and table epochs.
+        run_ids: by epoch, the run id recorded in the logs and table epochs.
         is_trusted: True if the head of table state is this epoch.
     """
 
@@ -78,7 +78,7 @@ class Head:
 
 
 def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
-    """Return True if this pipeline created the snapshot in this warehouse, or in the one of which this is a copy."""
+    """Return True if this pipeline created the snapshot in this warehouse, or in the one that it is a copy of."""
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
@@ -122,10 +122,10 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
     if gone := [epoch for epoch in wanted if epoch not in manifests]:
         named = f"epoch {gone[0]}" if len(gone) == 1 else f"epochs {gone[0]} to {gone[-1]}"
         back = _newest_on_line(entries, head.line, parted)
-        instead = "" if back is None else f" (epoch {back} can be restored without a loss)"
+        instead = "" if back is None else f" (epoch {back} can be restored without loss)"
         losses.add(
-            f"epoch {then.epoch} of {tables.pipeline} is on a timeline that was left at epoch {parted}, and the rows "
-            f"that {named} of it published are no longer retained{instead}"
+            f"epoch {then.epoch} of {tables.pipeline} is on a timeline that was abandoned at epoch {parted}, and the "
+            f"rows that its {named} published are no longer retained{instead}"
         )
     return [manifests[epoch] for epoch in wanted if epoch in manifests]
 
@@ -133,7 +133,7 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
 def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile]:
     """Return the files that the epochs of a lineage published to a table after the fork, each once.
 
-    A restore also lists files of other epochs of the lineage. Such a file is taken from the restore only if the
+    A restore also lists files of other epochs of the lineage. The restore's entry for such a file is used only if the
     manifest of its own epoch is not retained.
     """
     by_path = {
@@ -149,9 +149,9 @@ def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile
 
 
 def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
-    """Return the prunes of a pipeline on any lineage: by epoch of the prune, the epochs whose rows each table lost.
+    """Return the prunes of a pipeline on any lineage: by the prune's epoch, the epochs whose rows each table lost.
 
-    A prune whose snapshot is no longer retained has an empty value: nothing records the rows that it removed.
+    It is empty if the prune's snapshot is no longer retained, because nothing else records the removed rows.
     """
     prunes: dict[int, dict[str, tuple[int, ...]]] = {
         row["epoch"]: {} for row in _epoch_rows(tables) if row["kind"] == "prune"
@@ -190,29 +190,29 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
 
 
 def erasing_epochs(tables: PipelineTables) -> set[int]:
-    """Return the epochs that removed rows on a user's request, as far as table epochs names them."""
+    """Return the epochs that removed rows on a user's request, as far as table epochs records them."""
     return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
 
 
 def forgotten_marks(tables: PipelineTables) -> dict[int, frozenset[str] | None]:
-    """Return the marks of the keys that each `forget` erased, by epoch, newest first; None if they are not known.
+    """Return the marks of the keys that each `forget` erased, by epoch, newest first; None if they are unknown.
 
-    Epochs that a restore has left are among them, because no restore brings a forgotten key back. The marks are in the
-    manifest of the epoch, and go with its snapshot.
+    Epochs that a restore has abandoned are included, because a restore never brings back a forgotten key. The marks are
+    in the epoch's manifest, and are lost with its snapshot.
     """
     forgets = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch"], pc.field("kind") == "forget")
     marks = dict[int, frozenset[str] | None].fromkeys(sorted(set(forgets["epoch"].to_pylist()), reverse=True))
     for entry in list_snapshots(tables) if marks else ():
         if entry.epoch in marks and (snapshot := read_snapshot(tables, entry.version)) is not None:
             published = snapshot.manifest.publish.values()
-            # Older manifests have a hash of the key instead, which other keys may share.
+            # Older manifests instead have a hash of the key, which other keys may share.
             if not any(work.forget_keys for work in published):
                 marks[entry.epoch] = frozenset(mark for work in published for mark in work.forgotten)
     return marks
 
 
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
-    """Write the rows of table epochs for a lineage that is restored; return the file that the restore publishes."""
+    """Write the rows of table epochs for a restored lineage; return the file that the restore publishes."""
     erasures = erasing_epochs(tables)
     left = [manifest for manifest in left if manifest.epoch not in erasures]
     if not left:
@@ -283,7 +283,7 @@ def rows_of_departed(
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
     """Return for each listed epoch whether restoring it would bring back everything that was published up to it.
 
-    It would if every epoch from it back to the lineage of the head is retained.
+    It would if every epoch from it back to the head's lineage is retained.
     """
     head = _readable(tables, None) if entries else None
     line = () if head is None else head.manifest.line
@@ -332,7 +332,7 @@ class _Ancestry:
             if tables.warehouse.exists(tables.path(table)):
                 record = newest_record(tables.warehouse, tables.look(table)).get("tidegate", {})
                 records += [record] if "parent" in record else []
-        # The later record of an epoch wins, so the logs take precedence over table epochs.
+        # Later records of an epoch overwrite earlier ones, so the logs take precedence over table epochs.
         records = [*_epoch_rows(tables), *records]
         return cls(
             {record["epoch"]: record["parent"] for record in records},
@@ -358,7 +358,7 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
         names = ["epoch", "parent", "timeline", "run_id", "kind", epochs.DEPARTED]
         rows = read_table(tables.warehouse, handle, [name for name in names if name in arrow_schema(handle).names])
     except Refused:
-        # A file of the table is damaged: the logs alone have to suffice.
+        # A file of the table is damaged, so only the logs are used.
         return []
     records: list[dict[str, Any]] = rows.to_pylist()
     return records

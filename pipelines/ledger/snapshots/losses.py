@@ -20,7 +20,7 @@ class Losses:
     Args:
         tables: the pipeline's tables.
         target: the snapshot to restore.
-        give_up: called with the text of each loss; None to refuse any loss.
+        give_up: called with a description of each loss; None to refuse any loss.
     """
 
     def __init__(self, tables: PipelineTables, target: Snapshot, give_up: Callable[[str], None] | None) -> None:
@@ -35,7 +35,7 @@ class Losses:
         return self._give_up is not None
 
     def add(self, text: str) -> None:
-        """Record a loss, in words."""
+        """Record the description of a loss."""
         self.texts.append(text)
 
     def settle(self) -> None:
@@ -60,7 +60,7 @@ class Losses:
         return f"savepoint:{self._target.path.rpartition('/')[2]}"
 
     def readable(self, table: str, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Return the readable files of a lineage that is restored, recording the rows of the other files as lost."""
+        """Return the readable files of a restored lineage, recording the rows of the other files as lost."""
         path = self._tables.path(table)
         sizes = self._tables.warehouse.sizes(path, [file.path for file in files])
         kept = []

@@ -1,10 +1,10 @@
 """Promotion: the results and the state of a branch become the pipeline's, in one epoch on a new timeline.
 
-It is like a restore to the epoch that both share, followed by one epoch with everything that the branch did since: rows
-that the pipeline published after that epoch are removed from its tables, and those of the branch are added, with the
-number of the new epoch. Readers of changes see the differences as corrections, as after any restore. The commit is the
-fence, and recovery publishes the rest after a crash, as for every epoch. A later restore to one of the pipeline's own
-epochs brings its rows back.
+It is like a restore to the epoch that both share, followed by one epoch with everything that the branch has done since:
+rows that the pipeline published after that epoch are removed from its tables, and those of the branch are added, with
+the number of the new epoch. Readers of changes see the differences as corrections, as after any restore. The commit is
+the fence, and recovery publishes the rest after a crash, as for every epoch. A later restore to one of the pipeline's
+own epochs brings its rows back.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, rea
 from tidegate.windowing.time import Millis
 
 _OF_BRANCH = frozenset({"stream", "clock", "restore"})
-"""Kinds of epochs of a branch that a promotion can take over."""
+"""Kinds of a branch's epochs that a promotion can take over."""
 
 _OF_PIPELINE = frozenset({"stream", "clock", "restore", "reopen", "prune", "promote"})
-"""Kinds of epochs of the pipeline that a promotion can leave."""
+"""Kinds of the pipeline's epochs that a promotion can replace."""
 
 _OPEN_WINDOWS = "open_windows"
 
@@ -64,14 +64,14 @@ def promote(
         Refused: the branch has read less than the pipeline, an epoch of the branch can't be taken over, one of the
             pipeline can't be undone, or another driver committed in the meantime.
     """
-    # Columns of a file that its table does not have are never read.
+    # Columns of a file that its table lacks are never read.
     required(tables, recover(tables))
     theirs = required(branch, recover(branch))
     if theirs.manifest.run_id == note.run_id:
         raise Refused(f"{branch.pipeline} has not run an epoch yet: run it before you promote it")
     if state.has_deltas(arrow_schema(theirs.handle)) and not state.has_deltas(arrow_schema(tables.look(state.NAME))):
         raise Refused(
-            f"{branch.pipeline} has state of version {state.VERSION}, and {tables.pipeline} an older one: run "
+            f"{branch.pipeline} has state of version {state.VERSION}, but {tables.pipeline} has an older one: run "
             f"`tidegate state upgrade {tables.pipeline}`, then promote again"
         )
     tables.widen({table: arrow_schema(branch.look(table)) for table in ALL})
@@ -101,19 +101,19 @@ def promote(
 
 
 def _run_of(then: Manifest) -> str:
-    """Return the run id of the promotion of a snapshot, by which a second call finds that the first one succeeded."""
+    """Return the run id for promoting a snapshot, from which a second call sees that the first one succeeded."""
     return hashlib.sha256(f"promote {then.run_id}".encode()).hexdigest()[:32]
 
 
 def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: BranchNote) -> int:
-    """Return the newest epoch that the pipeline and the branch share: mostly that at which the branch began.
+    """Return the newest epoch that the pipeline and the branch share.
 
-    After a restore of the branch it is an older one.
+    It is the one at which the branch began, or an older one after a restore of the branch.
     """
     if str(head.handle.metadata().id) != note.table_id or fork_of(head.manifest.line, note.line) != note.epoch:
         raise Refused(
             f"{tables.pipeline} no longer goes back to epoch {note.epoch}, at which {then.pipeline} began: a restore "
-            "went further back, or its tables were created again. Create another branch"
+            "went further back, or its tables were recreated. Create another branch"
         )
     return fork_of(then.line, note.line)
 
@@ -141,8 +141,8 @@ def _check_epochs(
             way_out = f"Create another branch, from a newer epoch of {tables.pipeline}, and run it as a stream"
             if row["kind"] != "change":  # A restored branch would read the changed version of the source again.
                 way_out = (
-                    f"Go back to before it (`tidegate restore {branch.pipeline} {row['parent']}`), stream the branch "
-                    "on and promote it. Or create another branch, and run it as a stream"
+                    f"Go back to before it (`tidegate restore {branch.pipeline} {row['parent']}`), run the branch as "
+                    f"a stream, then promote it. Or create another branch, and run it as a stream"
                 )
             raise Refused(
                 f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
@@ -159,13 +159,14 @@ def _check_epochs(
 
 
 def _check_read(tables: PipelineTables, branch: PipelineTables, ours: Manifest, then: Manifest) -> None:
-    """Refuse a branch that has not read as far as the pipeline: its windows would lack these rows for a time."""
+    """Refuse a branch that has not read as far as the pipeline: its windows would temporarily lack these rows."""
     for table, position in ours.positions.items():
         read = then.position_in(table)
         if (read.version, read.files) < (position.version, position.files):
             raise Refused(
-                f"{branch.pipeline} has read version {read.version} of source {table}, and {tables.pipeline} version "
-                f"{position.version}: first run `tidegate stream {branch.pipeline} --available-now`, then promote it"
+                f"{branch.pipeline} has read version {read.version} of source {table}, but {tables.pipeline} has read "
+                f"version {position.version}: first run `tidegate stream {branch.pipeline} --available-now`, then "
+                f"promote it"
             )
 
 
@@ -205,7 +206,7 @@ def _manifest(
 
 
 def _counted(shard: Shard, epoch_rows: list[dict[str, Any]]) -> Shard:
-    """Return a shard with what the epochs counted in the ranges that start in it."""
+    """Return a shard with the epochs' counts for ranges that start in it."""
     ranges = [each for row in epoch_rows for each in row["shards"] or () if shard.first <= each["first"] <= shard.last]
     names = [name for name in OF_SHARDS if name != _OPEN_WINDOWS]
     counted = {name: sum(each.get(name) or 0 for each in ranges) for name in names}

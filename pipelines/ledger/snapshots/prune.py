@@ -44,7 +44,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
         expired = held.filter(pc.and_not(is_old, is_spared))
         counts[table] = len(expired)
-        # The newest old epoch is listed even without rows here: files of an abandoned lineage may hold older rows.
+        # The newest old epoch is listed even if it has no rows here: files of an abandoned lineage may hold older rows.
         newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
         gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
@@ -66,8 +66,8 @@ def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
 def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
     """Return three things about the epochs that began before a time.
 
-    They are the numbers of these epochs; a number such that all epochs below it are old too, even if table epochs no
-    longer has their rows (0 for none); and the newest old number in any lineage (0 for none).
+    Their numbers; a number below which all epochs are old too, even if table epochs no longer has their rows (0 for
+    none); and the newest old number in any lineage (0 for none).
     """
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))

@@ -1,7 +1,7 @@
 """Step 4 of an epoch: add the rows that the manifest lists to results, late, rejects and epochs, one commit each.
 
 The check for an earlier commit and the commit itself share one handle. After a harmless conflict (somebody altered the
-table) it reopens the table, checks again and commits again, so the next epoch never starts before the previous one is
+table), it reopens the table, then checks and commits again, so the next epoch never starts before the previous one is
 published. Recovery runs the same code: it publishes what the newest manifest lists and a table lacks.
 """
 
@@ -36,7 +36,7 @@ _ATTEMPTS = 10
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:
-    """Publish an epoch to every table. A table that already has the epoch is left as it is.
+    """Publish an epoch to every table. A table that already has the epoch is left unchanged.
 
     Raises:
         FilesMissing: a file that the manifest lists is missing. Refused: the table's commits keep failing.
@@ -60,7 +60,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         if is_published(handle, tables.application, manifest.epoch):
             log_step("has", manifest.epoch, table)
             return False
-        # On top of another epoch, the change would go unnoticed.
+        # On top of another epoch, the foreign change would go unnoticed.
         check_unchanged(tables, table, handle.version())
         try:
             _commit(tables, manifest, table, handle, work)
@@ -70,8 +70,9 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         handles.keep(table, handle)
         return True
     raise Refused(
-        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table keep getting "
-        "in between. Only tidegate may write to it: stop the other writer. Then run again: publishing continues where "
+        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table keep "
+        f"interfering. Only tidegate may write to it: stop the other writer. Then run again: publishing continues "
+        f"where "
         "it stopped"
     )
 
@@ -147,7 +148,7 @@ def _rewritten(
     work: Publish,
     departing: Departing | None,
 ) -> tuple[list[Any], list[DataFile]]:
-    """Return the removals of files whose rows are deleted, become stale or are reopened, and the replacing files.
+    """Return the removals of files with rows that are deleted, become stale or are reopened, and their replacements.
 
     Args:
         tables: the pipeline's tables.
@@ -155,7 +156,7 @@ def _rewritten(
         table: name of the table.
         handle: the table.
         work: the changes of the table.
-        departing: the rows that were deleted from the source; None for none.
+        departing: the rows that were deleted from the source; None if there are none.
     """
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
@@ -163,7 +164,7 @@ def _rewritten(
     listed = set() if work.reopened or work.departed else {file.path for file in work.files}
     for file in _touched(table, handle, work):
         if file["path"] in listed:
-            # This file of the epoch was published before, and is kept.
+            # This file of the epoch was already published, and is kept.
             continue
         if _goes_whole(file, work):
             removes.append(remove_action(file))
@@ -171,7 +172,7 @@ def _rewritten(
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
         goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
         if work.forget_keys and key:
-            # Only older versions of tidegate named keys by their hashes.
+            # Only older versions of tidegate identified keys by their hashes.
             goes = pc.or_(goes, pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64())))
         if work.forgotten and key:
             goes = pc.or_(goes, are_forgotten(rows, key, work.forgotten))
@@ -201,7 +202,7 @@ def _returning(
 ) -> list[DataFile]:
     """Return the files that a manifest lists. Late rows that an epoch of the lineage reopened return as reopened.
 
-    Rows that were deleted from the source don't return; see `_rewritten`.
+    Rows deleted from the source don't return; see `_rewritten`.
     """
     if not work.reopened and departing is None:
         return list(work.files)

@@ -1,4 +1,4 @@
-"""Publishes table `windows`: it follows the log of table `results`, and so has each published window exactly once.
+"""Publishes table `windows`: it follows the log of table `results`, so it has each published window exactly once.
 
 Each commit names the version of `results` that the table reflects from then on. So the next publisher knows what is
 missing, even after a crash, and a driver that hung can't add anything twice. If epochs have only added rows to
@@ -37,7 +37,7 @@ from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 
 SHOWN = "tidegate_shown"
-"""Name of the field in the metadata of a commit to `windows`: the version of `results` that the table shows."""
+"""Name of the field in the metadata of a commit to `windows`: the version of `results` that the table reflects."""
 
 _ATTEMPTS = 10
 
@@ -58,8 +58,8 @@ def make_windows(tables: PipelineTables, key: Sequence[str], wanted: windows.Wan
         for name, value in has.items():
             if value != getattr(wanted, name):
                 raise Refused(
-                    f"{field}.{name} = {getattr(wanted, name)!r}, but table {path} was made with {value!r}. Change the "
-                    f"setting back, or {_remedy(tables, wanted)}"
+                    f"{field}.{name} = {getattr(wanted, name)!r}, but table {path} was created with {value!r}. Change "
+                    f"the setting back, or {_remedy(tables, wanted)}"
                 )
         return
     if not wanted.enabled:
@@ -90,7 +90,7 @@ def build_windows(tables: PipelineTables, manifest: Manifest, wanted: windows.Wa
 
 
 def drop_unreadable(tables: PipelineTables) -> None:
-    """Remove the table if it can't be opened: it holds nothing that table results does not hold."""
+    """Remove the table if it can't be opened: it can be rebuilt from table results."""
     if tables.warehouse.exists(tables.path(windows.NAME)):
         try:
             _opened(tables)
@@ -108,13 +108,13 @@ def _create(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted, 
 def publish_windows(
     tables: PipelineTables, manifest: Manifest, again: bool = False, handles: Handles | None = None
 ) -> bool:
-    """Bring the table to the newest version of `results`; return False if it is already there, or does not exist.
+    """Update the table to the newest version of `results`; return False if it is up to date or does not exist.
 
     Args:
         tables: the pipeline's tables.
         manifest: manifest of the newest snapshot.
         again: True to select all windows again.
-        handles: the handles with which the other tables were published; None opens the tables.
+        handles: the handles that published the other tables; None opens the tables.
 
     Raises:
         Refused: the table can't be opened, or its commits keep failing.
@@ -139,7 +139,7 @@ def publish_windows(
         handles.keep(windows.NAME, handle)
         return True
     raise Refused(
-        f"epoch {manifest.epoch} can't be published to {path}: other commits to that table keep getting in between. "
+        f"epoch {manifest.epoch} can't be published to {path}: other commits to that table keep interfering. "
         "Only tidegate may write to it: stop the other writer, then run again"
     )
 
@@ -148,7 +148,7 @@ def publish_windows(
 class Shown:
     """The version of table `results` that the table reflects, and the id of the commit that created that version.
 
-    The id differs if the log of `results` lost its end and was continued.
+    The id differs if the log of `results` lost its end and was continued afterwards.
     """
 
     results: int
@@ -156,7 +156,7 @@ class Shown:
 
 
 def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
-    """Return what the table reflects; None if it is new, or if somebody else changed it."""
+    """Return what the table reflects; None if it is new, or somebody else changed it."""
     log = TableLog(tables, windows.NAME)
     for version in range(handle.version(), -1, -1):
         try:

@@ -1,8 +1,8 @@
 """The newest snapshot whose epoch every table has. Results, sensors, checks and reports use it.
 
-A driver commits an epoch to table `state` before it publishes the results: some milliseconds before, or after a crash
-until the next run of the pipeline. In between, the watermark of the epoch says nothing about the published results.
-Table `epochs` is published last, so an epoch in it is in every table.
+A driver commits an epoch to table `state` before it publishes the results: usually by milliseconds, or after a crash
+until the pipeline's next run. In between, the epoch's watermark says nothing about the published results. Table
+`epochs` is published last, so an epoch in it is in every table.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
 def newest_epoch_rows(
     warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False
 ) -> pa.Table:
-    """Return the rows of the newest epochs, newest first. Files that hold only older epochs are not read.
+    """Return the rows of the newest epochs, newest first. Files with only older epochs are not read.
 
     Args:
         warehouse: the warehouse of the table.
@@ -114,7 +114,7 @@ def newest_epoch_rows(
         is_full = limit is not None and len(newest_rows) == limit
         if is_full and file["max.epoch"] < pc.min(newest_rows["epoch"]).as_py():
             break
-        # Read only the numbers first: a file may hold a million epochs, and the caller may want twenty.
+        # First read only the numbers: a file may hold a million epochs, and the caller may want twenty.
         numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
         numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
         chosen = numbers.slice(0, limit).combine_chunks()
@@ -132,7 +132,7 @@ def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> 
 
 @dataclass(frozen=True)
 class PinnedTables:
-    """The rows that an epoch and earlier ones published and that are not stale.
+    """The rows, except stale ones, that an epoch and earlier ones published.
 
     Args:
         snapshot: snapshot of the epoch.
@@ -179,8 +179,8 @@ class PinnedEpoch:
         snapshot: snapshot of the epoch.
         handles: the published tables.
         epochs: one row for each epoch of the snapshot's lineage, ordered by number.
-        erasing: rows of table epochs for the epochs that removed rows on a user's request. They may be older or newer
-            than this epoch, or outside its lineage, because each of them may have removed rows of this lineage.
+        erasing: rows of table epochs for the epochs that removed rows on a user's request. These may be older or newer
+            than this epoch, or outside its lineage, because each may have removed rows of this lineage.
     """
 
     snapshot: Snapshot
@@ -233,7 +233,7 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
 
     Args:
         tables: the pipeline's tables.
-        epoch: number of the epoch. None for the newest published one, since a driver may be about to publish another.
+        epoch: number of the epoch. None for the newest published one, because a driver may be about to publish another.
 
     Raises:
         UsageError: the epoch has no snapshot.

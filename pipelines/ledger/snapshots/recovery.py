@@ -1,8 +1,8 @@
-"""Recovery: check that the newest snapshot agrees with the tables, and publish what they lack.
+"""Recovery: checks that the newest snapshot agrees with the tables, and publishes what they lack.
 
-The log entry of every commit to the five tables names its epoch. So recovery notices a table that was set back, whose
-log lost its end, or whose folder is gone, before a new epoch starts from it. It refuses state that is behind a
-published table, and a published table that was set back. If the log of a table lost its end, it publishes what the
+The log entry of every commit to the five tables names its epoch. So recovery notices a table that was rolled back,
+whose log lost its end, or whose folder is missing, before a new epoch starts from it. It refuses state that is behind a
+published table, and a published table that was rolled back. If the log of a table lost its end, it publishes what the
 retained manifests list.
 """
 
@@ -39,7 +39,8 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
         publish_epoch: called to publish an epoch; None to publish without a log line.
 
     Raises:
-        Refused: state is behind a published table, a table is gone, or a snapshot that a table lacks is not retained.
+        Refused: state is behind a published table, a table is missing, or a snapshot that a table lacks is not
+        retained.
     """
     head, newest = _trusted(tables)
     log_step("recovered", 0 if head is None else head.manifest.epoch)
@@ -56,7 +57,7 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
     """Return the newest snapshot after checking that no table is ahead of it; None if there is none. Changes nothing.
 
     Raises:
-        Refused: table state is gone or behind a published table, or a published table is gone.
+        Refused: table state is missing or behind a published table, or a published table is missing.
     """
     return _trusted(tables)[0]
 
@@ -85,7 +86,7 @@ def check_logs(tables: PipelineTables) -> None:
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
-    """Refuse a head that is behind a table, a pipeline that has lost a table, and a published table that was set back.
+    """Refuse a head that is behind a table, a pipeline that lost a table, and a published table that was rolled back.
 
     Raises:
         Refused: the message says how to continue.
@@ -134,7 +135,7 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     """
     record = published_by(tables.warehouse, head.handle)
     if record is None or _holds(at, record):
-        # Older versions of tidegate left no record. `publish` itself checks whether a table has the newest epoch.
+        # Older versions of tidegate left no such record. `publish` itself checks whether a table has the newest epoch.
         return [head.manifest]
     manifests: list[Manifest] = []
     # Retention removed snapshots between the older ones, and nothing records what those published.

@@ -1,6 +1,6 @@
 """Restore: make an older snapshot the head, in a separate epoch that begins a new timeline.
 
-The commit brings back the state of the older snapshot. Publishing the restore removes what was published after that
+The commit restores the state of the older snapshot. Publishing the restore removes what was published after that
 snapshot, and brings back the results of a lineage that an earlier restore abandoned. After a crash in between, recovery
 rolls forward as for any epoch. Epoch numbers keep increasing, so two timelines never share a new number.
 """
@@ -61,25 +61,25 @@ def restore(
 ) -> Manifest:
     """Make an older snapshot the head; return the manifest of the restore. The caller holds the lease.
 
-    A savepoint that was made elsewhere brings its state, not its results: the rows in the tables are removed. A
-    pipeline without tables gets them. If table state was set back, or the log of a table lost its end, the restore
-    starts from the newest epoch that any table has. If the target is already the head and nothing is lost or damaged,
-    the restore does nothing and returns the target's manifest.
+    A savepoint that was made elsewhere restores its state, not its results: the rows in the tables are removed. Missing
+    tables of a pipeline without any are created. If table state was rolled back, or the log of a table lost its end,
+    the restore starts from the newest epoch that any table has. If the target is already the head and nothing is lost
+    or damaged, the restore does nothing and returns the target's manifest.
 
     Args:
         tables: the pipeline's tables.
         target: a retained snapshot, or a savepoint.
         now: the driver's clock, int64 epoch milliseconds.
         keep_stale: True marks the rows published since the snapshot as stale instead of removing them.
-        give_up: called with a text for each published thing that is lost; None to refuse any loss.
-        schemas: returns the columns of each table, to create a lost table that is given up.
+        give_up: called with a description of each loss of published rows; None to refuse any loss.
+        schemas: returns the columns of each table, to recreate lost tables that are given up.
 
     Raises:
         Refused: results that belong to the snapshot are lost, somebody changed a published table (`put_back` undoes
             that), or another driver has committed.
     """
     losses = Losses(tables, target, give_up)
-    # Opened before everything that the restore is based on: the commit fails if a cleanup has given the target up
+    # This is opened before anything that the restore is based on: the commit fails if a cleanup has given up the target
     # since.
     handle = tables.open(state.NAME) if tables.exist else None
     _check_listed(tables, target)
@@ -158,7 +158,7 @@ def _is_there(head: Head, target: Snapshot) -> bool:
 def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:
     """Publish what a crash left unpublished; return the first epoch that can't be published, 0 if all can.
 
-    An epoch that can't be published is not a loss if the restore goes back to before it.
+    Such an epoch is not a loss if the restore goes back to before it.
     """
     if head.snapshot is None:
         return 0
@@ -206,7 +206,7 @@ def _manifest(
     epoch = max(newest, then.epoch) + 1
     parted = 0 if head is None else fork(tables, head, target, losses)
     if lacking:
-        # The published part of it is removed, and comes back with the lineage.
+        # The published part of it is removed, and returns with the lineage.
         parted = min(parted, lacking - 1)
     left = [] if head is None else left_line(tables, head, target, parted, losses)
     since = tuple(range(parted + 1, newest + 1))

@@ -1,8 +1,8 @@
 """Cleanup of a pipeline's tables: removes old snapshots and files, keeping what retained snapshots and readers need.
 
 The cleanup removes older versions of the tables together with their log entries. So the log lists only what can be
-restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
-Savepoints are separate tables, and the cleanup never touches them.
+restored, and the cost of an epoch depends on the number of retained snapshots, not of all epochs. Savepoints are
+separate tables, and the cleanup never touches them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.pipelines.ledger.tables.table_log import LogMemory, TableLog, leav
 from tidegate.windowing.time import Duration, Millis, non_negative_millis
 
 _GOOD_PART = 1.1
-"""Number of snapshots, as a multiple of those to keep, above which a clean-up is worthwhile."""
+"""Number of snapshots, as a multiple of those to keep, above which a cleanup is worthwhile."""
 
 _DELETIONS_PER_CHECK = 100
 """Number of files to delete between two checks of the lease and the head."""
@@ -68,7 +68,7 @@ class _Decision:
     Args:
         clearing: snapshots and files to remove.
         snapshots: versions of table state that are kept for their snapshots.
-        since: by table, the version from which on all versions are kept.
+        since: by table, the version from which all versions are kept.
         logs: by table, its log.
         oldest_epoch: the oldest epoch whose snapshot is kept.
     """
@@ -99,7 +99,7 @@ def vacuum(
     """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
 
     The caller holds the lease. The files are listed first; then a fence in each table makes any hung process with
-    uncommitted files fail. The fence records what is kept, so nobody goes back to what a hung cleanup may still remove.
+    uncommitted files fail. The fence records what is kept, so nobody restores what a hung cleanup may still remove.
 
     Args:
         tables: the pipeline's tables.
@@ -119,7 +119,7 @@ def vacuum(
     check = check_lease or (lambda: None)
     check()
     at = {table: log.versions[-1] for table, log in decision.logs.items()}
-    # An idle table gets no commit, so that its log does not grow by an entry in each maintenance run of a stream.
+    # An idle table gets no commit, so that its log does not grow with each maintenance run of a stream.
     cleared = [table for table in decision.logs if table != state.NAME and decision.clearing.files[table]]
     _fence(tables, at, cleared, decision.since, decision.snapshots)
     # Log entries are removed before files, so each listed version stays readable if this stops halfway.
@@ -151,7 +151,7 @@ def keep_newest_only(tables: PipelineTables) -> None:
     at = {table: tables.look(table).version() for table in names}
     newest = next(entry.version for entry in snapshots_of(TableLog(tables, state.NAME)))
     since = {**at, state.NAME: newest}
-    # After the fence, nobody can commit one of the listed files any more.
+    # After the fence, nobody can commit any of the listed files.
     _fence(tables, at, tables.with_windows(PUBLISHED), since)
     for table in names:
         leave_newest(tables, table, since[table], listed[table])
@@ -167,15 +167,15 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
     since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in published}
-    # An earlier cleanup that hangs may still remove what was there before.
+    # An earlier, hung cleanup may still remove earlier versions.
     before = kept_of(logs[state.NAME])
     since = {table: max(version, before.since.get(table, 0)) for table, version in since.items()}
     needed = {table: logs[table].files_since(since[table]) for table in names}
     for version in kept:
         if version < since[state.NAME]:
             needed[state.NAME] |= logs[state.NAME].files_at(version)
-    # Quiet epochs may publish files of other epochs, so their manifests are read. Files of any other epoch carry its
-    # number in their names, and a stream has too many epochs to read each manifest.
+    # Quiet epochs may publish files of other epochs, so their manifests are read. Files of other epochs have the
+    # epoch's number in their names, and a stream has too many epochs to read each manifest.
     quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
     for manifest in _manifests(tables, quiet):
         for table, work in manifest.publish.items():
@@ -189,7 +189,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
-    """Return the version of table state from which on no version is missing, and all snapshots are kept.
+    """Return the version of table state from which no version is missing and all snapshots are kept.
 
     Args:
         log: log of table state.
@@ -213,11 +213,11 @@ def _fence(
         tables: the pipeline's tables.
         at: by table, the version that the cleanup is based on.
         cleared: published tables that lose files. Table state always gets a commit.
-        since: by table, the version from which on all versions are kept.
-        snapshots: versions of table state that are kept too.
+        since: by table, the version from which all versions are kept.
+        snapshots: versions of table state that are also kept.
     """
     kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
-    # Table state is last: nothing is given up before every table is fenced.
+    # Table state is last: nothing is given up until every table is fenced.
     for table in (*cleared, state.NAME):
         noted = {KEPT: kept} if table == state.NAME else {}
         commit(tables.warehouse, tables.open(table, at[table]), [], {FENCE: "vacuum", **noted})
@@ -241,7 +241,7 @@ def _superfluous(files: dict[str, int], needed: set[str], epochs: Collection[int
 
 
 THINNED = frozenset({"stream", "clock"})
-"""Kinds of epochs of which retention keeps only one snapshot an hour."""
+"""Kinds of epochs for which retention keeps only one snapshot per hour."""
 
 HOUR: Millis = 3_600_000
 
@@ -254,7 +254,7 @@ class Retention:
         snapshots: number of newest snapshots to keep, at least 1.
         age: age up to which older snapshots are kept too; for a stream, the newest of each hour.
         readers: time for which replaced versions of the published tables are kept for readers; None for the age.
-        epochs: time for which rows of table epochs are kept; None for ever.
+        epochs: time for which rows of table epochs are kept; None to keep them forever.
 
     Raises:
         UsageError: fewer than one snapshot. IllegalArgument: a negative duration.
@@ -311,7 +311,7 @@ def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis
 
 
 def _by_age(entries: Sequence[SnapshotEntry], oldest: Millis, now: Millis) -> Iterator[SnapshotEntry]:
-    """Yield the snapshots that are young enough; for a stream, only the newest of each timeline and hour."""
+    """Yield the snapshots that are recent enough; for a stream, only the newest of each timeline and hour."""
     hours = set()
     times = not_ahead([entry.committed_at for entry in reversed(entries)], now)[::-1]
     for entry, committed_at in zip(entries, times, strict=True):

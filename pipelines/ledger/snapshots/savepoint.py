@@ -40,7 +40,7 @@ from tidegate.windowing.time import Millis
 FOLDER = "savepoints"
 
 SAVEPOINT = "savepoint:"
-"""Start of the name of a savepoint where other snapshots can be named, too."""
+"""Prefix of a savepoint's name where other snapshots can also be named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
     if _is_complete(tables, path):
         raise taken
     if exists or name in tables.warehouse.links(path.rpartition("/")[0]):
-        # An older version created the table before it copied the files; of a link, only the link is removed.
+        # An older version created the table before it copied the files. Of a link, only the link itself is removed.
         tables.warehouse.delete_folder(path)
     rests = tables.warehouse.names(path)
     # Another command may be copying under this name: whichever creates the table first gets it.
@@ -128,14 +128,14 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
             tables.warehouse.delete_file(path, file.path)
         raise taken from error
     except FilesMissing as error:
-        # The command that got the name first, or `forget`, removes incomplete copies with it.
+        # The command that takes the name first, or `forget`, also removes incomplete copies.
         if _is_complete(tables, path):
             raise taken from error
         _check_nothing_forgotten(tables, snapshot, name)
         raise
     _check_nothing_forgotten(tables, snapshot, name)
     try:
-        # Whoever removed a part of the copy before the table existed did not know about it.
+        # A process that removed part of the copy before the table existed did not know about it.
         check_written(tables.warehouse, path, files)
     except FilesMissing:
         tables.warehouse.delete_folder(path)
@@ -148,8 +148,8 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
     """Delete a copy that may hold a key that was forgotten during the copy.
 
-    `forget` commits its epoch, removes all older snapshots, and then cleans all copies, also incomplete ones. A later
-    copy sees the epoch of `forget` here, or its own snapshot is gone.
+    `forget` commits its epoch, removes all older snapshots, and then cleans all copies, even incomplete ones. A later
+    copy either sees the epoch of `forget` here, or its own snapshot is gone.
     """
     if copied.path != tables.path(state.NAME):
         return
@@ -158,8 +158,8 @@ def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str
     if epoch not in kinds or any(kind == "forget" and later > epoch for later, kind in kinds.items()):
         tables.warehouse.delete_folder(_path(tables, name))
         raise Refused(
-            f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key was forgotten that it may "
-            f"hold: savepoint {name!r} was not made. Try again"
+            f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key that it may hold was "
+            f"forgotten: savepoint {name!r} was not created. Try again"
         )
 
 
@@ -196,7 +196,7 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
     if target != "latest" and target not in versions:
         if not versions:
             raise UsageError(
-                f"{target!r} is not a snapshot: {no_snapshot_yet(tables)}. For a savepoint give savepoint:NAME"
+                f"{target!r} is not a snapshot: {no_snapshot_yet(tables)}. For a savepoint, give savepoint:NAME"
             )
         raise UsageError(
             f"{target!r} is not a snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs "
@@ -240,7 +240,7 @@ def broken_savepoints(tables: PipelineTables) -> list[BrokenSavepoint]:
 
 
 def delete_savepoint(tables: PipelineTables, name: str) -> None:
-    """Remove a savepoint, even an unreadable one, or what an interrupted command left of one.
+    """Remove a savepoint, even an unreadable one, or what an interrupted command left of it.
 
     Nothing else refers to its files.
 
@@ -283,11 +283,11 @@ def copy_files(
 ) -> list[DataFile]:
     """Copy a snapshot's state files into another table's folder, without a commit; return the copies.
 
-    With `share`, they are second names of the same files where the file system can do that.
+    With `share`, they are hard links where the file system can do that.
     """
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
     copies = []
-    # A copy has a name of its own: with the name of the original in it, copies of copies would outgrow a file system.
+    # The name of a copy is new: if it included the original's name, names of repeated copies would become too long.
     for number, file in enumerate(listed.values()):
         name = f"{prefix}-{number:05d}-{uuid.uuid4().hex}.parquet"
         copies.append(as_data_file(file).model_copy(update={"path": name}))
@@ -317,7 +317,7 @@ def _is_complete(tables: PipelineTables, path: str) -> bool:
 def _open(tables: PipelineTables, path: str) -> Snapshot:
     snapshot = snapshot_in(tables.warehouse, path, tables.warehouse.open(path))
     if snapshot is None:
-        raise Refused(f"savepoint {path} holds no manifest: only tidegate may change it. Remove that folder")
+        raise Refused(f"savepoint {path} has no manifest: only tidegate may change it. Remove that folder")
     return snapshot
 
 
@@ -326,8 +326,8 @@ def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     record: dict[str, Any] = newest_record(warehouse, handle).get("tidegate", {})
     if not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
-            f"savepoint {path_of(handle)} has no record of where it was created: its log was changed. Copy the "
-            "whole folder again, or delete it"
+            f"savepoint {path_of(handle)} does not record where it was created: its log was changed. Copy the whole "
+            f"folder again, or delete it"
         )
     return record
 

@@ -1,1 +1,1 @@
-"""The tables of a pipeline. Each table has a module with its columns, their meaning and its queries."""
+"""The tables of a pipeline. Each table has a module with its columns, their descriptions and its queries."""

@@ -4,7 +4,7 @@ It is the sum of the hashes of the rows. Each column adds a hash of its name and
 nothing. So a file that lacks a column has the same checksum as a file in which that column is null.
 
 Versions before 0.3 hashed structs, lists and maps as Python prints them. That text depends on the version of PyArrow
-(it prints a time zone) and is slow to make. Their files are still checked by it, with `nested_as_text`.
+(through time zones) and is slow to create. Files of those versions are still checked this way, with `nested_as_text`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tidegate.windowing.columnar.hashing import hash_values
 UInt64s = npt.NDArray[np.uint64]
 
 _ROWS_AT_A_TIME = 16_384
-"""Rows whose hashes stay in the cache of a core while all columns add to them."""
+"""Number of rows whose hashes fit in a core's cache while all columns are added to them."""
 
 
 def checksum_of(rows: pa.Table | pa.RecordBatch, *, nested_as_text: bool = False) -> int:
-    """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64.
+    """Return the checksum of rows. Checksums of tables with the same columns can be added, modulo 2 ** 64.
 
     A dictionary has the checksum of its values.
 
@@ -51,7 +51,7 @@ def hashes_of_rows(batch: pa.RecordBatch, *, nested_as_text: bool = False) -> UI
             column = _texts(column)
         seed = np.uint64(xxh64_intdigest(field.name.encode()))
         if _is_constant(column):
-            # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
+            # Many columns have the same value in all rows of an epoch, and adding one hash to all rows is cheap.
             (hashed,) = _HashedColumn.of(column[:1], seed).part(0, 1)
             same = np.uint64((int(same) + int(hashed)) % 2**64)
         else:
@@ -71,12 +71,12 @@ def add_up(checksums: list[int]) -> int:
 
 
 def _is_constant(column: pa.Array) -> bool:
-    """Return True if all values are the same. Floats are never: 0.0 equals -0.0, and their hashes differ."""
+    """Return True if all values are the same. Always False for floats: 0.0 equals -0.0, but their hashes differ."""
     kind = column.type
     if column.null_count or pa.types.is_nested(kind) or pa.types.is_floating(kind) or column[0] != column[-1]:
         return False
     if pa.types.is_dictionary(kind):
-        # Dictionaries of the operator have each value once; where a value is twice, it is hashed row by row.
+        # The operator's dictionaries have distinct values; others are hashed row by row.
         column = column.indices
     return bool(pc.all(pc.equal(column, column[0])).as_py())
 
@@ -86,7 +86,7 @@ class _HashedColumn:
     """A column whose values are hashed part by part.
 
     Args:
-        values: each value, or its hash, as 64 bits, with any bits for a null; or the place of its hash in `of_texts`.
+        values: each value, or its hash, as 64 bits, with any bits for a null; or the index of its hash in `of_texts`.
         seed: hash of the column's name.
         valid: True for each value that is not null; None if none is.
         of_texts: hashes of the distinct values of a type with more than 64 bits; None for other types.
@@ -99,7 +99,7 @@ class _HashedColumn:
 
     @classmethod
     def of(cls, column: pa.Array, seed: np.uint64) -> _HashedColumn:
-        """Make the column; the name of the column is in the seed."""
+        """Create the column; its name is part of the seed."""
         valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False)) if column.null_count else None
         numbers = _numbers_of_nested(column) if pa.types.is_nested(column.type) else _numbers(column)
         if numbers is not None:
@@ -165,7 +165,7 @@ def _numbers_of_nested(column: pa.Array) -> UInt64s:
     begins, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
     parts = (column.keys, column.items) if pa.types.is_map(kind) else (column.values,)
     lengths = ends - begins
-    # The place of an entry in its list counts, so lists with the same entries in another order differ.
+    # The position of an entry in its list matters, so lists with the same entries in another order differ.
     owners = np.repeat(np.arange(len(column)), lengths)
     entries = np.arange(lengths.sum()) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
     hashes = (entries - begins[owners]).astype(np.uint64)

@@ -1,10 +1,10 @@
 """The one function that commits to our tables: on top of the version of a handle, or not at all.
 
-Two rules keep a process that hung past its lease from doing harm, whenever it hangs. To commit, a process first opens
-the table, then reads and writes, and then commits exactly on top of that version. To delete files, a process first
-lists them, then commits to the table, and deletes nothing that the table lists from then on. So an uncommitted file
-that a cleanup deletes was written for a version that can no longer be committed to. docs/decisions/fence-and-lease.md
-goes through the cases.
+Two rules keep a process that hung until its lease expired from doing harm, no matter when it hangs. To commit, a
+process first opens the table, then reads and writes, and then commits exactly on top of that version. To delete files,
+a process first lists them, then commits to the table, and deletes nothing that the table lists after that. So an
+uncommitted file that a cleanup deletes was written for a version that can no longer be committed to.
+docs/decisions/fence-and-lease.md goes through the cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.pipelines.storage.delta_log import Action, commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, path_of
 
 COMMIT = "tidegate_commit"
-"""Name of the field in the metadata of each of our commits: its id, and the number of actions that follow."""
+"""Metadata field of all our commits: the commit's id, and the number of actions that follow."""
 
 _COUNTED = ("add", "remove", "txn")
 _ENDS_WITH_COLUMNS = ("ADD COLUMN", "RESTORE")
@@ -91,14 +91,14 @@ def commit_by(
     try:
         operation(properties, PostCommitHookProperties(cleanup_expired_logs=False))
     except (DeltaError, OSError) as error:
-        # A store may perform a commit whose response is lost; the request is then repeated, and refused because the
-        # entry exists. After a commit, deltalake may fail to write a checkpoint, which a later commit writes.
+        # A store may execute a commit whose response is lost; the repeated request is then refused because the entry
+        # exists. After a commit, deltalake may fail to write a checkpoint, which a later commit writes.
         if warehouse.open(path).version() < version:
             raise
         if _id_of(warehouse, path, version) != id_:
             raise Outrun(
                 f"another process committed to {path} after version {version - 1} was read; only tidegate may write "
-                "there. Nothing was changed there: try again"
+                f"there. Nothing was changed: try again"
             ) from error
     warehouse.make_commit_durable(path, version)
 

@@ -20,7 +20,7 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import epoch_millis
 
 COMPACTION = "tidegate_compaction"
-"""Name of the field, in the metadata of commits that move rows to other files or remove old epochs, with the table."""
+"""Metadata field with the table's name, in commits that move rows to other files or remove old epochs."""
 
 _TIER = 8
 """Upper limit of the ratio between the largest and the smallest file of a tier of similar sizes."""
@@ -29,7 +29,8 @@ _ENOUGH = 16
 """Number of files in a tier at which the tier is always combined."""
 
 FILE_SIZE = 32 * 1024 * 1024
-"""Approximate upper limit of the bytes of a compacted file. Files of half this size and more stay as they are."""
+"""Approximate upper limit of the size of a compacted file in bytes. Files of half this size or more are left
+unchanged."""
 
 
 def compact(tables: PipelineTables, table: str, together: int | None = None) -> tuple[int, int]:
@@ -97,7 +98,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
 def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Millis:
     """Return the time at which the last epoch of the first files began.
 
-    If the clock of an epoch was ahead of `now`, the epoch began before those of the next file.
+    An epoch whose clock was ahead of `now` counts as older than the epochs of the next file.
     """
     bounds = _began(tables, names[0])
     if bounds is None:
@@ -123,7 +124,7 @@ def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
     bounds = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
     if any(bound is None or not bound.has_min_max for bound in bounds):
         return None
-    # As raw numbers, because Python's datetimes end with the year 9999.
+    # These are raw numbers, because Python's datetimes end with the year 9999.
     raw = [value for bound in bounds for value in (bound.min_raw, bound.max_raw)]
     started = epoch_millis(pa.chunked_array([pa.array([min(raw), max(raw)]).cast(schema.field("started_at").type)]))
     return started[0].as_py(), started[1].as_py()

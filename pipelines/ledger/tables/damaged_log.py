@@ -2,7 +2,7 @@
 
 Delta writes a log entry completely or not at all, so a truncated entry was damaged later, by a power loss or a disk.
 Its content is not lost, because manifests list it. The damaged file is kept in a subfolder of the log that no reader
-looks into.
+opens.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
         damaged = _from_first_damaged(tables, table) or _stray_hint(tables, table) or _newest_checkpoint(tables, table)
         if not damaged:
             raise Refused(
-                f"table {path} can't be opened, even if damaged entries of its log are set aside. Put its folder "
-                "back from a copy, or move the folder away: then the table counts as missing, and the next command "
-                "says what to do"
+                f"table {path} can't be opened, even without the damaged entries of its log. Put its folder back from "
+                f"a copy, or move the folder away: then the table counts as missing, and the next command says what "
+                f"to do"
             )
         # The newest entry is moved first, so the log has no gap even if this stops halfway.
         for name, content in reversed(damaged.items()):
@@ -70,11 +70,11 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
                 continue
             moved.append(name)
             if tables.warehouse.log(path).read(f"{FOLDER}/{name}") != content:
-                # This command hung, and another one repaired the log and continued: this entry is one of its.
+                # This command hung, and another one repaired the log and continued: this entry is one of its own.
                 tables.warehouse.move_file(f"{log}/{FOLDER}", name, log, name)
                 raise Refused(
                     f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
-                    "changed there: run it again"
+                    f"changed: run it again"
                 )
     if not moved:
         return None
@@ -82,7 +82,7 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
 
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:
-    """Return the name of the newest log entry if it is truncated at the end of a line, which Delta reads; else None."""
+    """Return the name of the newest log entry if Delta reads it although it is truncated at a line's end; else None."""
     versions = entry_versions(_names(tables, table))
     if not versions:
         return None
@@ -102,7 +102,7 @@ def _opens(tables: PipelineTables, table: str) -> bool:
 def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
     """Return the file that names the newest checkpoint if that checkpoint is gone; else nothing.
 
-    Delta does not need the file, but does not open a table whose log begins after the checkpoint that it names.
+    Delta does not need the file, but can't open a table whose log begins after the checkpoint that it names.
     """
     names = _names(tables, table)
     if LAST_CHECKPOINT not in names:
@@ -118,7 +118,7 @@ def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
 def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
     """Return the files of the newest checkpoint if the table does not need it; else nothing.
 
-    It does not if all entries since the previous checkpoint, or since version 0, exist.
+    That is so if all entries since the previous checkpoint, or since version 0, exist.
     """
     names = _names(tables, table)
     checkpoints = checkpoint_versions(names)

@@ -1,6 +1,6 @@
-"""Data files of our tables: write them with statistics that readers can trust, add them and remove them.
+"""Data files of our tables: writes them with statistics that readers can trust, adds them and removes them.
 
-Wrong or partial statistics make readers lose rows. So a file has only a few: the number of rows, and bounds for key
+Wrong or partial statistics make readers lose rows, so a file has only a few: the number of rows, and bounds for key
 groups, epochs, window bounds and kinds of panes. Times are ISO text, and the upper bound is rounded up.
 """
 
@@ -28,29 +28,29 @@ from tidegate.windowing.time import Millis, from_millis, to_millis
 _DESCRIBED = (*state.BOUNDED, "epoch", "reopened", "window_start", "window_end", "pane", "timing", "op")
 
 _WORDS = ("+", "-", "early", "late", "on_time")
-"""Texts of columns `op` and `timing`. The bounds of these columns say if a file has only first panes."""
+"""Values of columns `op` and `timing`. The bounds of these columns show whether a file has only first panes."""
 
 _PARTITION = "partition."
 
 _SUMMED = "results-"
-"""Start of the names of files whose rows have a checksum: published results, also after a compaction."""
+"""Prefix of the names of files whose rows have a checksum: published results, even after a compaction."""
 
 CHECKSUM = "tidegateChecksum"
 """Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
 CHECKSUM_OF_VALUES = "tidegateValuesChecksum"
-"""Name of the checksum of a file with nested columns, whose older checksum under the other name had another rule."""
+"""Name of the checksum of a file with nested columns; under the other name, these had a different rule."""
 
 _OF_A_GROUP = 65_536
-"""Rows of a row group of results. They are roughly in the order of their windows, so that a look for the windows of a
-short time, as a correction has, reads a small part of a large file."""
+"""Number of rows in a row group of results. Rows are roughly in the order of their windows, so a search for the windows
+of a short time, as in a correction, reads a small part of a large file."""
 
 _OF_A_BASE = 1024
-"""Rows of a row group of a base that epochs read in part. Fewer cost more than they save: each has some 15 columns,
-which take 16 KiB of memory in a footer that is kept."""
+"""Number of rows in a row group of a base that epochs read in part. Smaller groups cost more than they save: each has
+some 15 columns, which take 16 KiB of memory in a cached footer."""
 
 _SAMPLE = 65_536
-"""Rows whose values decide if a column of a large file is stored as a dictionary."""
+"""Number of sampled rows that decide whether a column of a large file is stored as a dictionary."""
 
 _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
@@ -62,7 +62,7 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     Args:
         warehouse: the warehouse of the table.
         path: the table's folder.
-        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or says what wrote the file.
+        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or names what wrote the file.
         table: the rows, with the columns of the table.
     """
     if not len(table):
@@ -77,7 +77,7 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     if is_result:
         options["row_group_size"] = _OF_A_GROUP
     elif state.HASH.name in rows.column_names and state.MARK.name not in rows.column_names:
-        # Zstandard takes longer to begin than to decompress so few values.
+        # Zstandard takes longer to start than to decompress so few values.
         options |= {"row_group_size": _OF_A_BASE, "compression": "lz4"}
     size = warehouse.write_parquet(path, name, rows, **options)
     described = statistics(table)
@@ -96,10 +96,10 @@ def _has_nested(schema: pa.Schema) -> bool:
 def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
     """Return the columns that Parquet stores as dictionaries: all except those with few repeated values.
 
-    `window_id` is a hash, and the bounds of sessions hardly repeat: Parquet would give up their dictionaries after a
-    megabyte, which makes writing slower and the file larger than without.
+    `window_id` is a hash, and the bounds of sessions hardly repeat: Parquet would abandon their dictionaries after a
+    megabyte, which makes writing slower and the file larger than no dictionary.
     """
-    # With nested columns, every leaf would have to be named.
+    # For nested columns, every leaf would have to be named.
     if _has_nested(rows.schema):
         return True
     names = [name for name in rows.column_names if name != "window_id"]
@@ -109,7 +109,7 @@ def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
 
 
 def epoch_of(name: str) -> int | None:
-    """Return the epoch in a file's name; None for a file that a compaction or a restore put together."""
+    """Return the epoch in a file's name; None for a file that a compaction or a restore assembled."""
     named = re.match(r"[a-z]+-(\d{6,})-", name)
     return int(named[1]) if named else None
 
@@ -123,7 +123,7 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
         column = table[name]
         is_text = name in ("timing", "op") and pa.types.is_string(column.type)
         if not pa.types.is_integer(column.type) and column.type != TIMESTAMP and not is_text:
-            # It is a user's column with that name, and not every type has bounds that all readers order alike.
+            # This is a user's column of the same name, and not all readers agree on the order of every type's values.
             continue
         bounds = pc.min_max(column)
         if is_text and not {bounds["min"].as_py(), bounds["max"].as_py()} <= {*_WORDS}:
@@ -141,7 +141,7 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
 
 
 def copied(file: dict[str, Any], name: str, columns: Collection[str]) -> DataFile:
-    """Return a copy of an active file in another table with some of its columns, with their statistics.
+    """Return a copy of an active file for another table, with the statistics of some columns.
 
     Args:
         file: the file, as `active_files` lists it.
@@ -167,7 +167,7 @@ def _iso(millis: Millis) -> str:
 
 
 def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
-    """Refuse files that are missing or have another size, and make the files durable before the log names them.
+    """Refuse files that are missing or have a different size, and make the files durable before the log names them.
 
     Raises:
         FilesMissing: a file is missing or truncated; the message names it.

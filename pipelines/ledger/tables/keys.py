@@ -1,7 +1,7 @@
-"""Keys by their values: nulls are equal, and different keys are never confused, whatever their hashes.
+"""Keys by their values: nulls are equal, and different keys are never confused, even if their hashes are equal.
 
-The hash of a key (`tables.key_groups`) only determines its group: nulls don't change it, and anybody can find a text
-with the same hash as another one. Manifests name keys by a digest, for which that is not possible.
+The hash of a key (`tables.key_groups`) only determines its group: nulls don't change it, and anybody can construct keys
+with equal hashes. Manifests identify keys by a digest, for which that is infeasible.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ NULL = r"\N"
 """Text that stands for a null in any key column."""
 
 _NULL = "null"
-"""Text that stands for a null too, in columns of which it is no value."""
+"""Text that also stands for a null, in columns that can't have it as a value."""
 _HEX = r"x((?:[0-9a-fA-F]{2})+)"
 _BYTES = re.compile(rf"\\{_HEX}")
 _ESCAPE = re.compile(rf"\\+(N|{_HEX})")
-"""Texts that are taken for a null or for bytes, unless another backslash stands before them."""
+"""Texts that are read as a null or as bytes unless another backslash precedes them."""
 _MORE_BACKSLASHES = re.compile(rf"\\{{2,}}(N|{_HEX})")
 _SALT_BYTES = 16
 
 
 def key_of_texts(schema: KeySchema, texts: Sequence[str]) -> Key:
-    r"""Return a key from the texts of its parts. `\N` is a null, and `\\N` the text `\N`.
+    r"""Return a key from the texts of its parts. `\N` is a null, and `\\N` is the text `\N`.
 
     In text and binary columns, `\x00ff` are two bytes, since a shell can't pass every byte as it is.
 
@@ -94,7 +94,7 @@ def group_of(schema: KeySchema, key: Key, max_parallelism: int) -> int:
 
 
 def hash_of(schema: KeySchema, key: Key) -> int:
-    """Return Spark's hash of a key, int64, by which older versions of tidegate named it in manifests."""
+    """Return Spark's hash of a key, int64, by which older versions of tidegate identified it in manifests."""
     return signed64(schema.hash_of(schema.key_of([value.as_py() for value in key])))
 
 
@@ -131,15 +131,15 @@ def are_in(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.Boolean
 
 
 def digests(rows: pa.Table, names: Sequence[str], salt: bytes = b"") -> pa.Array:
-    """Return a text for each row that identifies its key without revealing it. Each distinct key is processed once.
+    """Return a digest for each row that identifies its key without revealing it. Each distinct key is processed once.
 
-    Equal keys have equal texts, whatever width or unit their columns have. It is infeasible to find two keys with the
-    same text.
+    Equal keys have equal digests, whatever width or unit their columns have. It is infeasible to find two keys with the
+    same digest.
 
     Args:
         rows: rows with the key columns.
         names: names of the key columns.
-        salt: at most 64 bytes; a different salt gives different texts.
+        salt: at most 64 bytes; a different salt gives different digests.
     """
     schema = key_schema(rows.schema, tuple(names))
     keys = encode_keys(schema, ({name: rows[name] for name in names}, len(rows)))
@@ -223,20 +223,20 @@ def _parsed(text: str, kind: pa.DataType) -> pa.Scalar:
     try:
         return value.cast(kind)
     except pa.ArrowInvalid:
-        # A timestamp column reads a text without a zone as UTC, as --start and --end do.
+        # For a timestamp column, a text without a zone is in UTC, as for --start and --end.
         if not pa.types.is_timestamp(kind) or kind.tz is None:
             raise
     return value.cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
 
 
 def _example(kind: pa.DataType) -> str:
-    """Return the form of a type's values, for a message."""
+    """Return an example of a type's values, for a message."""
     if pa.types.is_integer(kind):
-        return f": give a whole number of {kind.bit_width} bits, such as 42"
+        return f": give a {kind.bit_width}-bit integer, such as 42"
     if pa.types.is_date(kind):
         return ": give a date, such as 2024-03-01"
     if pa.types.is_timestamp(kind):
-        zone = "" if kind.tz is None else "; without a zone it is in UTC"
+        zone = "" if kind.tz is None else "; without a zone, it is in UTC"
         return f": give a date-time, such as 2024-03-01T06:00:00{'' if kind.tz is None else 'Z'}{zone}"
     if pa.types.is_boolean(kind):
         return ": give true or false"
@@ -269,7 +269,7 @@ def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
 
 
 def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
-    """Return the key columns of a table with the types of their values, also of those that are dictionaries."""
+    """Return the key columns of a table with their value types, even for dictionary columns."""
     kinds = (schema.field(name).type for name in key)
     return KeySchema(key, tuple(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds))
 
@@ -291,18 +291,18 @@ def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], 
 
 
 KeyTexts: TypeAlias = tuple[tuple[re.Pattern[str], ...], ...]
-"""For each part of a key that can be found in a text, a pattern for each way of writing it."""
+"""For each part of a key that a text may contain, a pattern for each way of writing it."""
 
 _SHORTEST, _LONGEST = 3, 200
-"""Numbers of characters of a part, before the dots that stand for the rest, by which it is told."""
+"""Lengths to which outputs may shorten a part before an ellipsis."""
 
 
 def texts_of_key(key: Key, given: Sequence[str]) -> KeyTexts:
-    """Return how a key may be written. A null and an empty text occur in every text, so they are left out.
+    """Return how a key may be written. Nulls and empty texts are left out, because they occur in every text.
 
     Args:
         key: the values of the key columns.
-        given: their texts, as a user wrote them.
+        given: the same values as a user wrote them.
     """
     parts = []
     for value, text in zip((part.as_py() for part in key), given, strict=True):
@@ -338,7 +338,7 @@ def _ways(value: Any, text: str) -> Iterator[str]:
         moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         yield text
         for separator in "T ":
-            # What begins with it, followed by a fraction of a second or a zone, is found too.
+            # A text that continues with a fraction of a second or a zone also matches.
             yield moment.isoformat(separator, "seconds")
     elif isinstance(value, date):
         yield value.isoformat()
@@ -354,7 +354,7 @@ def _number(text: str) -> re.Pattern[str]:
 
 def _text(text: str) -> re.Pattern[str]:
     forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
-    # SQL doubles quotes, and `plain` above has no backslashes.
+    # SQL doubles quotes; `plain` above has no backslashes.
     forms |= {form.replace("'", "''") for form in forms} | {form.replace("\\", "") for form in forms}
     cut = {f"{form[:end]}..." for form in forms for end in range(_SHORTEST, min(_LONGEST, len(form)))}
     return re.compile("|".join(map(re.escape, sorted((forms | cut) - {""}))))

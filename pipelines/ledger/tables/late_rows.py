@@ -1,8 +1,8 @@
 """Changes of published rows of tables late and rejects: marks of reopened rows, and rows deleted in the source.
 
 An epoch that finds deleted source rows writes the matching rows of our tables to a file, and publishing removes equal
-rows from the table. So a compaction in between does no harm, and a restore to before that epoch takes the rows from
-the file.
+rows from the table. So a compaction in between does no harm, and a restore to an earlier epoch takes the rows from the
+file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
     """
     begins = epoch_millis(rows["window_start"])
     chosen = _lies_in(begins, reopening.start, reopening.end)
-    # Only older versions of tidegate named keys by their hashes.
+    # Only older versions of tidegate identified keys by their hashes.
     for names, of_key, spans in (
         (digests, reopening.digest, reopening.spans),
         (key_hashes, reopening.key, reopening.also),
@@ -63,7 +63,7 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
 
 
 def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
-    """Return True for each time in `[start, end)`. A null is in it only if both bounds are None."""
+    """Return True for each time in `[start, end)`. A null is included only if both bounds are None."""
     lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
     if start is not None:
         lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))
@@ -78,9 +78,9 @@ def _lies_in_spans(
     """Return True for each row whose time is in a span of its key.
 
     Args:
-        names: what identifies the key of each row.
+        names: columns that identify the key of each row.
         times: a time of each row, int64 epoch milliseconds; a null is in no span.
-        spans: what identifies a key, start and end. Spans of a key don't overlap.
+        spans: columns that identify a key, then start and end. Spans of a key don't overlap.
     """
     owners_of, starts, ends = (np.array(column) for column in zip(*sorted(spans), strict=True))
     distinct, owners = np.unique(owners_of, return_inverse=True)
@@ -103,7 +103,7 @@ def _lies_in_spans(
 def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
     """Return rows of a published table with the marks of reopened rows, as an epoch changes them.
 
-    Rows that the epoch reopens get its number. Rows lose the number of an epoch that is removed or becomes stale. Only
+    Rows that the epoch reopens get its number; numbers of epochs that are removed or become stale are cleared. Only
     table late has marks, so rows of other tables are unchanged: their column `reopened` is a count or a user's value.
     """
     marks = marks_of(table, rows)

@@ -1,7 +1,7 @@
-"""Handles of tables at their newest version, which readers of one process share while nobody commits.
+"""Handles of tables at their newest version, shared by readers in one process while nobody commits.
 
 Opening a table reads its log from the last checkpoint on, which takes milliseconds, and on an object store a request
-for each entry. An epoch uses the same tables many times before it commits to them, and each time only has to check that
+per entry. An epoch uses the same tables many times before it commits to them, and each time only has to check that
 there is no newer entry.
 """
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tidegate.pipelines.storage.object_files import ObjectFiles
 
 _KEPT = 16
-"""Number of handles that are kept: the tables of two pipelines and a few more."""
+"""Number of cached handles: the tables of two pipelines and a few more."""
 
 _ENTRIES = 12
-"""Newest entries of a log that are compared: about those that opening the table would read."""
+"""Number of newest log entries that are compared: about as many as opening the table would read."""
 
 _Identity = tuple[object, ...]
-"""Identity of a file: nobody can replace the file and keep it."""
+"""Identity of a file, which changes if the file is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ _lock = threading.Lock()
 def newest(warehouse: Warehouse, path: str) -> DeltaTable:
     """Return a table at its newest version, for reading only: others may use the same handle, so it must not be moved.
 
-    On an object store, if nobody has committed, this takes one request, a list of the newest entries, instead of one
-    for each entry since the last checkpoint.
+    On an object store, if nobody has committed, this takes a single list request instead of one for each entry since
+    the last checkpoint.
 
     Raises:
         DeltaError: the table can't be opened.
@@ -76,7 +76,7 @@ def newest(warehouse: Warehouse, path: str) -> DeltaTable:
 
 
 class _Log(Protocol):
-    """A log whose newest version is followed."""
+    """A log that is watched for newer versions."""
 
     def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
         """Return the identity of the files from which a version is opened; None if a newer version exists."""
@@ -123,15 +123,15 @@ def _identity(path: str) -> _Identity | None:
 
 
 def is_moved(handle: DeltaTable, by: int = 1) -> bool:
-    """Move a handle over the entries since its version; return True if there were so many, committed by this process.
+    """Move a handle over the entries since its version; return True if this process committed all of them.
 
     Our commits don't retry, so the entry after the version of their handle is theirs. If there are more, others have
-    committed, and the table has to be reopened: it may have a property that makes our commits wrong.
+    committed, and the table must be reopened: it may have a property that makes our commits wrong.
     """
     wanted = handle.version() + by
     try:
         handle.update_incremental()
     except (DeltaError, OSError):
-        # Opening the table reads it again, and reports what is wrong.
+        # Opening the table reads it again and reports the fault.
         return False
     return handle.version() == wanted

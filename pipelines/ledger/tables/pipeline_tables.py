@@ -33,10 +33,10 @@ LEASE = "lease"
 """Name of the lease table, which names the running driver."""
 
 QUALITY = "quality"
-"""Name of the table of the outcomes of checks, which no epoch depends on."""
+"""Name of the table of check outcomes, which no epoch depends on."""
 
 REQUESTS = "requests"
-"""Name of the folder of requests to the driver at work, which may have the texts of a key."""
+"""Name of the folder of requests to the running driver, which may contain keys."""
 
 _ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
 _FORBIDDEN_PROPERTIES = {
@@ -47,8 +47,8 @@ _FORBIDDEN_PROPERTIES = {
     "delta.appendOnly": ("false", ""),
 }
 # Old versions are snapshots, so retention must decide how long they are kept, not the log's default of 30 days. A
-# VACUUM by somebody else spares every file that is younger than deletedFileRetentionDuration, so it removes no file
-# that a snapshot needs.
+# VACUUM by somebody else spares files younger than deletedFileRetentionDuration, so it removes no file that a snapshot
+# needs.
 _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 3650 days",
@@ -156,8 +156,8 @@ class PipelineTables:
         }
         if unsafe:
             raise Refused(
-                f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits would "
-                "be read wrongly. Only tidegate may change its tables; restore the table from before that change"
+                f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits "
+                f"would be misread. Only tidegate may change its tables; restore the table from before that change"
             )
         return handle
 
@@ -169,7 +169,7 @@ class PipelineTables:
             return False
 
     def create(self, schemas: dict[str, pa.Schema]) -> None:
-        """Create the tables that don't exist yet. The metadata of a schema become properties of its table."""
+        """Create the tables that don't exist yet. The metadata of a schema becomes properties of its table."""
         for table, schema in schemas.items():
             ours = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
             self.create_one(table, schema, {**_PROPERTIES, **ours})
@@ -189,7 +189,7 @@ class PipelineTables:
         *,
         replace: bool = False,
     ) -> None:
-        """Create a table with these Delta properties. An existing one is kept, or loses its rows if it is replaced."""
+        """Create a table with these Delta properties. An existing one is kept, or emptied if it is replaced."""
         path = self.path(table)
         if self.warehouse.exists(path) and not replace:
             return
@@ -205,8 +205,8 @@ class PipelineTables:
                 storage_options=self.warehouse.options_of(path),
             )
         except (DeltaError, OSError):
-            # A store may create the table without confirming it; the repeated request then fails, because the table
-            # exists.
+            # A store may create the table although its response is lost; the repeated request then fails because the
+            # table exists.
             if not self.warehouse.exists(path):
                 raise
 
@@ -222,10 +222,10 @@ class PipelineTables:
         )
 
     def clear_lease(self) -> None:
-        """Delete files that the lease's table replaced more than an hour ago.
+        """Delete files that the lease table replaced more than an hour ago.
 
-        If the cleanup conflicts with a renewal of the lease, it is left to the next one: no driver may end because of
-        it.
+        If the cleanup conflicts with a renewal of the lease, it is left to the next one: a driver must not end because
+        of it.
         """
         with suppress(CommitFailedError):
             self.warehouse.open(self.path(LEASE)).vacuum(
@@ -235,8 +235,8 @@ class PipelineTables:
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Add missing columns to the tables; return True if any were missing.
 
-        A file's column that its table does not have is never read. So the columns are added before an epoch is planned;
-        if its driver then dies, the new columns do no harm.
+        Columns of a file that its table lacks are never read. So the columns are added before an epoch is planned; if
+        its driver then dies, the new columns do no harm.
 
         Raises:
             Refused: a column has another type, or somebody else commits at the same time.
@@ -259,7 +259,7 @@ class PipelineTables:
                 if was is None or kind != was.type:
                     added.append(Field(column.name, kind, nullable=True, metadata=column.metadata))
             if added:
-                # On top of the version whose columns were compared, or not at all.
+                # Commit on top of the version whose columns were compared, or not at all.
                 self._add_columns(table, handle.version(), added)
                 widened = True
         return widened
@@ -269,7 +269,7 @@ class PipelineTables:
 class Handles:
     """The handles of published tables, which follow the commits of this process.
 
-    Opening a table takes longer than reading the entry of a commit. A table to which others committed is reopened.
+    Opening a table takes longer than reading the entry of a commit. A table that others have committed to is reopened.
     """
 
     _kept: dict[str, DeltaTable] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class Handles:
         if handle is not None and is_moved(handle, by=0):
             return handle
         if table not in self._shared:
-            # Most runs publish one epoch, and have read the tables before.
+            # Most runs publish one epoch, and have already read the tables.
             self._shared[table] = handle = tables.look(table)
             return handle
         self._kept[table] = handle = tables.open(table)

@@ -1,4 +1,4 @@
-"""Table `quality`: the outcome of every expectation in every check, so that users can query trends.
+"""Table `quality`: the outcome of every expectation in every check, for users who query trends.
 
 Each check is one commit. It needs no lease, because no epoch depends on this table. About every twentieth check
 combines the small files and removes outcomes that are too old.
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 NAME = QUALITY
 
 _ENOUGH = 20
-"""Number of files from which on `tidy` combines them."""
+"""Number of files from which `tidy` combines them."""
 
 _ATTEMPTS = 50
-"""Number of tries to commit, if other checks commit at the same moments."""
+"""Number of attempts to commit while other checks commit too."""
 
 _DESCRIBED = ("timeline", "epoch", "checked_at", "number")
-"""Columns with bounds in the log, by which readers find the newest check."""
+"""Columns with bounds in the log, from which readers find the newest check."""
 
 EXAMPLES = pa.list_(pa.struct([("key", pa.string()), ("window", pa.string()), ("value", pa.string())]))
 
@@ -49,11 +49,11 @@ MOST_EXAMPLES = 20
 """Number of rows that an outcome shows."""
 
 ACKNOWLEDGED = "acknowledged"
-"""Value of `suite` in a row that is no outcome: somebody acknowledged windows, with `where` and `reason` as JSON in
-`observed`, where an erasure finds a key that they name."""
+"""Value of `suite` in a row that is not an outcome: somebody acknowledged windows, with `where` and `reason` as JSON in
+`observed`, where `forget` finds keys that they name."""
 
 VERIFIED = "verified"
-"""Value of `suite` in a row that is no outcome of a check either: `tidegate verify --new` ran as of this epoch."""
+"""Value of `suite` in another row that is not an outcome: `tidegate verify --new` ran as of this epoch."""
 
 _SAMPLED = "sampled epoch"
 """Value of `about` in such a row if only one epoch was verified."""
@@ -90,7 +90,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row that breaks an expectation: its key, its window and the relevant values, as text; empty for none."""
+    """A row that breaks an expectation: its key, window and relevant values as text; empty if there are none."""
 
     key: str
     window: str
@@ -102,7 +102,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class QualityRow:
-    """Outcome of one expectation in one check. `SCHEMA` gives the meaning of each field."""
+    """Outcome of one expectation in one check. `SCHEMA` describes each field."""
 
     check_id: str
     checked_at: datetime
@@ -128,14 +128,14 @@ class QualityRow:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> QualityRow:
-        """Return a row of the table, which may be older and have fewer columns, or of the JSON of a check."""
+        """Return a row of the table, which may be older and have fewer columns, or of a check's JSON."""
         given = {field.name: row[field.name] for field in fields(cls) if field.name in row}
         examples = row.get("examples")
         return cls(**given | {"examples": None if examples is None else tuple(Example(**each) for each in examples)})
 
     @property
     def subject(self) -> str:
-        """Return columns and limits as outputs show them after the type of the expectation; empty for none."""
+        """Return columns and limits as shown after the expectation's type; empty if there are none."""
         if self.columns is None:
             return f" ({self.about})" if self.about else ""
         of = f" of {self.columns}" if self.columns else ""
@@ -159,7 +159,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
             called before the commit, which fails if `forget_examples` commits after this call.
 
     Raises:
-        Refused: other commits to the table keep getting in between.
+        Refused: other commits to the table keep interfering.
     """
     mend(tables)
     tables.create_one(NAME, SCHEMA, {})
@@ -177,7 +177,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
 
 
 def mend(tables: PipelineTables) -> None:
-    """Set damaged entries of the log aside. No epoch depends on this table, so no confirmation is needed."""
+    """Set aside damaged entries of the log. No epoch depends on this table, so no confirmation is needed."""
     if (warning := set_aside(tables, NAME)) is not None:
         _log.warning("%s", warning)
 
@@ -190,7 +190,7 @@ def commit_change(tables: PipelineTables, change: Change) -> int:
     """Commit a change that is derived from the newest version, and return the new version; retry after other commits.
 
     Raises:
-        Refused: other commits to the table keep getting in between.
+        Refused: other commits to the table keep interfering.
     """
     path = tables.path(NAME)
     for _ in range(_ATTEMPTS):
@@ -210,7 +210,7 @@ def commit_change(tables: PipelineTables, change: Change) -> int:
             continue
         return version
     raise Refused(
-        f"other checks of {tables.pipeline} commit to table {path} each time that this command tries to: run it again"
+        f"other checks of {tables.pipeline} commit to table {path} whenever this command tries to: run it again"
     )
 
 
@@ -256,15 +256,15 @@ def acknowledge(
 def keep_verification(
     tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int, seconds: float | None = None
 ) -> None:
-    """Record that what was published up to a manifest's epoch was verified.
+    """Record that the results up to a manifest's epoch were verified.
 
     Args:
         tables: the tables of the pipeline.
         manifest: the manifest.
         success: True if there was no difference.
-        observed: the outcome in words.
+        observed: a description of the outcome.
         windows: number of windows that were recomputed.
-        seconds: processor time if only one sampled epoch was verified; None if all were.
+        seconds: processor time if only a sampled epoch was verified; None if all were.
     """
     now = datetime.now(UTC)
     about = "" if seconds is None else _SAMPLED
@@ -286,7 +286,7 @@ def _append_beside(
     about: str = "",
     number: float | None = None,
 ) -> None:
-    """Add a row that is no outcome of a check, as of a manifest's epoch."""
+    """Add a row that is not an outcome of a check, as of a manifest's epoch."""
     row = QualityRow(
         check_id=uuid.uuid4().hex,
         checked_at=now,
@@ -314,7 +314,7 @@ def verified_epochs(tables: PipelineTables) -> set[int]:
 
 
 def last_sampled(tables: PipelineTables) -> tuple[int, float] | None:
-    """Return of the newest verification of a sampled epoch the newest epoch at that time, and the seconds it took."""
+    """Return the newest epoch at the time of the newest verification of a sampled epoch, and the seconds it took."""
     rows = read(tables, suites=[VERIFIED])
     rows = rows.filter(pc.equal(rows["about"], _SAMPLED))
     found = rows.select(["checked_at", "epoch", "observed_number"]).sort_by("checked_at").to_pylist()
@@ -350,9 +350,9 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
 
 
 def read(tables: PipelineTables, columns: list[str] | None = None, *, suites: Sequence[str] | None = None) -> pa.Table:
-    """Return all outcomes, with all columns or some, the newest check first; empty if nothing was ever checked.
+    """Return all outcomes, with all or some columns, the newest check first; empty if nothing was ever checked.
 
-    With `suites`, return the rows of these instead, such as the acknowledgements.
+    With `suites`, return the rows of those suites, such as acknowledgements.
 
     Raises:
         Refused: the table can't be opened.
@@ -375,7 +375,7 @@ def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
 
 
 def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """Return the rows of the newest check, of all or of an epoch. Other files are not read.
+    """Return the rows of the newest check, overall or of an epoch. Other files are not read.
 
     Raises:
         Refused: the table can't be opened.
@@ -436,7 +436,7 @@ def newest_of_checked(tables: PipelineTables, epochs: Collection[int]) -> int | 
 
 
 def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
-    """Return the proof that the newest check of an epoch left, from which the next check continues; None if none."""
+    """Return the proof of an epoch's newest check, from which the next check continues; None if there is none."""
     rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
     proofs = rows["proof"].drop_null().to_pylist() if "proof" in rows.column_names else []
     return str(proofs[0]) if proofs else None

@@ -18,16 +18,16 @@ from tidegate.pipelines.storage.delta_log import FOLDER, actions_in
 from tidegate.pipelines.storage.warehouse import active_files, read_table
 
 _TEXTS = ("observed", "about", "limits", "description")
-"""Columns with texts that may have a part of a key, because a check saw it or because a suite of users names it."""
+"""Text columns that may contain a part of a key, because a check saw it or a user's suite names it."""
 
 _EXAMPLE = ", such as "
-"""Text in `observed` before an example, in rows that an older tidegate wrote; `examples` has them now."""
+"""Text before an example in `observed`, in rows of older tidegate versions; now `examples` has them."""
 
 
 def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool = False) -> None:
     """Remove the examples of all checks, including those in files of killed checks.
 
-    Any other text that contains a part of the key, even without an example, becomes empty.
+    Any other text that contains a part of the key is emptied.
 
     Args:
         tables: the pipeline's tables.
@@ -35,7 +35,7 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
         only_if_named: True leaves the table unchanged unless a file contains all parts of the key.
 
     Raises:
-        Refused: other commits to the table keep getting in between.
+        Refused: other commits to the table keep interfering.
     """
     if not tables.warehouse.exists(tables.path(quality.NAME)) or (only_if_named and not _are_named(tables, key)):
         return
@@ -52,7 +52,7 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
             return None, []
         return cleaned, [remove_action(file) for file in active_files(handle)]
 
-    # The statistics in old log entries contain the smallest and the largest text of a file.
+    # The statistics in old log entries contain the smallest and largest text of a file.
     leave_newest(tables, quality.NAME, quality.commit_change(tables, change), listed)
 
 
@@ -78,7 +78,7 @@ def _are_named(tables: PipelineTables, key: KeyTexts) -> bool:
 
 
 def _shown(tables: PipelineTables, folder: str, name: str) -> str | None:
-    """Return the texts in a file of the table or of its log; None if the file can't be read."""
+    """Return the texts in a file of the table or its log; None if the file can't be read."""
     import pyarrow.parquet as pq
 
     filesystem, root = tables.warehouse.filesystem(folder)
@@ -86,7 +86,7 @@ def _shown(tables: PipelineTables, folder: str, name: str) -> str | None:
         try:
             if name.endswith(".parquet"):
                 opened = pq.ParquetFile(file)
-                # Statistics in a log have the smallest and the largest text.
+                # Statistics in a log contain the smallest and largest text.
                 columns = {*_TEXTS, "examples", "add"} & {*opened.schema_arrow.names}
                 return str(opened.read(sorted(columns)).to_pylist())
             return "".join(json.dumps(action["add"]) for action in actions_in(file.read()) if "add" in action)

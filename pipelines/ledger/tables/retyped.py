@@ -1,6 +1,6 @@
-"""Source columns whose type changed: tables late and rejects keep the old column and get a second one.
+"""Source columns whose type changed: tables late and rejects keep the old column and add a second one.
 
-A column of a Delta table has one type, unless the table has a feature that our commits don't support. So if `amount`
+A column of a Delta table has one type, unless the table uses a feature that our commits don't support. So if `amount`
 was an INT and is now a BIGINT in the source, new rows have it in `amount_long`.
 """
 
@@ -23,7 +23,7 @@ def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
     """Return the pipeline with the names that its tables use for source columns whose type changed.
 
     Raises:
-        Refused: a key column changed its type. It is needed to find the rows of a key in these tables.
+        Refused: a key column changed its type. Its type is needed to find the rows of a key in these tables.
     """
     wanted = {late.NAME: late.schema(bound.source), rejects.NAME: rejects.schema(bound.source)}
     renamed = {}
@@ -56,7 +56,7 @@ def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -
     Args:
         field: the column with its current type.
         existing: columns of the table.
-        others: casefolded names that the table has for current columns.
+        others: casefolded names that the table uses for current columns.
     """
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"

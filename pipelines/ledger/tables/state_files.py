@@ -1,8 +1,8 @@
-"""The files of table `state`: which of their rows hold.
+"""The files of table `state`, and which of their rows are current.
 
-In version 1 all of them hold. In version 2 a shard has a base, and above it at most one delta. The delta has all rows
-of each key that changed since the base was written, and a mark for each of these keys that has no rows any more. So a
-row of the base holds unless a row of the delta has the hash of its key: the keys that share a hash change together.
+In version 1, all rows are. In version 2, a shard has a base and at most one delta. The delta has all rows of
+each key that changed since the base was written, and a mark for each of these keys that no longer has rows. So a row of
+the base is current unless a row of the delta has the same key hash: keys with equal hashes change together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.Schema) -> pc.Expression | None:
-    """Return the condition of the state rows of some files that hold; None if all do.
+    """Return the condition for current state rows of some files; None if all are.
 
     Args:
         warehouse: the warehouse of the table.
@@ -38,7 +38,7 @@ def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.
 
 
 def held(rows: pa.Table) -> pa.Table:
-    """Return those of the state rows of some keys that hold, if these are all rows of them."""
+    """Return the current rows among all state rows of some keys."""
     if not state.has_deltas(rows.schema):
         return rows
     condition = _unless_replaced(rows.filter(rows[state.MARK.name].is_valid())[state.HASH.name])
@@ -61,7 +61,7 @@ def read_state(
     wanted: Sequence[str] | None = None,
     where: pc.Expression | None = None,
 ) -> pa.Table:
-    """Return the rows of some files that hold, without the column of the manifest.
+    """Return the current rows of some files, without the manifest column.
 
     Args:
         warehouse: the warehouse of the table.
@@ -69,8 +69,8 @@ def read_state(
         names: the files: all that have rows of the same key groups.
         deltas: those of them that may have rows of a delta.
         columns: columns of the table.
-        wanted: the columns to return; None for all of a state row.
-        where: a condition that the rows satisfy; None for all, also for the row of the manifest.
+        wanted: the columns to return; None for all columns of a state row.
+        where: a condition on the rows; None for all rows, including that of the manifest.
     """
     condition = holding(warehouse, path, deltas, columns)
     if condition is not None:

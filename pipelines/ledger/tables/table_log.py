@@ -1,7 +1,7 @@
-"""The log of one of our tables: reads its entries, and cuts it so that its length depends on what is retained.
+"""The log of one of our tables: reads its entries, and trims it so that its length depends on what is retained.
 
 A version can be opened if its log has a checkpoint at or before that version, and every entry after the checkpoint. So
-the log keeps an entry and a checkpoint for each old version to keep, and nothing between two of these versions.
+the log keeps an entry and a checkpoint for each old version to keep, and nothing in between.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogEntry:
 
 @dataclass
 class LogMemory:
-    """Entries that were already read, which never change. A stream keeps them from one maintenance run to the next.
+    """A cache of entries, which never change. A stream keeps it from one maintenance run to the next.
 
     Args:
         entries: entries by table and version.
@@ -103,7 +103,7 @@ class TableLog:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names of the files of the log that start with a version."""
+        """Names of the log files that start with a version."""
         return frozenset(name for name in self.tables.warehouse.names(self.folder) if version_of(name) is not None)
 
     @cached_property
@@ -140,7 +140,7 @@ class TableLog:
 
         Args:
             moment: int64 epoch milliseconds.
-            now: the current time, int64 epoch milliseconds; a commit with a later date comes from a clock that was
+            now: the current time, int64 epoch milliseconds; a commit with a later time comes from a clock that was
                 ahead.
         """
         recent = self.recent
@@ -174,12 +174,12 @@ class TableLog:
         """Keep some versions and all versions from `since` on. Other versions can no longer be opened.
 
         This writes the checkpoints first and then deletes entries, newest first. So each listed version can be opened
-        even if this stops halfway. Nothing that belongs to a version to keep is removed: a cleanup that hangs here for
-        long must not delete the checkpoint by which a later one keeps such a version.
+        even if this stops halfway. Nothing that belongs to a kept version is removed: a cleanup that hangs here for
+        long must not delete the checkpoint by which a later one keeps that version.
 
         Args:
             versions: older versions to keep.
-            since: the version from which on all versions are kept.
+            since: the version from which all versions are kept.
         """
         head, recent = self.versions[-1], set(self.recent)
         if self.versions == [since] and checkpoint_name(since) in self.names:
@@ -205,7 +205,7 @@ class TableLog:
 
         Delta keeps the tombstone of each removed file as long as VACUUM spares the file, which is ten years here, and
         copies all tombstones into every checkpoint. Tidegate does not read them, and for a file without a tombstone,
-        VACUUM goes by its age.
+        VACUUM uses the file's age.
         """
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -213,7 +213,7 @@ class TableLog:
         self.tables.open(self.table, version).create_checkpoint()
         name = checkpoint_name(version)
         if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
-            # A checkpoint in Delta's second format (v2Checkpoint) has another name, and is left as it is.
+            # A checkpoint in Delta's second format (v2Checkpoint) has a different name, and is left unchanged.
             return
         log = self._log
         rows = log.checkpoint(version)
@@ -229,12 +229,12 @@ class TableLog:
         self._describe(version, len(kept), int(buffer.size))
 
     def _describe(self, version: int, rows: int, size: int) -> None:
-        """Write the size of the newest checkpoint into `_last_checkpoint`, from which Delta reads it."""
+        """Write the size of the newest checkpoint to `_last_checkpoint`, where Delta reads it."""
         try:
             noted = json.loads(self._log.read(LAST_CHECKPOINT))
         except FileNotFoundError:
-            # A process ended between the checkpoint and the note, and deltalake never writes the note for this version
-            # again.
+            # If a process ends between writing the checkpoint and this file, deltalake never writes it for this
+            # version.
             return
         if noted.get("version") == version:
             text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
@@ -267,10 +267,10 @@ class TableLog:
 
 
 def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
-    """Return the times of commits, in commit order, without times that are in the future.
+    """Return the times of commits, in commit order, with future times corrected.
 
-    A host whose clock was ahead dates its commits in the future. Such a commit is considered no newer than the commit
-    after it, or than `now` if it is the newest. Otherwise a single one would keep everything before it for years.
+    A host whose clock was ahead dates its commits in the future. Such a commit counts as no newer than the commit after
+    it, or than `now` if it is the newest. Otherwise a single one would keep everything before it for years.
     """
     latest = now
     settled = []
@@ -281,13 +281,13 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
 
 
 def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
-    """Remove the versions of a table before a version, and every file and folder that no later version needs.
+    """Remove the versions of a table before the given one, and all files and folders that no later version needs.
 
     Args:
         tables: the pipeline's tables.
         table: folder of the table, such as `results` or `savepoints/NAME`.
-        since: the version from which on all versions are kept.
-        listed: files in the table's folder before a commit to it, so that nobody can commit one of them any more.
+        since: the version from which all versions are kept.
+        listed: files in the table's folder before a commit to it, after which nobody can commit any of them.
     """
     path, log = tables.path(table), TableLog(tables, table)
     # Log entries are removed before files, so each listed version stays readable if this stops halfway.
@@ -298,7 +298,7 @@ def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterabl
     for folder in tables.warehouse.folders(path):
         if folder != FOLDER:
             tables.warehouse.delete_folder(f"{path}/{folder}")
-    # What remains in the log's folder was not written by `keep`, whose checkpoints are one file each.
+    # The rest of the log's folder was not written by `keep`, whose checkpoints are single files.
     for name in tables.warehouse.names(log.folder):
         if version_of(name) is None and name != LAST_CHECKPOINT:
             tables.warehouse.delete_file(log.folder, name)
@@ -307,7 +307,7 @@ def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterabl
 
 
 def has_leftovers(tables: PipelineTables, table: str) -> bool:
-    """Return True if a table's folder contains anything other than data files and a log, which could be anything."""
+    """Return True if a table's folder contains anything other than data files and a log."""
     path = tables.path(table)
     return any(not name.endswith(".parquet") for name in tables.warehouse.names(path)) or any(
         folder != FOLDER for folder in tables.warehouse.folders(path)

@@ -17,7 +17,7 @@ _count = click.IntRange(min=1)
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--start", help="First event time, a date or date-time; without a zone it is in UTC.")
+@click.option("--start", help="First event time, a date or date-time; without a zone, it is in UTC.")
 @click.option("--end", help="End of event time, exclusive.")
 @click.option("--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")

@@ -35,7 +35,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     multiple=True,
     help="Only late rows of this key; give the option once for each key column, in order; \\N is a null.",
 )
-@click.option("--start", help="Only late rows whose window begins at this time or later; without a zone it is in UTC.")
+@click.option("--start", help="Only late rows whose window begins at this time or later; without a zone, it is in UTC.")
 @click.option("--end", help="Only late rows whose window begins before this time.")
 @click.option("--ask-stream", is_flag=True, hidden=True)
 @click.option(

@@ -392,7 +392,7 @@ def test_columns_of_the_second_source_are_needed(right: Any, message: str) -> No
 @pytest.mark.parametrize(
     ("right", "message"),
     [
-        (PAYMENTS.set(0, pa.field("payer", pa.int64())), "'payer' has type bigint .*equal keys would not meet"),
+        (PAYMENTS.set(0, pa.field("payer", pa.int64())), "'payer' has type bigint .*equal keys would not match"),
         (
             PAYMENTS.set(0, pa.field("who", pa.string())),
             "right.key of pipeline 'paid': table 'payments' has no column 'payer'",

@@ -157,7 +157,7 @@ def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
 
     with monkeypatch.context() as planted:
         planted.setattr(savepoints, "copy_files", copy_and_wait)
-        with pytest.raises(Refused, match="a key was forgotten that it may hold: savepoint 'slow' was not made"):
+        with pytest.raises(Refused, match="a key that it may hold was forgotten: savepoint 'slow' was not created"):
             create_savepoint(by_hand.tables, by_hand.head(), "slow", 3)
     assert b"zoe" not in bytes_on_disk(by_hand)
     assert create_savepoint(by_hand.tables, by_hand.head(), "slow", 3).manifest.kind == "forget"

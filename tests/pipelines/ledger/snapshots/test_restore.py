@@ -254,7 +254,7 @@ def test_results_that_are_no_longer_retained_can_not_come_back(
     back_to(by_hand, "1")
     target = find_snapshot(by_hand.tables, "3")
     without(monkeypatch, 2)
-    with pytest.raises(Refused, match="the rows that epoch 2 of it published are no longer retained"):
+    with pytest.raises(Refused, match="the rows that its epoch 2 published are no longer retained"):
         restore(by_hand.tables, target, NOW)
     assert by_hand.head().manifest.epoch == 4
 

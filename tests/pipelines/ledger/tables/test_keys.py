@@ -247,10 +247,10 @@ def test_every_column_of_a_key_counts() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "example"),
     [
-        (pa.int32(), "abc", "give a whole number of 32 bits, such as 42"),
-        (pa.int8(), "300", "give a whole number of 8 bits, such as 42"),
+        (pa.int32(), "abc", "give a 32-bit integer, such as 42"),
+        (pa.int8(), "300", "give a 8-bit integer, such as 42"),
         (pa.date32(), "1.3.2024", "give a date, such as 2024-03-01"),
-        (pa.timestamp("us", "UTC"), "soon", "such as 2024-03-01T06:00:00Z; without a zone it is in UTC"),
+        (pa.timestamp("us", "UTC"), "soon", "such as 2024-03-01T06:00:00Z; without a zone, it is in UTC"),
         (pa.timestamp("us"), "2024-03-01T06:00:00Z", "give a date-time, such as 2024-03-01T06:00:00"),
         (pa.bool_(), "yes", "give true or false"),
         (pa.string(), "\udcff", r"or bytes as hexadecimal digits after \x, such as \x00ff"),

@@ -39,7 +39,7 @@ def sign(project: Project) -> Heartbeat:
 def test_no_stream_has_begun(project: Project) -> None:
     code, told = project.tidegate(*ALIVE)
     assert code == 1
-    assert "no stream of sessions has begun on this host" in told
+    assert "no stream of sessions has started on this host" in told
 
 
 def test_a_pipeline_that_does_not_exist_is_a_usage_error(project: Project) -> None:
@@ -77,7 +77,7 @@ def test_a_loop_that_hangs_is_told_from_one_that_turns(project: Project) -> None
     now = hanging.file.stat().st_mtime
     assert hanging.check(60, now + 59) == pytest.approx(59)
     assert hanging.check(60, now - 5) == 0.0, "a clock that was set back"
-    with pytest.raises(TidegateError, match=r"gave its last heartbeat 61 s ago: it hangs, or one step"):
+    with pytest.raises(TidegateError, match=r"gave its last heartbeat 61 s ago: it hangs, or a step"):
         hanging.check(60, now + 61)
 
 

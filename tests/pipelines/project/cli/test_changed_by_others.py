@@ -138,7 +138,7 @@ def test_the_command_that_a_refusal_names_brings_every_row_back(
     warned()
     assert project.tidegate("results", "sessions")[0] == 0
     if steps[0] is not late_deleted:
-        assert "was not made by tidegate" in warned(), "who reads is told, too"
+        assert "tidegate did not make" in warned(), "who reads is told, too"
     code, told = project.tidegate("optimize", "sessions")
     assert code == 3, told
     assert heed(project, told) == ["restore sessions latest"]
@@ -162,7 +162,7 @@ def test_what_nothing_brings_back_is_given_up_only_when_asked_for(project: Proje
     assert "Put the files back from a copy" in warned()
     code, told = project.tidegate("restore", "sessions", "latest")
     assert (code, "rows of table" in told) == (3, True), told
-    assert heed(project, told.rpartition("or go on")[2]) == ["restore sessions latest --give-up-results"]
+    assert heed(project, told.rpartition("or continue")[2]) == ["restore sessions latest --give-up-results"]
     hour(11)(by_hand)
     assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [9, 10]
 

@@ -134,7 +134,7 @@ def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> No
         (("restore", "sessions"), "'TARGET'", "See `tidegate restore --help`"),
         (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
         (("restore", "sessions", "17"), "'17'", "first run `tidegate backfill sessions` with --start and --end"),
-        (("restore", "sessions", "17"), "no snapshot yet", "For a savepoint give savepoint:NAME"),
+        (("restore", "sessions", "17"), "no snapshot yet", "For a savepoint, give savepoint:NAME"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
 )

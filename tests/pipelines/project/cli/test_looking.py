@@ -173,7 +173,7 @@ def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project,
     code, told = project.tidegate(*command, "--key", "abc")
     assert code == 2
     assert told == (
-        "tidegate: 'abc' is not a value of key column 'value', which has type bigint: give a whole number of 64 bits, "
+        "tidegate: 'abc' is not a value of key column 'value', which has type bigint: give a 64-bit integer, "
         "such as 42\n"
     )
 
