@@ -23,11 +23,11 @@ from tidegate.windowing.time import Millis, show_duration
 
 _SHARES = ("99", "99.9", "99.99")
 _DRAWN = (0.5, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)
-"""Shares of the rows in time at whose bounds the curve has points."""
+"""Shares of on-time rows for which the curve has points."""
 _IDLENESS = (60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 _FOR_EVER = 1 << 60
 _GAPS = (0.25, 0.5, 2.0, 4.0)
-"""Multiples of the present gap."""
+"""Multiples of the current gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Advice(Answer):
         changed: number of commits that changed rows, which are left out.
         rows: number of usable rows.
         bounds: by share of the rows in per cent, a bound of out-of-orderness under which that share is on time; None
-            without allowed lateness. For sessions, which a late row may still join, a smaller bound may do.
+            without allowed lateness. For sessions, which a late row may still join, a smaller bound may suffice.
         curve: the settings with their effects, the current ones first.
         partitions: the source partitions, first those that held the watermark back most.
         file: path or URI of the page; None if none was written.
@@ -217,7 +217,7 @@ def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page:
     arrivals = Arrivals.open(config, value, from_version)
     lateness = Lateness(arrivals)
     present, zero = lateness.present, replace(lateness.present, bound=0)
-    # None of these arrays of all rows is held while the figures are counted.
+    # These arrays of all rows are released before the figures are counted.
     asked_of = [zero] if asked else [zero, present]
     (distances, *others), partitions = _distances(lateness, asked_of)
     by_lateness = [value for each in others for value in _least(each, _DRAWN)]
@@ -331,7 +331,7 @@ def _bounds(distances: Int64s) -> dict[str, Millis]:
 
 
 def _least(distances: Int64s, shares: Sequence[float]) -> list[Millis]:
-    """Return for each share the smallest setting, from 0 on, under which that share of the rows is on time.
+    """Return for each share the smallest setting, at least 0, under which that share of the rows is on time.
 
     Args:
         distances: a row is late under a setting that is not above its distance. Their order is changed.

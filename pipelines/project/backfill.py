@@ -37,7 +37,7 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import Millis, show_millis, to_millis
 
 _SHOWN = 20
-"""Most intervals of a preview that are shown as text."""
+"""Largest number of intervals that a preview shows as text."""
 
 _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
 
@@ -98,7 +98,7 @@ class BackfillRun:
 
     @property
     def shown_state(self) -> str:
-        """The state as text. Even an interval that did not run again may have windows that were just corrected."""
+        """The state as text. Even an interval that did not run again may have just had windows corrected."""
         if self.state == "done" or self.corrected is None:
             return self.state
         return f"not run again; epoch {self.corrected} corrected windows"
@@ -222,7 +222,7 @@ def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
 
 
 def check_first_run(config: Config, pipeline: Pipeline) -> None:
-    """Refuse the first run of a pipeline whose source does not exist, before Spark takes its time to start.
+    """Refuse the first run of a pipeline whose source does not exist, before Spark is started.
 
     Later runs first publish any unpublished epochs, which needs no source.
     """

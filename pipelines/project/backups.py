@@ -125,7 +125,7 @@ class BackupDeleted(Answer):
         pipeline: name of the pipeline.
         deleted: name of the backup.
         files: number of files that were removed.
-        is_rest: True if only leftovers of an interrupted removal were there.
+        is_rest: True if there were only leftovers of an interrupted removal.
     """
 
     pipeline: str
@@ -204,7 +204,7 @@ def _both(config: Config, pipeline: str, place_uri: str | None) -> tuple[Pipelin
         config = config.model_copy(update={"backups": place_uri})
     if config.backups_uri is None:
         raise UsageError(
-            f"`backups` is not set in {config.file}: name a folder or URI on different storage than the warehouse, "
+            f"`backups` is not set in {config.file}: name a folder or URI on different storage from the warehouse, "
             "such as "
             'backups = "s3://other-bucket/backups"'
         )

@@ -205,5 +205,5 @@ def _described(branch: PipelineTables) -> Branch:
 
 
 def said(settings: Mapping[str, Millis]) -> str:
-    """Return settings as text for people."""
+    """Return settings as human-readable text."""
     return ", ".join(f"{name}={show_duration(value)}" for name, value in settings.items())

@@ -28,7 +28,7 @@ from tidegate.pipelines.run.work_folder import clean
 from tidegate.pipelines.storage.warehouse import arrow_schema
 
 _SPANS = 10
-"""The largest number of epoch ranges shown; thinning out snapshots makes a range for each hour."""
+"""Largest number of epoch ranges shown; thinning out snapshots leaves a range for each hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class StateUpgraded(Answer):
         pipeline: name of the pipeline.
         table: path of the table.
         version: version of the state that the next epoch writes.
-        upgraded: False if the table had that version before.
+        upgraded: False if the table already had that version.
     """
 
     pipeline: str
@@ -181,7 +181,7 @@ class StateUpgraded(Answer):
             yield f"the next epoch of {self.pipeline} writes state of version {self.version}, with deltas"
             yield "an older tidegate refuses the pipeline from that epoch on; `tidegate restore` goes back to before it"
         else:
-            yield f"the state of {self.pipeline} has version {self.version} already"
+            yield f"the state of {self.pipeline} already has version {self.version}"
 
 
 def state_upgrade(config: Config, pipeline: str) -> StateUpgraded:

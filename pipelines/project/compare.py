@@ -1,6 +1,6 @@
 """The windows in which a branch differs from its pipeline, by how much, and why. Starts no JVM.
 
-The rows of process functions and joins are compared as multisets: each row that only one of both has is shown.
+The rows of process functions and joins are compared as multisets: each row that only one side has is shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DifferentWindow:
-    """A window in which a branch differs from its pipeline, or a row of a function or join that only one of both has.
+    """A window in which a branch differs from its pipeline, or a row of a function or join that only one side has.
 
     Args:
         key: values of the key columns.
@@ -45,7 +45,7 @@ class DifferentWindow:
         by: for each result column that is a number in both, the branch's value minus the pipeline's.
         late: late rows of the pipeline in this window, minus those of the branch; above 0, the branch accepted more
             rows.
-        why: the reason in words.
+        why: the reason, as text.
     """
 
     key: Row
@@ -67,7 +67,7 @@ class Comparison(Answer):
         branch: name of the branch, `PIPELINE@BRANCH`.
         settings: the changed settings of the branch, milliseconds.
         equal: number of windows with the same results.
-        changed: number of windows with other results.
+        changed: number of windows with different results.
         added: number of windows that only the branch has.
         missing: number of windows that only the pipeline has.
         read: for each table of the source, the versions that the pipeline and the branch have read.
@@ -257,7 +257,7 @@ def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, An
 
 @dataclass(frozen=True, slots=True)
 class _Reasons:
-    """What explains why windows differ: the late rows of both sides, how far they have read, and their watermarks."""
+    """Explains why windows differ: by the late rows of both sides, how far they have read, and their watermarks."""
 
     ours: _Side
     theirs: _Side
@@ -290,7 +290,7 @@ class _Reasons:
             for table, position in self.ours.manifest.positions.items()
         ):
             return "they have read different versions of the source"
-        return "the changed settings put its rows into other windows, or reject other rows"
+        return "the changed settings put its rows into other windows, or reject different rows"
 
 
 def _meet(window: tuple[Any, Any], other: tuple[Any, Any]) -> bool:

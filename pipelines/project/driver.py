@@ -1,4 +1,4 @@
-"""The driver of a pipeline: whether it is alive, how to end it, and the lease of a dead one. Starts no JVM."""
+"""The driver of a pipeline: is it alive, how to end it, and how to remove a dead one's lease. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Unlocked(Answer):
 
 
 def alive(config: Config, pipeline: str, within: float) -> Alive:
-    """Check that a stream of this host gave a heartbeat within this many seconds. No table is opened."""
+    """Check that a stream on this host gave a heartbeat within this many seconds. No table is opened."""
     config.entry(pipeline)
     return Alive(pipeline, round(Heartbeat.of(config.work_folder, pipeline).check(within, time.time()), 3))
 

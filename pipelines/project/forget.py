@@ -33,7 +33,7 @@ class Erased(Answer):
         files: number of reports, pages, logs and alarms that were removed.
         savepoints: names of the savepoints, which no longer have the key.
         backups: names of the backups, which may still have it.
-        key: texts of the key's parts.
+        key: the key's parts as strings.
     """
 
     pipeline: str
@@ -51,12 +51,12 @@ class Erased(Answer):
             f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing in {self.pipeline} was changed"
         )
         yield Grid(title, ("in", "rows"), list(self.rows.items()), ("rows",))
-        # A key without a row may be misspelt, or only older files may still have it.
+        # A key without rows may be misspelt, or only older files may still have it.
         if not any(self.rows.values()):
             key = ", ".join(self.key)
             yield (
-                f"no row has the key {key} any more, but an older snapshot or file may have had it, or an earlier "
-                "`tidegate forget` may have been interrupted: these are removed"
+                f"no row has the key {key} any more, but older snapshots or files, or an interrupted `tidegate "
+                f"forget`, may have left traces of it: these are removed"
                 if held
                 else f"no row has the key {key}: check that it is spelt as in the data (a null is {NULL})"
             )
@@ -65,7 +65,7 @@ class Erased(Answer):
         if self.savepoints:
             yield f"the savepoints are kept, without the key: {', '.join(self.savepoints)}"
         for name in self.backups:
-            yield (f"backup {name} is older and may have the key: `tidegate backup delete {self.pipeline} {name}`")
+            yield (f"backup {name} is older and may contain the key: `tidegate backup delete {self.pipeline} {name}`")
 
 
 def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:

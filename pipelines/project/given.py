@@ -119,7 +119,7 @@ def size_of(value: int | str | None, field: str) -> int | None:
 
 
 class KeyText(tuple[str, ...]):
-    r"""A key as people write it on the command line, where `\N` is a null."""
+    r"""A key as written on the command line, where `\N` is a null."""
 
     __slots__ = ()
 

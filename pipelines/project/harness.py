@@ -160,7 +160,7 @@ class PipelineHarness:
         times = self._event_times()
         reads = []
         for number, commit in taken:
-            # The rest of a commit is not its beginning.
+            # The rest of a commit does not start a new one.
             reads.append(
                 ReadCommit(SourceCommit(0, commit.time, ()), (), int(self._is_half_read), commit.complete, number)
             )
@@ -235,7 +235,7 @@ class PipelineHarness:
         return self._sorted(results.latest(pa.concat_tables(self._results), self.bound.key.names))
 
     def final(self) -> list[dict[str, Any]]:
-        """Return the final windows, which can't change any more, by key and start."""
+        """Return the final windows, which can no longer change, by key and start."""
         latest = results.latest(pa.concat_tables(self._results), self.bound.key.names)
         compute = self.bound.compute
         ends_by_clock = isinstance(compute, Windows) and compute.ends_by_clock
@@ -343,7 +343,7 @@ class PipelineHarness:
         self.clock = steps[-1].clock
 
     def _count(self, counters: Mapping[str, int]) -> None:
-        # The number of open windows is not a running count, so epochs don't add up.
+        # The number of open windows is not cumulative, so it must not be summed over epochs.
         self.counters.update({name: count for name, count in counters.items() if name != "open_windows"})
 
     def _job(self, steps: Sequence[CommitStep], order: EventOrder | None, shards: tuple[Shard, ...]) -> ShardJob:

@@ -45,7 +45,7 @@ DeriveAll: TypeAlias = Callable[[Sequence[Row]], Sequence[Row | None]]
 
 
 def derive_each(derive: Derive | None) -> DeriveAll:
-    """Return a function of many rows from a function of one row; None returns the rows unchanged."""
+    """Convert a function of one row to one of many rows; None returns the rows unchanged."""
     return (lambda rows: rows) if derive is None else lambda rows: [derive(dict(row)) for row in rows]
 
 
@@ -90,7 +90,7 @@ def event_millis(source: SourceDescription, value: Any) -> Millis | None:
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            # As in Spark: of two equal wall-clock times the first counts, and one that does not exist is moved forward.
+            # As in Spark, an ambiguous wall-clock time means the first one, and a nonexistent one is moved forward.
             value = value.replace(tzinfo=ZoneInfo(source.zone or "UTC"))
         return to_millis(value.astimezone(UTC))
     if isinstance(value, int) and not isinstance(value, bool):
@@ -122,7 +122,7 @@ def status(
     pipeline = bound.pipeline
     key = (input_ or bound.inputs[0]).input.key if pipeline.null_keys == "reject" else ()
     gap = gap_column(pipeline)
-    # Times outside the range of Python's datetime are not considered: no row of a test has one.
+    # Times outside the range of Python's datetime are ignored, because no test row has one.
     settings = RuleSettings(key, pipeline.max_ahead_millis, gap, ())
     columns = {name: pa.array([None if row[name] is None else True]) for name in key}
     if gap is not None:
@@ -143,7 +143,7 @@ def _judged(time: Millis | None, committed: Millis | None, columns: pa.Table) ->
 
 
 def _clipped(number: int, first: int, last: int) -> int:
-    """Clip a Python number to int64; beyond the limits of a rule all numbers are treated alike."""
+    """Clip a Python number to int64; all numbers beyond the limits of a rule are treated alike."""
     return max(first, min(number, last))
 
 

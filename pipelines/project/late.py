@@ -47,7 +47,7 @@ class LateSummary(Answer):
     Args:
         pipeline: name of the pipeline.
         rows: number of late rows.
-        open: number of those that are not in a window yet.
+        open: number of those that are not yet in a window.
         groups: the counts of each group, with its values of `keys`; lateness is in milliseconds.
         keys: names of the columns by which rows are counted.
         never_run: a note if the pipeline has never run; else None.
@@ -134,7 +134,7 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
     if by is not None and len(rows) and by not in rows.column_names:
         raise UsageError(f"--by: no column {by!r}; the columns are {listed(rows.column_names, 30)}")
     names = ["reason", *([by] if by not in (None, "reason") else [])]
-    # A column of the input may have the name of one of the counts.
+    # A column of the input may have the same name as one of the counts.
     keys = tuple(f"input_{name}" if name in _MEASURES else name for name in names)
     groups = tuple(_measured(group, part, keys) for group, part in _groups(rows, names)) if len(rows) else ()
     never_run = None if tables.exist else str(no_snapshot_yet(tables))
@@ -158,7 +158,7 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
             manifest, rows = reopen(driver, selection)
     except LeaseHeld as error:
         raise LeaseHeld(
-            f"{error}. A continuous stream reopens its late rows by itself, on its reopen_schedule (tidegate.toml)"
+            f"{error}. A continuous stream reopens its late rows itself, on its reopen_schedule (tidegate.toml)"
         ) from error
     if manifest is None:
         return Reopened(pipeline, None, 0)
@@ -208,5 +208,5 @@ def _of_group(value: Any) -> object:
 def _shown(column: str, value: Any) -> object:
     if column not in (*_QUANTILES, "largest") or value is None:
         return value
-    # The watermark after the end of input is not a real time, so a lateness relative to it is not a duration.
+    # The watermark after the end of input is not a real time, so lateness relative to it is not a duration.
     return show_duration(value) if value < _AFTER_ALL else "after the end of input"

@@ -47,7 +47,7 @@ class Lineage(Answer):
 def lineage(
     config: Config, pipeline: str, command: Literal["drive", "quality"], since: Millis | None, until: Millis | None
 ) -> Lineage:
-    """Return the datasets of a command, counting the output of epochs that began in a span of time."""
+    """Return the datasets of a command, with the output of epochs that began in a span of time."""
     config.entry(pipeline)
     if until is not None and since is None:
         raise UsageError("--until: give --since too")

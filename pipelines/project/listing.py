@@ -66,7 +66,7 @@ class Pipelines(Answer):
     pipelines: tuple[Listed, ...]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        # Other pipelines than those that can't be read have no field `error`.
+        # Pipelines that can be read have no field `error`.
         rows = (as_plain(each) for each in self.pipelines)
         return [{name: row[name] for name in row if name != "error" or row[name] is not None} for row in rows]
 

@@ -1,4 +1,4 @@
-"""Progress of a call that runs epochs: it calls a function, which may show the progress in one line."""
+"""Progress of a call that runs epochs, reported to a function that may show it in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Progress:
 
     Args:
         pipeline: name of the pipeline.
-        text: the text, for people.
+        text: the text to show.
         is_step: True for a step of an epoch, which the next one replaces; False for a line that stays, such as that of
             a whole epoch.
         epoch: for a whole epoch, its fields by name, as in `WORK/logs/PIPELINE.epochs.jsonl`; None for other lines.

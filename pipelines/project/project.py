@@ -69,7 +69,7 @@ class Project:
         backups: place of the backups.
         engine: `spark`, or `local` for processes on this machine, without Java; None for that of the file.
         spark: an existing session. Runs use another session of its process with the same settings, so this one keeps
-            its settings, current database, views and functions; it is never stopped.
+            its settings, current database, views and functions. It is never stopped.
         progress: called with the progress of a run; True shows it in a line on standard error.
 
     Raises:
@@ -246,14 +246,15 @@ class Project:
         patience: float = 0.0,
         stop: StopRequest | None = None,
     ) -> Streamed | StreamedTogether:
-        """Run a pipeline as a stream: over what is in the source now, or until it is stopped.
+        """Run a pipeline as a stream: over the data currently in the source, or until it is stopped.
 
         Several pipelines run in this process with one engine and a lease for each, one epoch after the other. A failure
         does not stop the others and is not raised: it is in `failed` of the result.
 
         Args:
             pipeline: name of the pipeline, or a list of names.
-            interval: time between two polls of the source, until `stop` is called; None reads what is there and ends.
+            interval: time between two polls of the source, until `stop` is called; None reads the available data and
+                ends.
             end_of_input: True to end event time at the end, so that all windows fire; only without `interval`.
             restore: the snapshot to begin from: `latest`, an epoch, `savepoint:NAME`; or `none` for the beginning of
                 the source.
@@ -262,7 +263,7 @@ class Project:
             max_files_per_epoch: limit on the source files in one epoch.
             max_bytes_per_epoch: approximate limit on the bytes of source files in one epoch, such as `"1g"`.
             max_commits_per_epoch: limit on the source commits in one epoch.
-            patience: seconds to wait for a running stream that ends by itself.
+            patience: seconds to wait for a running stream that ends on its own.
             stop: with this, another thread or a signal handler can end the stream after the current epoch.
 
         Raises:
@@ -304,7 +305,7 @@ class Project:
         return stop(self._config, pipeline, patience, self._teller(pipeline))
 
     def alive(self, pipeline: str, *, within: float = 3600.0) -> Alive:
-        """Check that a stream of this host gave a heartbeat within this many seconds.
+        """Check that a stream on this host gave a heartbeat within this many seconds.
 
         Raises:
             TidegateError: no such stream is running, or it hangs.
@@ -484,7 +485,7 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             sample: share of the keys to sample: a number above 0 up to 1, a text such as `1%`, or `all`.
-            seed: seed of the sample; None for the newest epoch, so each epoch has another sample.
+            seed: seed of the sample; None for the newest epoch, so each epoch has a different sample.
             new: True verifies only what was published since the newest such verification that found no difference.
             budget: verifies one of the newest epochs, and only if the last such verification took at most this share
                 of the time of the epochs since, such as `2%`.
@@ -725,17 +726,17 @@ class Project:
         of: str | int = "latest",
         delete: bool = False,
     ) -> Branch | Branches | BranchDeleted:
-        """Make a branch of a pipeline: a copy with other settings, on the same source; list or delete branches.
+        """Make a branch of a pipeline: a copy with other settings on the same source; list or delete branches.
 
-        The branch lists the data files of the pipeline's tables and changes none. Its name is then
-        `PIPELINE@BRANCH` for every method. The pipeline may keep running.
+        The branch uses the data files of the pipeline's tables and changes none. Its name is then `PIPELINE@BRANCH` for
+        every method. The pipeline may keep running.
 
         Args:
             pipeline: name of the pipeline.
             name: letters, digits, `_` and `-`; None to list the branches.
             settings: the changed settings: `allowed_lateness`, `out_of_orderness`, `idleness`, `gap`, `max_ahead`.
             of: the snapshot to begin from: `latest`, an epoch, or `savepoint:NAME`.
-            delete: True to remove the branch for good.
+            delete: True to remove the branch permanently.
         """
         from tidegate.pipelines.project.branches import branch_create, branch_delete, branch_list
 
@@ -765,7 +766,8 @@ class Project:
     def promote(self, pipeline: str, branch: str) -> Promoted:
         """Make the results and the state of a branch the pipeline's, in one epoch. Neither of them may be running.
 
-        The code of the pipeline has the settings of the branch by then, and the branch has read what the pipeline has.
+        The code of the pipeline must already have the settings of the branch, and the branch must have read as far as
+        the pipeline.
 
         Args:
             pipeline: name of the pipeline.
@@ -859,7 +861,7 @@ class Project:
             key: only late rows of this key: the values of its columns.
             start: only late rows whose window begins at this time or later.
             end: only late rows whose window begins before this time.
-            patience: seconds to wait for a running stream that ends by itself. A continuous one reopens late rows on
+            patience: seconds to wait for a running stream that ends on its own. A continuous one reopens late rows on
                 its `reopen_schedule`.
 
         Raises:
@@ -941,7 +943,7 @@ class Project:
         Raises:
             UsageError: a key column has the name of a column of version 2.
             Refused: the pipeline has no snapshot yet.
-            LeaseHeld: a driver is at work on the pipeline.
+            LeaseHeld: a driver is running the pipeline.
         """
         from tidegate.pipelines.project.clean import state_upgrade
 
@@ -954,7 +956,7 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            name: name of the backup; None for one made from the time.
+            name: name of the backup; None for one derived from the time.
             keep: afterwards remove all but this many of the newest backups.
             place: folder or URI to copy to; None for the place of the backups.
         """

@@ -56,8 +56,8 @@ def promote(config: Config, pipeline: str, branch: str) -> Promoted:
     if differ := differing(load_pipeline(config, pipeline), note.settings):
         has = ", ".join(f"{name} {_shown(value)}" for name, value in differ.items())
         raise Refused(
-            f"the code of pipeline {pipeline!r} has {has}, and {other.pipeline} was run with {said(note.settings)}. "
-            "First change the code to the settings of the branch, and deploy it; then promote"
+            f"the code of pipeline {pipeline!r} has {has}, but {other.pipeline} was run with {said(note.settings)}. "
+            f"First change the code to the settings of the branch and deploy it; then promote"
         )
     with Lease(tables, "promote", system_clock) as ours, Lease(other, "promote", system_clock) as theirs:
 

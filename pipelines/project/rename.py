@@ -62,7 +62,7 @@ class RenamedTables(Answer):
             f"are scheduled by those of {old} no longer run"
         )
         yield f"- DAGs: those of {new} are new; Airflow keeps the runs of the old DAGs under their old ids"
-        yield f"- metrics, alarms and lineage: their label is {new} from now on"
+        yield f"- metrics, alarms and lineage: their label is now {new}"
         for name in self.backups:
             yield f"- backup {name} was made of {old}: it can only restore a pipeline of that name"
 
@@ -75,7 +75,7 @@ def rename(config: Config, old: str, new: str) -> RenamedTables:
     if not before.exist and unfinished(after) is None:
         done = f" Pipeline {new!r} exists: was it already renamed?" if after.exist else ""
         raise UsageError(f"there are no tables of pipeline {old!r} in warehouse {after.warehouse.uri}.{done}")
-    check_no_branches(before.warehouse, old, "a branch belongs to the pipeline of its name")
+    check_no_branches(before.warehouse, old, "a branch belongs to the pipeline that it is named after")
     _check_ended(before)
     with Lease(after, "rename", system_clock) as ours:
         with Lease(before, "rename", system_clock) as theirs:
@@ -96,7 +96,7 @@ def rename(config: Config, old: str, new: str) -> RenamedTables:
 
 
 def _check_names(config: Config, old: str, new: str) -> None:
-    """Check that code and tidegate.toml already have the new name, so that no run of the old name begins meanwhile.
+    """Check that code and tidegate.toml already have the new name, so that no run under the old name begins meanwhile.
 
     Raises:
         UsageError: they don't, or a name is not valid.
@@ -108,7 +108,7 @@ def _check_names(config: Config, old: str, new: str) -> None:
             raise UsageError(f"pipeline {error}") from error
     steps = f"change [pipelines.{old}] to [pipelines.{new}] there, and the name of its Pipeline in the code to {new!r}"
     if old == new:
-        raise UsageError(f"{old!r} is the old name and the new one: give two names")
+        raise UsageError(f"{old!r} is both the old and the new name: give two names")
     if old in config.declared:
         raise UsageError(f"{config.file} still has [pipelines.{old}]: first {steps}. Then run the command again")
     if new not in config.declared:
@@ -132,5 +132,5 @@ def _check_ended(before: PipelineTables) -> None:
     if holder is not None and holder.is_alive(system_clock()):
         raise LeaseHeld(
             f"pipeline {before.pipeline!r} is being driven by {holder}: pause its DAGs in Airflow, and end the run by "
-            "Ctrl-C or SIGTERM to its process. The lease of a dead process expires by itself. Nothing was changed"
+            "Ctrl-C or SIGTERM to its process. The lease of a dead process expires on its own. Nothing was changed"
         )

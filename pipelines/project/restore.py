@@ -1,4 +1,4 @@
-"""A restore: a snapshot becomes the newest one again. Starts no JVM, unless a lost table has columns of Spark's."""
+"""A restore: a snapshot becomes the newest one again. Starts no JVM, unless a lost table has columns of Spark."""
 
 from __future__ import annotations
 

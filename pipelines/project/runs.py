@@ -21,7 +21,7 @@ from tidegate.windowing.time import Millis, show_duration, show_millis
 
 _COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
 _GONE = "gone"
-"""Rows that were deleted from the source: a column only if an epoch that is shown has such rows."""
+"""Column of rows deleted from the source, shown only if a listed epoch has such rows."""
 _COLUMNS = ("epoch", "kind", "interval (UTC)", *_COUNTS, "watermark", "lag", "seconds", "started (UTC)")
 _AFTER_IN = _COLUMNS.index("in") + 1
 
@@ -85,7 +85,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         cell(row.get(ROWS_OUT)),
         row["open_windows"],
         moment(row["watermark"]),
-        # The user chose the interval of a backfill, so its age says nothing about lag.
+        # The user chose the interval of a backfill, so its age does not indicate lag.
         "-" if row["kind"] == "backfill" else lag(row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
         moment(row["started_at"]),

@@ -103,7 +103,7 @@ class SavepointDeleted(Answer):
 def savepoint_create(
     config: Config, pipeline: str, name: str, target: str, if_missing: bool, keep: int | None = None
 ) -> Savepoint:
-    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot is left as it is.
+    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot is left unchanged.
 
     With `keep`, delete all but this many of the newest savepoints whose names equal this one up to its last dash.
     """
@@ -114,11 +114,11 @@ def savepoint_create(
     snapshot = find_snapshot(tables, target)
     entry = _copy_of(tables, name, snapshot) if if_missing else None
     if entry is None:
-        # If somebody has set table state back, the name would refer to an older snapshot.
+        # If somebody has rolled back table state, the name would refer to an older snapshot.
         trusted_head(tables)
         entry = create_savepoint(tables, snapshot, name, system_clock())
     if keep is not None:
-        # The new one counts even if the clock of its host is behind.
+        # The new one counts as newest even if its host's clock is behind.
         others = [each.name for each in list_savepoints(tables) if each.name != name]
         for old in [each for each in others if each.rpartition("-")[0] == family][keep - 1 :]:
             delete_savepoint(tables, old)

@@ -97,7 +97,7 @@ class SnapshotContent(Answer):
         windows: the first rows of its windows and window slices, or of the keys and elements that it holds instead of
             windows.
         total: number of all such rows.
-        key_groups: by key group, numbers of windows and timers; the checksum, if it was asked for.
+        key_groups: by key group, numbers of windows and timers; the checksum, if requested.
         rows: largest number of rows that tables show.
     """
 
@@ -282,8 +282,8 @@ class SnapshotCheck(Answer):
         message = (
             "the code computes the same results"
             if self.same_code
-            else "the code now computes other results: open windows keep their contents, and running an interval "
-            "again recomputes it"
+            else "the code now computes different results: open windows keep their contents, and rerunning an "
+            "interval recomputes it"
         )
         migrates = f"; the next epoch migrates the state: {', '.join(self.migrations)}" if self.migrations else ""
         notes = "".join(f"; {note}" for note in self.notes)

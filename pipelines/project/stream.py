@@ -63,10 +63,10 @@ class StreamOptions:
         every: time between two polls of the source; None to read what is available and end.
         end_of_input: True to end event time after that, so that all windows fire.
         target: the snapshot to begin from; `none` begins at the beginning of the source.
-        from_timeline: restore `target` only if the pipeline is on this timeline; None restores in any case.
+        from_timeline: restore `target` only if the pipeline is on this timeline; None always restores.
         parallelism: number of shards; None for the pipeline's own.
         limits: limits of an epoch.
-        patience: seconds to wait for a stream that ends by itself.
+        patience: seconds to wait for a stream that ends on its own.
     """
 
     every: timedelta | None = None
@@ -154,7 +154,7 @@ class StreamRun:
             run.end_of_input()
 
     def poll(self) -> bool:
-        """Run epochs over what is in the source now; return False if somebody asked this stream to stop."""
+        """Run epochs over the data currently in the source; return False if somebody asked this stream to stop."""
         if self._polled is None:
             self._polled = self._stream()
             self._polled[0].begin()
@@ -175,9 +175,9 @@ class StreamRun:
         return run, _asked_to_stop(self._stop, self._driver.lease, self._beat)
 
     def _target(self) -> str:
-        """Return the snapshot to begin from. The newest one is read only if a timeline was named.
+        """Return the snapshot to begin from.
 
-        A restore must work even if it can't be read.
+        The newest one is read only if a timeline was named: a restore must work even if it can't be read.
         """
         timeline = self._options.from_timeline
         if timeline is not None and has_left(read_snapshot(self._driver.tables), timeline):
@@ -198,7 +198,7 @@ class StreamRun:
         if self._options.every is None:
             self.epochs.append(line)
         else:
-            # A long-running stream can't leave this to the start of the next run.
+            # A long-running stream can't leave this to the start of its next run.
             self._cleaning.clean_if_due(system_clock())
 
     def _on_step(self, step: str) -> None:
@@ -218,7 +218,7 @@ def _done(manifest: Manifest, pipeline: Pipeline) -> str:
 def has_left(head: Snapshot | None, timeline: int | None) -> bool:
     """Return True if the pipeline is no longer on a timeline (0: before its first), so the restore was already done.
 
-    For None it returns False: the restore is done in any case.
+    For None it returns False, because the restore is always done.
     """
     return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
 

@@ -1,4 +1,4 @@
-"""Several streams in one process: one engine, and a lease for each. Twenty small streams then need one driver only."""
+"""Several streams in one process: one engine, and a lease for each. So twenty small streams need only one driver."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tidegate.pipelines.run.stopping import StopRequest
 from tidegate.pipelines.storage.credentials import masked
 
 _SECOND = 1.0
-"""Longest time between two looks for a request to stop."""
+"""Longest time between two checks for a stop request."""
 _AGAIN_SECONDS = 60.0
-"""Time after which a stream that failed is tried again, if a retry may succeed, while others run."""
+"""Time after which a failed stream is retried while others run, if a retry may succeed."""
 _MAY_SUCCEED = (OTHER, LEASE_HELD)
 
 
@@ -32,7 +32,7 @@ class StreamedTogether(Answer):
     """The outcome of several streams in one process.
 
     Args:
-        streams: the outcomes of those that ended well.
+        streams: the outcomes of those that succeeded.
         failed: by pipeline, the error of each that failed.
     """
 
@@ -50,10 +50,9 @@ class StreamedTogether(Answer):
             yield f"{name}: failed: {error}"
 
     def require(self) -> StreamedTogether:
-        """Return this outcome, provided that all streams ended well.
+        """Return this outcome, provided that all streams succeeded.
 
-        Raises:
-            TidegateError: some failed. Its exit code is theirs if they agree, else 1.
+        Raises: TidegateError: some failed. Its exit code is theirs if they agree, else 1.
         """
         if not self.failed:
             return self
@@ -146,7 +145,7 @@ class _Together:
                 arguments = (self._config, name, self._options, self._stop, self._teller_of(name), self._engine)
                 self._entered[name] = (stack, stack.enter_context(entered(*arguments)))
             goes_on = act(self._entered[name][1])
-        except Exception as error:  # Whatever is wrong with one stream, the others continue.
+        except Exception as error:  # A failure of one stream must not stop the others.
             self._fail(name, error)
             return False
         self._failed.pop(name, None)
@@ -170,7 +169,7 @@ class _Together:
                 del self._due[name]
 
     def _end(self, name: str) -> None:
-        """Release the lease of a stream, and note its outcome."""
+        """Release the lease of a stream, and record its outcome."""
         if (entered := self._entered.pop(name, None)) is not None:
             entered[0].close()
             self._done[name] = Streamed(name, tuple(entered[1].epochs))

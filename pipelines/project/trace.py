@@ -39,7 +39,7 @@ class Traced:
         place: its position in the file.
         epoch: the epoch that read it.
         time: its event time.
-        watermark: the watermark that it was judged by.
+        watermark: the watermark by which it was judged.
         late: True if no window accepted it.
         reopened: the epoch that later added it to its window; None if none did.
         value: the columns that the pipeline reads.
@@ -72,8 +72,7 @@ class Happened:
         end: its end, exclusive.
         rows: numbers of the rows: the one that arrived, or those in the window.
         merged: bounds of the windows that merged into this one.
-        timers: times of the timers that are set: the end of the window, and its cleanup.
-        why: the reason in words.
+        timers: times of the set timers: the end of the window, and its cleanup. why: the reason, as text.
     """
 
     what: str
@@ -115,9 +114,9 @@ class Trace(Answer):
         elements: its rows, as they arrived.
         events: what happened to its windows, in order.
         panes: its published panes, with their rows.
-        begins: the epoch at which the history begins; None if it begins with the first row. Rows from before it are
-            known, but not when they arrived, and panes that it had replaced are not explained.
-        remark: a note if there is no history; else None.
+        begins: the epoch at which the history begins; None if it begins with the first row. For earlier rows, the
+            arrival is unknown, and panes that were replaced before it are not explained. remark: a note if there is no
+            history; else None.
         file: path or URI of the page; None if none was written.
     """
 
@@ -156,8 +155,8 @@ class Trace(Answer):
         )
         if self.begins is not None:
             yield (
-                f"the history begins with epoch {self.begins}: it corrected rows of the source that changed, or older "
-                "files of the source are gone"
+                f"the history begins with epoch {self.begins}: it corrected changed rows of the source, or older "
+                f"files of the source no longer exist"
             )
         yield Grid(
             "rows",
@@ -196,7 +195,7 @@ def trace(
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        key: texts of the key's values.
+        key: the key's values as strings.
         window: only the window that starts at this time, and those that merged into it.
         page: True to write it as a page next to the run reports.
         to: file for the page.
@@ -355,7 +354,7 @@ def _set(timers: tuple[Millis, ...]) -> str:
 
 
 def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[TracedPane, ...]:
-    """Return panes with the rows behind them: those of one window are emitted in the order of the events.
+    """Return panes with the rows behind them: panes of a window are emitted in the order of the events.
 
     Of the panes up to the epoch at which the history begins, only the newest one of a window has its rows.
     """
@@ -373,7 +372,7 @@ def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[
     for row, start, end in reversed([*zip(panes.to_pylist(), starts, ends, strict=True)]):
         rows: tuple[int, ...] | None = None
         if begins is not None and row["epoch"] <= begins:
-            # The newest row of a window says whether it is retracted.
+            # The newest row of a window shows whether it is retracted.
             newest = known.pop((start, end), None)
             rows = newest if row["op"] == "+" else None
         elif row["op"] == "+" and row["timing"] != "early" and (left := emitted.get((start, end))):

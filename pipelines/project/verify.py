@@ -42,10 +42,10 @@ from tidegate.windowing.timestamps import epoch_millis
 _MOST_SHOWN = 20
 
 _MOST_EPOCHS = 200
-"""Number of newest epochs of which one is sampled."""
+"""Number of newest epochs from which one is sampled."""
 
 _READS = frozenset({"stream", "clock"})
-"""Kinds of epochs that leave the rows of earlier epochs as they are."""
+"""Kinds of epochs that leave rows of earlier epochs unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Verified(Answer):
         raise QualityFailed(f"{self.pipeline}, epoch {self.epoch}: {len(self.faults)} difference(s): {kinds}")
 
     def to_dict(self) -> dict[str, Any]:
-        # In a class with __slots__ this is the only way to call the method of its base.
+        # In a class with slots, this is the only way to call the base class's method.
         return {**Answer.to_dict(self), "success": self.success}
 
     def shown(self) -> Iterator[Shown]:
@@ -133,7 +133,7 @@ class Verified(Answer):
                     for fault in self.faults[:_MOST_SHOWN]
                 ],
             )
-            yield f"`tidegate trace {self.pipeline} KEY --window START` shows how a window came about"
+            yield f"`tidegate trace {self.pipeline} KEY --window START` shows how a window was computed"
         if self.sample < 1:
             yield (
                 f"each key was sampled with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys "
@@ -176,7 +176,7 @@ def verify(
     epoch_rows = epoch_rows.filter(
         pa.array([is_on(manifest.line, epoch) for epoch in epoch_rows["epoch"].to_pylist()], pa.bool_())
     )
-    # A restore brings back no row that was erased, so the epochs that it has left count too.
+    # A restore brings back no erased row, so abandoned epochs count too.
     erasing = pc.is_in(all_epochs["kind"], pa.array(["prune", "forget"]))
     erased = bool(pc.any(pc.and_(erasing, pc.greater(all_epochs["epoch"], after))).as_py())
     late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=now & (pc.field("epoch") > after))
@@ -187,7 +187,7 @@ def verify(
     try:
         found = _windows(config, snapshot, tables, share, seed, since)
         if since is not None and (found.faults or found.unverifiable):
-            # Rows from before that epoch were read only in part: the whole history decides.
+            # Rows from before that epoch were read only in part, so the whole history is used.
             found = _windows(config, snapshot, tables, share, seed, None)
     except Refused as error:
         found = WindowFaults(unverifiable=Counter({str(error): _drawn_windows(tables, manifest, share, seed)}))
@@ -214,7 +214,7 @@ def verify(
 
 
 def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tuple[int, float] | None) -> float:
-    """Return how many seconds of epochs are missing until the last verification took a share of them; 0 if none are.
+    """Return how many more seconds of epochs must run before the budget allows a verification; 0 if none.
 
     Args:
         tables: the tables of the pipeline.
@@ -234,7 +234,7 @@ def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tup
 def _sampled_epoch(tables: PipelineTables, newest: Snapshot, after: int, seed: int) -> tuple[Snapshot, Manifest | None]:
     """Return the snapshot of one of the newest epochs after an epoch, and the manifest of the one before it.
 
-    Only the newest epochs without one that changed rows of earlier epochs are sampled. Each is as likely as the others.
+    Only the newest epochs that did not change rows of earlier epochs are sampled, each with equal probability.
     """
     line, kind = newest.manifest.line, newest.manifest.kind
     of_epoch: dict[int, int] = {}
@@ -269,7 +269,7 @@ def _since(tables: PipelineTables, manifest: Manifest) -> Manifest | None:
 def _windows(
     config: Config, snapshot: Snapshot, tables: PipelineTables, share: float, seed: int, since: Manifest | None
 ) -> WindowFaults:
-    """Compare the windows of sampled keys with their lives: all of them, or those with a pane since an epoch."""
+    """Compare the windows of sampled keys with their recomputed lives: all, or those with a pane since an epoch."""
     manifest = snapshot.manifest
     windows, draw = _drawn(tables, manifest, share, seed, 0 if since is None else since.epoch)
     lower, where = FIRST_TIME, results.current(manifest.epoch)
@@ -286,7 +286,7 @@ def _windows(
 
 
 def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, after: int) -> tuple[pa.Table, Draw]:
-    """Return the windows of sampled keys that stand, those with a pane after an epoch, and the draw."""
+    """Return the current windows of sampled keys, those with a pane after an epoch, and the sample."""
     key = tuple(manifest.schemas.key)
     where = results.current(manifest.epoch) & (pc.field("epoch") > after)
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=where)

@@ -46,7 +46,7 @@ class Why(Answer):
         epoch: its newest epoch.
         watermark: the watermark at the end of the epoch.
         processing_time: the clock of the epoch.
-        final_through: windows up to this end can't change any more.
+        final_through: windows that end by this time can no longer change.
         watermark_lag_ms: time from the watermark to the clock; None if it is not known.
         next_timers: time of the first timer of any key, by time domain.
         unread_versions: number of versions not yet read, by source.
@@ -55,8 +55,8 @@ class Why(Answer):
         last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
         late_rows: number of late rows of the key that are in no window; None if it is not known, or no key was given.
         windows: the open windows that end first.
-        blocked: what the watermark is waiting for, in words; the reasons of windows end with it.
-        remarks: facts about the pipeline for people, as pairs of name and value.
+        blocked: what the watermark is waiting for, as text; the reasons of windows end with it.
+        remarks: facts about the pipeline to show, as pairs of name and value.
         key: names of the key columns.
         unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
     """
@@ -158,7 +158,7 @@ def _unit(compute: Compute) -> str:
 def _remarks(
     answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None, rejected: int
 ) -> Iterator[tuple[str, object]]:
-    """Yield facts for people; `rejected` is the number of rejected rows of the key."""
+    """Yield facts to show; `rejected` is the number of rejected rows of the key."""
     lag = answer.watermark_lag_ms
     behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
     yield "watermark", show_watermark(answer.watermark) + behind
@@ -204,10 +204,10 @@ def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
 
 
 def _unseen(compute: Compute) -> str:
-    """Return what it means that no table has any row of a key."""
+    """Return an explanation for a key without rows in any table."""
     if isinstance(compute, Windows) and not compute.may_lose_data:
         return "no event with this key was read"
-    return "no event with this key was read, or none that was read has left any state or result"
+    return "no event with this key was read, or those that were left no state or result"
 
 
 def _remedy(pipeline: Pipeline) -> str:

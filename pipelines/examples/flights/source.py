@@ -92,7 +92,7 @@ def load_flights(
     tell: Callable[[date, int], None] | None = None,
     hold_back: bool = False,
 ) -> int:
-    """Write the table, one commit for each day, and return its number of rows. An existing table is left as it is.
+    """Write the table, one commit for each day, and return its number of rows. An existing table is left unchanged.
 
     Args:
         path: path of the table.

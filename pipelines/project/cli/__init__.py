@@ -76,7 +76,7 @@ class _Commands(click.Group):
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Click itself cuts off each sentence at the end of its line.
+        # Click itself truncates each sentence at the end of its line.
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -97,7 +97,8 @@ def cli() -> None:
 
 
 _NEW_OBJECTS = 50_000
-"""Objects between two looks for garbage: at Python's 700, an eighth of the imports of a check goes into such looks."""
+"""Allocations between two garbage collections: with Python's default of 700, they take an eighth of a check's import
+time."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -108,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Run the functions registered with `atexit`, then end the process at once with an exit code.
+    """Run the functions registered with `atexit`, then end the process immediately with an exit code.
 
     After Spark's process was killed, native libraries may crash while Python shuts down, and the process would end with
     their exit code.
@@ -142,7 +143,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if (missing := missing_extra(error)) is not None:
             return _report(arguments, missing, str(missing), missing.exit_code)
-        # Errors from `windowing` are about values that the user gave. Comparing the name avoids importing it.
+        # Errors from `windowing` are about values that the user passed. Comparing the name avoids importing it.
         if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
         more = "" if "--debug" in arguments else ". Give --debug for the traceback"

@@ -224,7 +224,7 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
 
 
 def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
-    """Describe a run that ended well in one line."""
+    """Describe a successful run in one line."""
     quality = returned(airflow, run, "quality")
     counters, expectations = quality["counters"], quality["expectations"]
     return (

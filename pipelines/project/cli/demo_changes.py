@@ -141,7 +141,7 @@ def _unpause(airflow: EmbeddedAirflow, dag: str) -> None:
 
 
 def _announced_days(airflow: EmbeddedAirflow) -> set[str] | None:
-    """Return the days whose final windows the check after reopening announced; None if Airflow can't tell yet."""
+    """Return the days whose final windows the check after reopening announced; None if Airflow does not know yet."""
     # Airflow 3.3 answers 500 while a run that an event created is queued: the run has no start_date yet.
     with suppress(TidegateError):
         found = airflow.call("GET", "assets/events", params={"source_dag_id": f"{PIPELINE}__late", "limit": 100})

@@ -25,13 +25,13 @@ from tidegate.windowing.compute import Windows
 
 _COUNTED = ("events_in", *FATES, ROWS_GONE)
 _WIDTH = 40
-"""Characters of the longest bar of the picture."""
+"""Length of the longest bar of the chart, in characters."""
 
 
 def show_summary(
     screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: Changes | None, seconds: float
 ) -> None:
-    """Show the input and the output of each pipeline, what changed afterwards, and a picture of the days.
+    """Show the input and the output of each pipeline, what changed afterwards, and a chart of the days.
 
     Args:
         screen: where to show it.
@@ -52,7 +52,8 @@ def show_summary(
         if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != expected:
             raise TidegateError(
                 f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
-                f"counted {counted} and removed {summary[ROWS_GONE]} again. Please report this, with the folder of the "
+                f"counted {counted}, and later removed {summary[ROWS_GONE]}. Please report this, with the folder of "
+                f"the "
                 "demo"
             )
     longest, days = _longest_shifts(project), _shifts_by_day(project, changes.days if changes else ())

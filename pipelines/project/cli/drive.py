@@ -20,7 +20,7 @@ _count = click.IntRange(min=1)
 @click.option("--start", help="First event time, a date or date-time; without a zone, it is in UTC.")
 @click.option("--end", help="End of event time, exclusive.")
 @click.option("--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
-@click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")
+@click.option("--and-following/--no-and-following", help="After a rerun interval, rerun the later intervals too.")
 @click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")
 @click.option("--again", is_flag=True, help="Run an interval again even if its rows and the code seem unchanged.")
 @click.option(
@@ -89,7 +89,7 @@ def backfill(
 @click.option(
     "--end-of-input", is_flag=True, help="With --available-now: end event time after that, so all windows fire."
 )
-@click.option("--interval", help="Run until stopped, and poll the source at this interval: 5s, 1min.")
+@click.option("--interval", help="Run until stopped, polling the source at this interval: 5s, 1min.")
 @click.option("--restore", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none.")
 @click.option(
     "--restore-from-timeline",
@@ -105,7 +105,7 @@ def backfill(
     type=_patience,
     default=0,
     show_default=True,
-    help="Seconds to wait for a running stream with --available-now, which ends by itself.",
+    help="Seconds to wait for a running stream with --available-now, which ends on its own.",
 )
 @engine_option
 @log_option
@@ -134,7 +134,7 @@ def stream(
     with screen.running(", ".join(pipelines)) as project:
         if len(pipelines) > 1:
             if restore != "latest" or restore_from_timeline is not None or parallelism is not None:
-                raise UsageError("--restore and --parallelism: only with a single pipeline; restart that one by itself")
+                raise UsageError("--restore and --parallelism: only with a single pipeline; restart that one alone")
             together = project.stream(pipelines, **options)
         else:
             options |= {"restore_from_timeline": restore_from_timeline, "parallelism": parallelism}
@@ -145,7 +145,7 @@ def stream(
 
 
 def _request_of_signals() -> StopRequest:
-    """Return a request to stop, which SIGTERM and Ctrl-C make instead of ending the process.
+    """Return a stop request that SIGTERM and Ctrl-C set instead of ending the process.
 
     Spark takes a while to start; a signal in the meantime must not be lost.
     """
@@ -177,7 +177,7 @@ def stop(screen: Screen, pipeline: str, patience: float) -> None:
     type=click.FloatRange(min=0, min_open=True),
     default=3600,
     show_default=True,
-    help="Most seconds allowed since its last heartbeat; there are no heartbeats while an epoch computes.",
+    help="Longest time since its last heartbeat, in seconds; there are no heartbeats while an epoch computes.",
 )
 @with_screen
 def alive(screen: Screen, pipeline: str, within: float) -> None:

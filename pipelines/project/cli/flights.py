@@ -16,7 +16,7 @@ def flights(screen: Screen, days: int) -> None:
     """Write table `flights` into the warehouse: real flights from New York, the source of the example pipelines.
 
     The table has one commit for each day of arrival, in the order in which the records would have arrived. An existing
-    table is left as it is.
+    table is left unchanged.
     """
     warehouse = warehouse_of(screen.config())
     path = warehouse.path("flights")

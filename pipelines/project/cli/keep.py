@@ -43,7 +43,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     type=click.FloatRange(min=0),
     default=0,
     show_default=True,
-    help="Seconds to wait for a running stream with --available-now, which ends by itself.",
+    help="Seconds to wait for a running stream with --available-now, which ends on its own.",
 )
 @engine_option
 @with_screen
@@ -53,7 +53,7 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool
     Only the windows that they belong to are recomputed from the source; their old panes are retracted and new panes
     published, in one epoch. Sessions that a late row connects become one. No row is reopened twice.
 
-    A continuous stream holds the lease and reopens late rows by itself, on the reopen_schedule of tidegate.toml.
+    A continuous stream holds the lease and reopens late rows itself, on the reopen_schedule of tidegate.toml.
     """
     if ask_stream:
         raise UsageError(
@@ -72,7 +72,7 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool
     "--days",
     type=click.IntRange(min=0),
     required=True,
-    help="Keep late and rejected rows of epochs that are at most this old.",
+    help="Keep late and rejected rows of epochs up to this age.",
 )
 @with_screen
 def prune(screen: Screen, pipeline: str, days: int) -> None:
@@ -89,7 +89,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
     In a key, \N is a null. Older snapshots are removed too, since they may hold the key. If nothing ever held it,
-    nothing changes. Erase the key from the source yourself: a backfill would read rows that are still there again.
+    nothing changes. Erase the key from the source yourself: a backfill would read any remaining rows again.
     """
     project = screen.project()
     if not yes:
@@ -109,7 +109,7 @@ def _ask(question: str) -> None:
     try:
         click.confirm(question, abort=True, err=True)
     except click.Abort as error:
-        # click turns the end of input and Ctrl-C into the same error.
+        # click raises the same error for end of input and Ctrl-C.
         if isinstance(error.__context__, EOFError):
             raise UsageError("forget asks for confirmation, and there is no terminal to ask on: give --yes") from error
         raise
@@ -135,7 +135,7 @@ def rename(screen: Screen, old: str, new: str) -> None:
     "--snapshots", type=int, help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml."
 )
 @click.option(
-    "--days", type=int, help="Also keep snapshots up to this age; of a stream one an hour. Default: retain_days."
+    "--days", type=int, help="Also keep snapshots up to this age; for a stream, one per hour. Default: retain_days."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 @with_screen
@@ -167,7 +167,7 @@ def windows() -> None:
 def build_windows(screen: Screen, pipeline: str) -> None:
     """Rebuild table windows of PIPELINE from table results.
 
-    The table gets the settings of [pipelines.PIPELINE.windows] in tidegate.toml. Runs fill the table by themselves; use
+    The table gets the settings of [pipelines.PIPELINE.windows] in tidegate.toml. Runs fill the table automatically; use
     this command for a pipeline that no longer runs, or after a setting of the table has changed. While the settings are
     being changed, readers see no windows in the table.
     """
@@ -176,7 +176,7 @@ def build_windows(screen: Screen, pipeline: str) -> None:
 
 @click.group("state")
 def state_of() -> None:
-    """Table state, which has the windows that are open."""
+    """Table state, which holds the open windows."""
 
 
 @state_of.command()
@@ -185,7 +185,7 @@ def state_of() -> None:
 def upgrade(screen: Screen, pipeline: str) -> None:
     """Let the next epochs of PIPELINE write state of version 2, in which they write only the rows that change.
 
-    This makes epochs faster that have few events while millions of windows are open. Older versions of tidegate
+    This speeds up epochs with few events while millions of windows are open. Older versions of tidegate
     refuse the pipeline afterwards.
     """
     screen.show_answer(screen.project().state_upgrade(pipeline))

@@ -85,7 +85,7 @@ def results(
     if not sql:
         if dialect is not None or schema is not None:
             option = "--schema" if dialect is None else "--dialect"
-            raise click.BadParameter("it is for a query: give --sql too", param_hint=option)
+            raise click.BadParameter("only for a query: also give --sql", param_hint=option)
         most = limit if limit is not None or format_ is not None else 20
         answer = screen.project().results(pipeline, view=view, where=where, limit=most or None, sort=sort, local=local)
         if format_ is None:
@@ -100,7 +100,7 @@ def results(
     query = screen.project().results_sql(pipeline, view=view, dialect=dialect or "spark", schema=schema)
     screen.show({"sql": query})
     if not screen.json:
-        # The console would break the lines.
+        # The console would wrap the lines.
         click.echo(plain(query))
 
 
@@ -149,7 +149,7 @@ def advise(screen: Screen, pipeline: str, **options: Any) -> None:
     """Show what other bounds, lateness, idle timeouts and gaps would have done to the rows of PIPELINE's source.
 
     The rows are read as a stream would read them from the beginning, but nothing runs. The late rows are exact. Without
-    values, some are chosen from the rows.
+    values, the command chooses some from the rows.
     """
     screen.show_answer(screen.project().advise(pipeline, **options))
 
@@ -174,7 +174,7 @@ def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -
 @click.option("--sample", default="1%", show_default=True, help="Share of the keys to sample, or `all`.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the sample; default: the epoch.")
 @click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
-@click.option("--budget", help="Only one new epoch, if it takes at most this share of the epochs' time, such as 2%.")
+@click.option("--budget", help="Only one new epoch, if that takes at most this share of the epochs' time, such as 2%.")
 @with_screen
 def verify(screen: Screen, pipeline: str, **options: Any) -> None:
     """Recompute windows of PIPELINE from its source, and compare them with what is published.
@@ -263,14 +263,14 @@ class _Quality(click.Command):
     type=click.Choice(["hour", "day", "month"]),
     help="Also return the keys of the partitions whose final windows changed, by the start of the windows in UTC.",
 )
-@click.option("--since", help="JSON of `mark` in the result of an earlier check: only what changed since then.")
-@click.option("--report", is_flag=True, help="Also write the run report, whatever the outcome.")
+@click.option("--since", help="JSON of `mark` in the result of an earlier check: only later changes count.")
+@click.option("--report", is_flag=True, help="Also write the run report, regardless of the outcome.")
 @with_screen
 def quality(screen: Screen, pipeline: str, **options: Any) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
-    The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the windows
-    that became final since the last check that passed, if there are any. If a critical expectation does not hold, the
+    The check applies the rules for all windows of its kind, and the suite that tidegate.toml names to the windows that
+    became final since the last check that passed, if there are any. If a critical expectation does not hold, the
     command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an error of
     the suite, and the exit code is 2.
 

@@ -1,4 +1,4 @@
-"""The options that all commands share, and one way to show results to people or to programs."""
+"""The options that all commands share, and one way to show results to users or programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _WIDE = 200
 _DOCUMENT = "tidegate_document"
-"""Attribute of an error: the document that its command had shown."""
+"""Attribute of an error: the document that its command had already shown."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Screen:
         return config if self.engine is None else config.model_copy(update={"engine": self.engine})
 
     def project(self, on_progress: OnProgress | None = None) -> Project:
-        """Return the project; its progress is shown in lines unless another function takes it."""
+        """Return the project; its progress is shown in lines unless another function receives it."""
         return Project(self.config_file, engine=self.engine, progress=on_progress or self._hear)
 
     @contextmanager
     def running(self, pipeline: str) -> Iterator[Project]:
-        """Enter the project while it runs a pipeline: its steps replace each other in one line."""
+        """Enter the project while it runs a pipeline; its steps replace each other in one line."""
         if self.log is not None:
             yield self.project(self._log)
             return
@@ -105,7 +105,7 @@ class Screen:
                 self.console.print(renderable)
 
     def tell(self, text: str) -> None:
-        """Show a message to people only."""
+        """Show a message only to users, not in JSON."""
         if not self.json:
             self.console.print(text)
 
@@ -122,7 +122,7 @@ engine_option = click.option(
     type=click.Choice(get_args(EngineName)),
     help="What runs the tasks: spark, or local for processes on this machine, without Java.",
 )
-"""Option of the commands that run epochs, or ask the engine for the types of columns."""
+"""Option of commands that run epochs or ask the engine for the types of columns."""
 
 
 log_option = click.option(
@@ -166,7 +166,7 @@ def with_screen(command: F) -> F:
         log_format: str = "text",
         **kwargs: Any,
     ) -> Any:
-        # Messages of py4j are in the log of Spark's process; the terminal shows them only with --debug.
+        # py4j's messages are in the log of Spark's process; the terminal shows them only with --debug.
         logging.getLogger("py4j").propagate = debug
         log = sys.stdout if log_format == "json" else None
         screen = Screen(as_json, plain_console(), config_file, output, engine, log)
@@ -197,15 +197,15 @@ class _PlainConsole(Console):
 def _without_commands(shown: Any) -> Any:
     if isinstance(shown, str):
         return plain(shown)
-    # Text with styles loses them if it contains something to escape.
+    # Styled text loses its styles if it contains something to escape.
     if isinstance(shown, Text) and (text := plain(shown.plain)) != shown.plain:
         return text
     return shown
 
 
 def plain_console() -> Console:
-    """Return a console that shows all but control characters unchanged: `[id]` or `:smile:` may be a user's key."""
-    # A file or pipe has no width, so nothing should be cut off there.
+    """Return a console that escapes only control characters: `[id]` or `:smile:` may be a user's key."""
+    # A file or pipe has no width, so nothing should be truncated there.
     width = None if sys.stdout.isatty() else _WIDE
     return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
 
@@ -227,7 +227,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         show_header=any(columns),
         box=None,
         pad_edge=False,
-        # A title is wrapped at the width of its table, however narrow that is.
+        # A title is wrapped at its table's width, even if that is narrow.
         min_width=cell_len(title),
     )
     for column in columns:

@@ -28,7 +28,5 @@ def setup(screen: Screen) -> None:
     screen.show(
         {"jars": [str(jar) for jar in jars], "classes": None if archive is None else str(archive)},
         f"Java is installed, and {len(jars)} jars are in {jars[0].parent}",
-        "Spark starts quickly"
-        if archive
-        else "This Java can't keep an archive of classes: Spark works, but starts slowly",
+        "Spark starts quickly" if archive else "This Java can't create a class archive: Spark works, but starts slowly",
     )

@@ -86,7 +86,7 @@ _keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all
 
 @click.group()
 def savepoint() -> None:
-    """Keep a snapshot under a name, on request with all tables, so that retention does not remove it."""
+    """Keep a snapshot under a name, optionally with all tables, so that retention does not remove it."""
 
 
 @savepoint.command("create")
@@ -135,13 +135,13 @@ def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool
     help="A changed setting: allowed_lateness, out_of_orderness, idleness, gap or max_ahead. May be repeated.",
 )
 @click.option("--of", default="latest", show_default=True, help="Snapshot to begin from: latest, or as for restore.")
-@click.option("--delete", is_flag=True, help="Remove branch NAME for good.")
+@click.option("--delete", is_flag=True, help="Remove branch NAME permanently.")
 @with_screen
 def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str, ...], of: str, delete: bool) -> None:
     """Make branch NAME of PIPELINE, with other settings on the same source; without NAME, list the branches.
 
-    Nothing that PIPELINE has published changes, and it may keep running. The branch lists its data files. Every command
-    takes the branch as PIPELINE@NAME.
+    The published results of PIPELINE don't change, and it may keep running. The branch uses the same data files. Every
+    command takes the branch as PIPELINE@NAME.
     """
     changed = dict(_setting_of(text) for text in settings)
     screen.show_answer(screen.project().branch(pipeline, name, settings=changed, of=of, delete=delete))
@@ -170,7 +170,7 @@ def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> None:
 def promote(screen: Screen, pipeline: str, branch: str) -> None:
     """Make the results and the state of BRANCH those of PIPELINE, in one epoch.
 
-    Windows that differ are corrected. The code of PIPELINE has the settings of the branch by then; neither may be
+    Windows that differ are corrected. The code of PIPELINE must already have the settings of the branch; neither may be
     running.
     """
     screen.show_answer(screen.project().promote(pipeline, branch))
@@ -202,8 +202,8 @@ def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
     """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
-    snapshot, at its position in the source. A restore to an abandoned lineage brings its results back. Damaged entries
-    of a table's log are set aside first, and their content is published again as far as snapshots list it. The files of
+    snapshot, at its position in the source. A restore to an abandoned lineage brings back its results. Damaged entries
+    of a table's log are set aside first, and their content is republished as far as snapshots list it. The files of
     a published table that another writer changed are restored.
     """
     screen.show_answer(screen.project().restore(pipeline, target, **options))
@@ -279,7 +279,7 @@ def source() -> None:
 def reset(screen: Screen, pipeline: str, **options: Any) -> None:
     """Let PIPELINE continue with a source table that was dropped and created again.
 
-    State, watermark and results stay as they are; only the position in the source changes. Tidegate does not compare
+    State, watermark and results are kept; only the position in the source changes. Tidegate does not compare
     the new rows with the old ones. A stream reads the new table from its first commit: rows behind the watermark are
     late, and rows of open windows that were read before count twice. With `--from now`, all rows that the table has
     now count as read. For a backfill, rows before the end of its newest interval count as read.

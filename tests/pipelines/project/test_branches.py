@@ -354,7 +354,7 @@ def test_sessions_of_another_gap_are_other_windows(lake: Lake) -> None:
     comparison = project.compare("sessions", "short")
     assert [(each.before or each.after)["total"] for each in comparison.windows] == [1, 3, 2]  # type: ignore[index]
     assert {each.why for each in comparison.windows} == {
-        "the changed settings put its rows into other windows, or reject other rows"
+        "the changed settings put its rows into other windows, or reject different rows"
     }
 
 

@@ -143,6 +143,6 @@ def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> Non
         assert (code, told.count("\n"), table in told) == (0, 1, True)
     for option, value in (("--dialect", "duckdb"), ("--schema", "lake.visits")):
         code, told = project.tidegate("results", "sessions", option, value)
-        assert (code, f"{option}: it is for a query: give --sql too" in told) == (2, True)
+        assert (code, f"{option}: only for a query: also give --sql" in told) == (2, True)
     final = project.data("results", "sessions", "--sql")["sql"]
     assert f"FROM delta.`{project.by_hand.tables.path('epochs')}`" in final, "the watermark is that of when it is run"
