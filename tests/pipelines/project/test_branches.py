@@ -467,7 +467,7 @@ def test_a_pipeline_that_has_not_run_since_the_branch_began_is_promoted(project:
 def test_a_promotion_is_refused_until_the_code_has_the_settings(project: Project, lake: Lake) -> None:
     ready = ready_to_promote(lake, project)
     before = published(ready, "hours")
-    with pytest.raises(Refused, match=r"has allowed_lateness 0 ms, and hours@wide was run with allowed_lateness=2 h"):
+    with pytest.raises(Refused, match=r"has allowed_lateness 0 ms, but hours@wide was run with allowed_lateness=2 h"):
         project.promote("hours", "wide")
     assert published(ready, "hours") == before
     ready.promote("hours", "wide")
@@ -483,7 +483,7 @@ def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Pr
     project.stream("hours@wide")
     lake.append(("bob", at("13:30"), 1))
     project.stream("hours")
-    with pytest.raises(Refused, match=r"version 2 of source events, and hours version 3: .*stream hours@wide"):
+    with pytest.raises(Refused, match=r"version 2 of source events, but hours has read version 3: .*stream hours@wide"):
         project.promote("hours", "wide")
     project.stream("hours@wide")
     lake.append(("bob", at("13:40"), 1))
@@ -696,7 +696,7 @@ def test_of_two_promotions_at_once_one_commits_and_the_other_can_follow(project:
     with pytest.raises(Refused, match="another driver committed to table state"):
         promotion.promote(tables, branch, note, NOW, meanwhile)
     assert shown(ready, "hours") == shown(ready, "hours@other")
-    with pytest.raises(Refused, match="version 2 of source events, and hours version 3"):
+    with pytest.raises(Refused, match="version 2 of source events, but hours has read version 3"):
         ready.promote("hours", "wide")
     ready.stream("hours@wide")
     ready.promote("hours", "wide")
